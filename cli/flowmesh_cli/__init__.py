@@ -1,0 +1,1 @@
+"""`fmesh`: the command line and the laptop mode."""

@@ -1,0 +1,1 @@
+"""The control plane: one single-writer loop around the pure core, without Kubernetes."""

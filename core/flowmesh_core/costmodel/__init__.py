@@ -1,0 +1,1 @@
+"""The room `costmodel` of the core; see DESIGN."""

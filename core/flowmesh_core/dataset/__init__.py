@@ -1,0 +1,1 @@
+"""The room `dataset` of the core; see DESIGN."""

@@ -1,0 +1,187 @@
+"""The error tree, and failures as data.
+
+::
+
+    FlowMeshError
+    ├── SpecError            the user's file or resource is wrong; carries every problem found
+    ├── IdentityError        a value has no canonical form
+    ├── InvalidReferenceError  a reference is malformed, unknown, or not valid for this scope
+    ├── StoreError
+    │   ├── BlobNotFoundError
+    │   ├── BlobCorruptError
+    │   ├── ConditionFailedError   a conditional write lost (412)
+    │   ├── StoreFullError         the disk or the quota is full
+    │   └── StoreUnavailableError  retryable
+    ├── ProtocolError        a message is malformed or of another version or epoch
+    ├── InvariantError       a transition that the table does not know; carries the run's story
+    └── AttemptError         an attempt failed; carries a Failure
+
+Errors are translated to exit codes, HTTP statuses and kopf's errors only at the edges.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    """Why an attempt, step or run failed. The table of remedies is ``docs/names.md``."""
+
+    LOST = "lost"
+    PREEMPTED = "preempted"
+    DRAINED = "drained"
+    OUT_OF_MEMORY = "out-of-memory"
+    HOST_CRASHED = "host-crashed"
+    ENGINE = "engine"
+    BAD_INPUT = "bad-input"
+    USER_CODE = "user-code"
+    TIMEOUT = "timeout"
+    STORE = "store"
+    MISSING_BLOB = "missing-blob"
+    POISON = "poison"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    CANCELLED = "cancelled"
+    UPSTREAM = "upstream"
+    UNPLACEABLE = "unplaceable"
+
+
+_RETRYABLE = frozenset(
+    {
+        FailureKind.LOST,
+        FailureKind.PREEMPTED,
+        FailureKind.DRAINED,
+        FailureKind.OUT_OF_MEMORY,
+        FailureKind.HOST_CRASHED,
+        FailureKind.ENGINE,
+        FailureKind.STORE,
+        FailureKind.MISSING_BLOB,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure as data: what happened, where, and what to do about it.
+
+    Attributes:
+        kind: the class of failure; decides retries and who pays.
+        message: one or two sentences for the user, without a stack trace.
+        remedy: what to try; empty where there is nothing to say.
+        detail: the last lines of the log or of the traceback.
+        retry_after_s: the earliest time to try again, in seconds from now.
+    """
+
+    kind: FailureKind
+    message: str
+    remedy: str = ""
+    detail: str = ""
+    retry_after_s: float = 0.0
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another attempt may end differently."""
+        return self.kind in _RETRYABLE
+
+
+class FlowMeshError(Exception):
+    """The root of all errors raised by FlowMesh.
+
+    Attributes:
+        where: the place, such as ``spec.steps[3].inputs.model``; may be empty.
+        remedy: what to do; may be empty.
+        retryable: whether the same call may succeed later.
+        retry_after_s: the earliest time to try again, in seconds from now.
+    """
+
+    retryable = False
+    retry_after_s = 0.0
+
+    def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        """Takes the reason, the place and the remedy."""
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """Place, reason and remedy in one line."""
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}; {self.remedy}" if self.remedy else head
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a user's file.
+
+    Attributes:
+        path: the field, e.g. ``spec.steps[3].inputs.model``.
+        message: what is wrong and what was expected, with the nearest valid name.
+        line: the line in the file, from 1; 0 where there is no file.
+        column: the column, from 1; 0 where unknown.
+    """
+
+    path: str
+    message: str
+    line: int = 0
+    column: int = 0
+
+
+class SpecError(FlowMeshError):
+    """A workflow or policy that cannot be accepted, with every problem found."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        """Takes at least one problem."""
+        super().__init__("\n".join(f"{p.path}: {p.message}" for p in problems))
+        self.problems = problems
+
+
+class IdentityError(FlowMeshError):
+    """A value that has no canonical form, such as NaN or an integer beyond 64 bits."""
+
+
+class InvalidReferenceError(FlowMeshError):
+    """A ``cas:`` reference that is malformed or not valid for this scope."""
+
+
+class StoreError(FlowMeshError):
+    """The store could not do what was asked."""
+
+
+class BlobNotFoundError(StoreError):
+    """No blob of this digest."""
+
+
+class BlobCorruptError(StoreError):
+    """The bytes read do not have the digest they are stored under."""
+
+
+class ConditionFailedError(StoreError):
+    """A conditional write found another version (HTTP 412)."""
+
+
+class StoreFullError(StoreError):
+    """No space is left."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store did not answer; the call may be repeated."""
+
+    retryable = True
+    retry_after_s = 1.0
+
+
+class ProtocolError(FlowMeshError):
+    """A message that is malformed, or of another version or epoch."""
+
+
+class InvariantError(FlowMeshError):
+    """A transition that the table does not know. The message carries the run's story."""
+
+
+class AttemptError(FlowMeshError):
+    """Raised by an engine to end its attempt with a failure of a chosen kind."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Takes the failure."""
+        super().__init__(failure.message, remedy=failure.remedy)
+        self.failure = failure

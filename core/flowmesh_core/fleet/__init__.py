@@ -1,0 +1,1 @@
+"""The room `fleet` of the core; see DESIGN."""

@@ -1,0 +1,1 @@
+"""The room `identity` of the core; see DESIGN."""

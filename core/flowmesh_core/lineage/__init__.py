@@ -1,0 +1,1 @@
+"""The room `lineage` of the core; see DESIGN."""

@@ -1,0 +1,1 @@
+"""The room `protocol` of the core; see DESIGN."""

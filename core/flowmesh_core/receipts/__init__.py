@@ -1,0 +1,1 @@
+"""The room `receipts` of the core; see DESIGN."""

@@ -1,0 +1,1 @@
+"""The room `run` of the core; see DESIGN."""

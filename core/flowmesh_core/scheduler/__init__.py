@@ -1,0 +1,1 @@
+"""The room `scheduler` of the core; see DESIGN."""

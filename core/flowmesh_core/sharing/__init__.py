@@ -1,0 +1,1 @@
+"""The room `sharing` of the core; see DESIGN."""

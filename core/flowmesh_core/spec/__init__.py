@@ -1,0 +1,1 @@
+"""The room `spec` of the core; see DESIGN."""

@@ -1,0 +1,1 @@
+"""The room `status` of the core; see DESIGN."""

@@ -1,0 +1,65 @@
+"""Domain numbers as types, so that a sum of dollars and seconds does not type-check.
+
+Used everywhere. Money is integer nano-dollars: sums are exact, and splits are exact
+with :func:`split_exactly`.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import NewType
+
+NanoUsd = NewType("NanoUsd", int)
+"""10^-9 US dollars, the only form in which money is added up."""
+Bytes = NewType("Bytes", int)
+MiB = NewType("MiB", int)
+Seconds = NewType("Seconds", float)
+Joules = NewType("Joules", float)
+Digest = NewType("Digest", str)
+"""64 lower-case hexadecimal digits of a blake3-256 hash."""
+
+NANO_PER_USD = 1_000_000_000
+
+
+def nano_usd(usd: str | Decimal | float) -> NanoUsd:
+    """Turns dollars into nano-dollars, rounding half to even.
+
+    Args:
+        usd: dollars; a string such as ``"0.50"`` is read exactly.
+
+    Raises:
+        decimal.InvalidOperation: the string is not a number.
+    """
+    return NanoUsd(int((Decimal(str(usd)) * NANO_PER_USD).to_integral_value()))
+
+
+def usd_text(amount: NanoUsd, *, places: int = 6) -> str:
+    """Writes an amount for people, e.g. ``$0.000123``."""
+    return f"${Decimal(amount) / NANO_PER_USD:.{places}f}"
+
+
+def split_exactly(amount: int, weights: Sequence[int]) -> list[int]:
+    """Splits an integer amount by weights so that the parts add up to the amount exactly.
+
+    The remainder goes one unit each to the first parts with a positive weight, so that the order of
+    the weights (by uid) decides; with only zero weights the split is equal.
+
+    Args:
+        amount: what to split, at least 0.
+        weights: one weight a part, each at least 0; at least one part.
+
+    Returns:
+        One share a weight; their sum is ``amount``.
+    """
+    if not weights:
+        raise ValueError("split_exactly needs at least one part")
+    effective = list(weights) if any(weights) else [1] * len(weights)
+    total = sum(effective)
+    shares = [amount * w // total for w in effective]
+    rest = amount - sum(shares)
+    for i, w in enumerate(effective):
+        if rest == 0:
+            break
+        if w > 0:
+            shares[i] += 1
+            rest -= 1
+    return shares

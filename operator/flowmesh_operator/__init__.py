@@ -1,0 +1,1 @@
+"""The Kubernetes side of the control plane's ports."""

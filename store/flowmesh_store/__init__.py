@@ -1,0 +1,1 @@
+"""Blob, record and dataset storage on memory, filesystem and S3."""

@@ -1,0 +1,1 @@
+"""The worker: an agent, its engine hosts and the engines."""

@@ -1,0 +1,1 @@
+"""The engines that ship with FlowMesh, loaded through the same door as any plugin."""
