@@ -1,0 +1,160 @@
+"""A compiled workflow: what the machine runs.
+
+Made by ``graph.compile`` from a validated workflow and the catalog; read by the run machine, the
+planner and the CLI. Everything is expanded (matrix), typed (parameters after defaults) and ordered
+(a step comes after all that it needs). It is stored in ``runs/<uid>/pins`` and read back, so that a
+restarted control plane runs exactly what was accepted.
+
+External inputs are steps too: ``inputs.base`` is a step of engine ``model.import`` whose port
+``pin`` holds the resolved revision; see ADR 2.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class StepSource(msgspec.Struct, frozen=True, tag="step"):
+    """An output port of another step."""
+
+    step: str
+    port: str
+
+
+class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact"):
+    """Content that is already in the store: an uploaded file, inline rows, or a ``cas:`` reference.
+
+    Attributes:
+        kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
+        reference: ``cas:<digest>.<mac>``; checked against the namespace's scopes at admission.
+    """
+
+    kind: str
+    reference: str
+
+
+Source = StepSource | ArtifactSource
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """What feeds an input port.
+
+    Attributes:
+        port: the input's name (for a ``*`` port, the name that the user chose).
+        kind: the kind of artifact.
+        sources: one source, or several that are concatenated in this order (``step[*].rows``).
+        required: whether a skipped source skips this step. Skipped sources of a concatenation are
+            left out; where all are skipped the step is skipped.
+    """
+
+    port: str
+    kind: str
+    sources: tuple[Source, ...]
+    required: bool = True
+    concatenate: bool = False
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a step asks of a worker. Zero and empty mean "as the contract says"."""
+
+    memory_mib: int = 0
+    gpu_product: tuple[str, ...] = ()
+    tensor_parallel: int = 1
+    labels: dict[str, str] = {}
+    anti_labels: dict[str, str] = {}
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Bounds on attempts at failures of the engine (losses have bounds of their own)."""
+
+    attempts: int = 3
+    backoff_s: float = 1.0
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """Reuse rules of a step (DESIGN §4)."""
+
+    reuse: str = "always"  # always | run | never
+    salt: str = ""
+    max_age_s: float = 0.0  # 0: no bound
+    ignored_inputs: tuple[str, ...] = ()
+    strict: bool = False
+
+
+class StepPlan(msgspec.Struct, frozen=True):
+    """One expanded step.
+
+    Attributes:
+        path: its unique name: ``sample``, ``tune[lr=1e-5]``, ``inputs.base``.
+        name: the step's name in the file.
+        engine: ``uses``.
+        contract: pinned contract version.
+        implementation: pinned implementation version.
+        params: typed parameters after defaults, without the identity fields.
+        fields: the identity fields (``dtype``, ``batchInvariant``, ``implementation``,
+            ``tensorParallel``), resolved.
+        edges: the inputs.
+        when: a CEL condition, or empty.
+        when_steps: paths of steps whose outputs the condition reads (edges of the graph).
+        matrix: this instance's matrix values.
+        timeout_s: bound on one attempt; 0 is none.
+        secrets: names of secrets to be sent for one attempt.
+    """
+
+    path: str
+    name: str
+    engine: str
+    contract: int
+    implementation: int
+    params: dict[str, Any]
+    fields: dict[str, Any]
+    edges: tuple[Edge, ...] = ()
+    when: str = ""
+    when_steps: tuple[str, ...] = ()
+    matrix: dict[str, Any] = {}
+    resources: Resources = Resources()
+    retry: Retry = Retry()
+    cache: Cache = Cache()
+    timeout_s: float = 0.0
+    secrets: tuple[str, ...] = ()
+
+    def parents(self) -> tuple[str, ...]:
+        """Paths of all steps that must end before this one is decided, without repeats."""
+        found = [s.step for e in self.edges for s in e.sources if isinstance(s, StepSource)]
+        return tuple(dict.fromkeys([*found, *self.when_steps]))
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """Coefficients of the utility (DESIGN §6), each at least 0."""
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    gamma: float = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A compiled workflow.
+
+    Attributes:
+        name: ``metadata.name``.
+        namespace: the tenant.
+        steps: in topological order, ties in order of declaration.
+        outputs: output name to the source it shows; several sources are a concatenation.
+        params: values of ``params``, for conditions.
+        weights: what ``optimize`` says.
+        priority: higher first.
+        budget_nanousd: 0 is no budget.
+        deadline_s: seconds after creation; 0 is none.
+        suspend: accepted but not dispatched.
+    """
+
+    name: str
+    namespace: str
+    steps: tuple[StepPlan, ...]
+    outputs: dict[str, tuple[Source, ...]]
+    params: dict[str, Any] = {}
+    weights: Weights = Weights()
+    priority: int = 0
+    budget_nanousd: int = 0
+    deadline_s: float = 0.0
+    suspend: bool = False

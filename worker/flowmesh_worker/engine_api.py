@@ -1,0 +1,199 @@
+"""What an engine is to its worker: the class that a plugin implements.
+
+An engine runs in an *engine host*, a process of its own. The agent has fetched every input to local
+files before ``run`` is called, hashes and uploads what the engine wrote afterwards, and turns
+exceptions into failures, so an engine needs to know nothing of the fabric.
+
+A plugin has two entry points: group ``flowmesh.contracts`` names a callable that returns its
+``EngineContract`` objects (light to import), group ``flowmesh.engines`` names the engine class
+under the contract's name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.dataset.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What an engine host may use.
+
+    Attributes:
+        devices: device indices it owns; empty on a CPU.
+        memory_mib: memory it may use (device memory, or host memory on a CPU).
+        threads: CPU threads it may use.
+        signature_params: the batch-wide parameters and identity fields of this instance
+            (``dtype``, ``batchInvariant``, ``implementation``, ``tensorParallel`` ...).
+        scratch: an empty directory that dies with the host.
+    """
+
+    devices: tuple[int, ...]
+    memory_mib: int
+    threads: int
+    signature_params: Mapping[str, Any]
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInput:
+    """A dataset (or one chunk of one): its manifest and the local Parquet file of every chunk."""
+
+    manifest: Manifest
+    files: tuple[Path, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows in order, as Python values."""
+        from flowmesh_store.datasets.parquet import read_file  # noqa: PLC0415 - pyarrow is heavy
+
+        return [row for path in self.files for row in read_file(path)]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeInput:
+    """A model or adapter: a local directory."""
+
+    digest: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInput:
+    """A blob or metrics: a local file."""
+
+    digest: str
+    path: Path
+
+
+Input = DatasetInput | TreeInput | BlobInput
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A dataset output. The agent writes it as Parquet and cuts it (or keeps it as one chunk)."""
+
+    rows: Sequence[Mapping[str, Any]]
+    schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A model or adapter output: a directory below the action's ``out_dir``."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """A metrics output: JSON numbers, strings and lists by name."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob output: bytes, or a file below ``out_dir``."""
+
+    content: bytes | Path
+
+
+Output = Rows | Tree | Metrics | Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One action for an engine.
+
+    Attributes:
+        action_id: its name; engines may log it.
+        attempt_id: this attempt's name.
+        params: typed parameters, decoded from the canonical form.
+        fields: the identity fields.
+        inputs: local inputs by port (for a ``*`` port, by the names the user chose).
+        out_dir: an empty directory for outputs.
+        cache_salt: separates prefix caches of tenants that do not share.
+        priority: higher first, where the engine can order its queue.
+        secrets: values sent for this one attempt; never log them.
+    """
+
+    action_id: str
+    attempt_id: str
+    params: Mapping[str, Any]
+    fields: Mapping[str, Any]
+    inputs: Mapping[str, Input]
+    out_dir: Path
+    cache_salt: str = ""
+    priority: int = 0
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def dataset(self, port: str) -> DatasetInput:
+        """The dataset at a port."""
+        value = self.inputs[port]
+        if not isinstance(value, DatasetInput):
+            raise TypeError(f"port {port!r} carries {type(value).__name__}, not a dataset")
+        return value
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an attempt used; an engine fills in what it knows.
+
+    Attributes:
+        units: work done in the contract's ``work_unit`` (tokens in and out, rows, ...).
+        tokens_in: prompt tokens; 0 where it makes no sense.
+        tokens_out: generated tokens.
+        joules: measured energy; 0 lets the agent estimate (marked as an estimate).
+        peak_memory_mib: peak of device memory, or of host memory on a CPU; 0 lets the agent say.
+    """
+
+    units: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    joules: float = 0.0
+    peak_memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What ``run`` returns: one output a port of the contract, and the usage."""
+
+    outputs: Mapping[str, Output]
+    usage: Usage = field(default_factory=Usage)
+
+
+class Progress(Protocol):
+    """Tells how far an action is; cheap to call often (the host thins it out)."""
+
+    def __call__(self, done: float, total: float, unit: str) -> None:
+        """Reports ``done`` of ``total`` in ``unit`` (``rows``, ``tokens``, ``steps``)."""
+        ...
+
+
+class Engine(Protocol):
+    """An engine instance: made, loaded once, then given work until it is closed.
+
+    ``run`` is called concurrently, up to ``capacity`` at once, on one asyncio loop; blocking work
+    belongs in ``asyncio.to_thread``. Cancelling the task of ``run`` must stop the work. An engine
+    raises ``flowmesh_core.errors.AttemptError`` to choose the kind of failure; any other exception
+    is failure kind ``engine`` with the traceback's last lines.
+    """
+
+    capacity: int
+    """How many actions this instance takes at once; may be set by ``load``."""
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads the components (by port name). Called once, before any work."""
+        ...
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Does one action."""
+        ...
+
+    async def close(self) -> None:
+        """Frees everything; the host exits afterwards."""
+        ...
+
+
