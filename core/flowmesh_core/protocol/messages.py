@@ -1,0 +1,347 @@
+"""The worker protocol, version 1.
+
+A worker opens a WebSocket to the gateway and sends :class:`Hello`: all that it is, runs and holds.
+The gateway answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send
+deltas with sequence numbers that start at 1 and rise by one in each direction:
+
+* the worker sends :class:`Sync` at least every ``sync_interval_s`` (empty if need be: it is the
+  heartbeat), and at once when an attempt starts, loads or ends;
+* the control plane sends :class:`Desired` whenever what the worker should hold changes.
+
+Every message is idempotent: an attempt assigned twice runs once, an end reported twice counts once,
+a cancel of an unknown attempt does nothing. After any break (closed socket, gap in the numbers)
+the worker connects again and says everything again; it keeps a finished attempt's report until the
+control plane acknowledges it, which it does once the result is published or refused.
+
+Epochs: a control plane states its epoch in everything it sends; a worker refuses a lower epoch than
+it has seen. Messages are MessagePack; unknown fields are ignored, so fields may be added within a
+version. A worker of another version is refused with a reason.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.protocol.results import Artifact, Usage
+from flowmesh_core.units import Digest
+
+PROTOCOL_VERSION = 1
+
+
+class Component(msgspec.Struct, frozen=True):
+    """A model, adapter or tokenizer that a worker holds.
+
+    Attributes:
+        tier: the nearest of ``device``, ``host``, ``disk``.
+    """
+
+    digest: Digest
+    tier: str
+    size_bytes: int
+
+
+class Honours(msgspec.Struct, frozen=True):
+    """A combination of identity fields that a worker can serve.
+
+    Attributes:
+        engine: the engine's name.
+        implementation: ``vllm``, ``transformers``, or empty for engines without the field.
+        dtypes: the dtypes it can run.
+        batch_invariant: the values of ``batchInvariant`` that it can run.
+    """
+
+    engine: str
+    implementation: str = ""
+    dtypes: tuple[str, ...] = ()
+    batch_invariant: tuple[bool, ...] = (True, False)
+
+
+class WorkerShape(msgspec.Struct, frozen=True):
+    """What a worker is; it does not change while the worker lives.
+
+    Attributes:
+        name: unique among living workers.
+        pool: the pool it belongs to.
+        device_class: e.g. ``cpu`` or ``nvidia-h200``; cost models are kept per class.
+        devices: number of devices (1 for a CPU worker).
+        device_memory_mib: memory of one device; host memory on a CPU.
+        host_memory_mib: host memory.
+        cpus: CPU threads.
+        price_nanousd_per_hour: integer price of the whole worker.
+        price_estimated: whether the price comes from a table.
+        power_w: draw under load, of the whole worker; ``idle_w`` without work.
+        engines: ``name`` → (contract version, implementation version) of every engine in the image.
+        honours: combinations of identity fields it serves.
+        allows_user_code: whether the pool allows user code.
+    """
+
+    name: str
+    pool: str
+    device_class: str
+    device_memory_mib: int
+    host_memory_mib: int
+    cpus: int
+    price_nanousd_per_hour: int
+    engines: dict[str, tuple[int, int]]
+    devices: int = 1
+    honours: tuple[Honours, ...] = ()
+    price_estimated: bool = True
+    power_w: float = 0.0
+    idle_w: float = 0.0
+    zone: str = ""
+    node: str = ""
+    labels: dict[str, str] = {}
+    allows_user_code: bool = False
+    libraries: dict[str, str] = {}
+
+
+class InputRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input of an assignment.
+
+    Attributes:
+        artifact: the content; for a dataset input its manifest is filled in, unless it is large, in
+            which case the worker reads it from ``artifact.blob``.
+        inline: contents of small blobs, so that nothing needs fetching.
+    """
+
+    artifact: Artifact
+    inline: dict[Digest, bytes] = {}
+
+
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt that the worker should hold.
+
+    Attributes:
+        attempt_id: unique; names the action, the epoch and a number.
+        signature: attempts of one signature share an engine host.
+        engine: the engine's name.
+        params: typed parameters, ``fields`` the identity fields.
+        signature_params: batch-wide parameters, for the host's start.
+        components: input ports whose artifacts the host loads (``adapter`` may be mixable).
+        row_output: for a chunk of a row-wise step, the output port to keep as one chunk.
+        memory_mib: device memory to reserve for the host (host memory on a CPU).
+        tensor_parallel: devices the host owns.
+        priority: higher first.
+        timeout_s: bound on the run; 0 is none.
+        isolate: run it alone in a host of its own (suspect of poison, or audited).
+        cache_salt: separates prefix caches.
+        secrets: for this attempt only.
+        run_uids: subscribed runs, for logs.
+    """
+
+    attempt_id: str
+    action_id: Digest
+    signature: Digest
+    engine: str
+    contract: int
+    implementation: int
+    params: dict[str, Any]
+    fields: dict[str, Any]
+    inputs: dict[str, InputRef]
+    signature_params: dict[str, Any] = {}
+    components: tuple[str, ...] = ()
+    row_output: str = ""
+    memory_mib: int = 0
+    tensor_parallel: int = 1
+    priority: int = 0
+    timeout_s: float = 0.0
+    isolate: bool = False
+    cache_salt: str = ""
+    secrets: dict[str, str] = {}
+    run_uids: tuple[str, ...] = ()
+
+
+class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A failure on the wire; see ``flowmesh_core.errors.Failure``."""
+
+    kind: str
+    message: str
+    remedy: str = ""
+    detail: str = ""
+    retry_after_s: float = 0.0
+
+
+class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The end of an attempt, kept by the worker until acknowledged.
+
+    Attributes:
+        outputs: artifacts by port; empty after a failure. Everything they name is stored already,
+            or is in ``inline``.
+        failure: None after a success.
+        log: the last lines that the host printed during the attempt.
+    """
+
+    attempt_id: str
+    action_id: Digest
+    outputs: dict[str, Artifact] = {}
+    inline: dict[Digest, bytes] = {}
+    failure: FailureReport | None = None
+    usage: Usage = Usage()
+    libraries: dict[str, str] = {}
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    log: str = ""
+
+
+class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a held attempt is.
+
+    Attributes:
+        phase: ``fetching``, ``loading``, ``queued``, ``running`` or ``storing``.
+        units: work done so far in the contract's unit (for splitting cost and for tokens/s).
+        done: and ``total`` in ``unit`` for progress bars; total 0 is unknown.
+    """
+
+    attempt_id: str
+    phase: str
+    units: int = 0
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+
+
+class LaneState(msgspec.Struct, frozen=True):
+    """A running engine host.
+
+    Attributes:
+        state: ``starting``, ``loading``, ``ready`` or ``closing``.
+        capacity: how many actions it runs at once.
+        memory_mib: what it reserves.
+        load_s: how long loading took; 0 while it goes on.
+    """
+
+    signature: Digest
+    engine: str
+    state: str
+    capacity: int
+    memory_mib: int
+    load_s: float = 0.0
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line that an attempt's host printed."""
+
+    attempt_id: str
+    time_s: float
+    text: str
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Everything about a worker.
+
+    Attributes:
+        token: what it joins with.
+        epoch: the highest epoch it has seen.
+        incarnation: unique per process start, so that a restarted worker of the same name is new.
+        started_s: when the process started; its lifetime is billed from here.
+        held: where every held attempt is.
+        ended: ends that have not been acknowledged.
+    """
+
+    version: int
+    token: str
+    epoch: int
+    incarnation: str
+    started_s: float
+    shape: WorkerShape
+    held: tuple[AttemptProgress, ...] = ()
+    ended: tuple[AttemptEnd, ...] = ()
+    lanes: tuple[LaneState, ...] = ()
+    components: tuple[Component, ...] = ()
+    draining: bool = False
+
+
+class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
+    """What has changed at the worker since its last message; also the heartbeat.
+
+    Attributes:
+        progress: attempts whose progress changed.
+        ended: attempts that ended (repeated until acknowledged, but not in every message).
+        lanes: all lanes, where any changed; None where none did.
+        components: all components, where any changed; None where none did.
+        metrics: counters and gauges by name, for the control plane's ``/metrics``.
+        goodbye: the worker leaves now; it holds nothing any more.
+    """
+
+    seq: int
+    progress: tuple[AttemptProgress, ...] = ()
+    ended: tuple[AttemptEnd, ...] = ()
+    lanes: tuple[LaneState, ...] | None = None
+    components: tuple[Component, ...] | None = None
+    logs: tuple[LogLine, ...] = ()
+    metrics: dict[str, float] = {}
+    draining: bool = False
+    goodbye: bool = False
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The worker is known; it synchronises from now on."""
+
+    version: int
+    epoch: int
+    sync_interval_s: float
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The worker is not wanted: wrong token, version, name, or a lower epoch than it has seen.
+
+    Attributes:
+        final: whether connecting again is pointless.
+    """
+
+    reason: str
+    final: bool
+
+
+class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
+    """Changes to what the worker should hold.
+
+    Attributes:
+        assign: attempts to take up.
+        cancel: attempts to stop; they end with kind ``cancelled``.
+        acknowledged: ends that are published or refused and need not be kept.
+        everything: after a (re)connection, ``assign`` names all held attempts by id: a held attempt
+            that is in ``keep`` goes on, any other is stopped.
+        keep: see ``everything``.
+        drain: take nothing new, end or hand back what runs, and leave.
+    """
+
+    epoch: int
+    seq: int
+    assign: tuple[Assignment, ...] = ()
+    cancel: tuple[str, ...] = ()
+    acknowledged: tuple[str, ...] = ()
+    everything: bool = False
+    keep: tuple[str, ...] = ()
+    drain: bool = False
+
+
+WorkerMessage = Hello | Sync
+ControlMessage = Welcome | Refused | Desired
+
+_encoder = msgspec.msgpack.Encoder()
+_worker_decoder = msgspec.msgpack.Decoder(WorkerMessage)
+_control_decoder = msgspec.msgpack.Decoder(ControlMessage)
+
+
+def encode(message: WorkerMessage | ControlMessage) -> bytes:
+    """The wire form of a message."""
+    return _encoder.encode(message)
+
+
+def decode_worker(data: bytes) -> WorkerMessage:
+    """Reads what a worker sent.
+
+    Raises:
+        msgspec.DecodeError: the bytes are no such message.
+    """
+    return _worker_decoder.decode(data)
+
+
+def decode_control(data: bytes) -> ControlMessage:
+    """Reads what the control plane sent.
+
+    Raises:
+        msgspec.DecodeError: the bytes are no such message.
+    """
+    return _control_decoder.decode(data)

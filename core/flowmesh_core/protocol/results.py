@@ -1,0 +1,137 @@
+"""Artifacts and the published record of an action.
+
+The worker reports artifacts, the control plane publishes them as an :class:`ActionResult` under
+``actions/<scope>/<action_id>`` and reads them back at a hit.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.units import Digest
+
+INLINE_BYTES_MAX = 4096
+"""Outputs up to this size travel inside the action result instead of under ``cas/``."""
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Immutable content.
+
+    Attributes:
+        kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
+        digest: its identity. For a dataset that of its rows (``dataset_digest``), otherwise that of
+            its bytes or of its tree manifest.
+        blob: where its bytes are: for a dataset the digest of its encoded manifest, otherwise the
+            same as ``digest``.
+        size_bytes: content size, chunks and files included.
+        rows: number of rows of a dataset.
+        manifest: for a dataset, its manifest, where it is at hand.
+        value: for metrics, their values (they are small, and conditions read them).
+    """
+
+    kind: str
+    digest: Digest
+    blob: Digest
+    size_bytes: int = 0
+    rows: int = 0
+    manifest: Manifest | None = None
+    value: dict[str, Any] | None = None
+
+    def blobs(self) -> tuple[Digest, ...]:
+        """The digests under ``cas/`` that it consists of, as far as this record knows them."""
+        if self.manifest is None:
+            return (self.blob,)
+        return (self.blob, *(c.blob for c in self.manifest.chunks))
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an attempt used.
+
+    Attributes:
+        units: work in the contract's ``work_unit``.
+        load_s: seconds that the attempt waited for components to load.
+        run_s: seconds that the engine worked on it.
+        fetch_s: seconds of fetching inputs; ``put_s`` of storing outputs.
+        joules: energy; ``joules_estimated`` says that no meter was read.
+        peak_memory_mib: peak device memory (host memory on a CPU).
+    """
+
+    units: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    load_s: float = 0.0
+    run_s: float = 0.0
+    fetch_s: float = 0.0
+    put_s: float = 0.0
+    joules: float = 0.0
+    joules_estimated: bool = True
+    peak_memory_mib: int = 0
+
+
+class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where and how a result came about; no part of its identity."""
+
+    worker: str = ""
+    pool: str = ""
+    device_class: str = ""
+    attempt_id: str = ""
+    libraries: dict[str, str] = {}
+    started_s: float = 0.0
+    ended_s: float = 0.0
+
+
+class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What running the action cost, whoever paid it."""
+
+    nanousd: int = 0
+    joules: float = 0.0
+    joules_estimated: bool = True
+
+
+class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The published record of an action, written once per generation.
+
+    Attributes:
+        action_id: its name.
+        generation: raised when an expired or lost result is replaced.
+        engine: name of the engine, ``contract`` and ``implementation`` its versions.
+        params: typed parameters; for lineage and audit.
+        inputs: identity digests by port.
+        outputs: artifacts by port.
+        inline: contents of small blobs by digest.
+        created_s: seconds since the epoch (UTC).
+        expires_s: when it may be collected; 0 never.
+        run_uid: the run whose attempt published it.
+    """
+
+    action_id: Digest
+    generation: int
+    engine: str
+    contract: int
+    implementation: int
+    inputs: dict[str, Digest]
+    outputs: dict[str, Artifact]
+    params: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    inline: dict[Digest, bytes] = {}
+    usage: Usage = Usage()
+    bill: Bill = Bill()
+    provenance: Provenance = Provenance()
+    created_s: float = 0.0
+    expires_s: float = 0.0
+    run_uid: str = ""
+
+
+def encode_result(result: ActionResult) -> bytes:
+    """The stored form: JSON, so that people can read a bucket."""
+    return msgspec.json.encode(result)
+
+
+def decode_result(data: bytes) -> ActionResult:
+    """Reads the stored form.
+
+    Raises:
+        msgspec.DecodeError: the bytes are no action result.
+    """
+    return msgspec.json.decode(data, type=ActionResult)
