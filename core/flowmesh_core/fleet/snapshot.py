@@ -1,0 +1,277 @@
+"""What a scheduling tick sees: an indexed, read-only view that holds for one tick.
+
+Built by the run machine from its fleet and ready set; read by ``scheduler.decide`` and by
+``fmesh explain``. Nothing in it may be kept beyond the tick.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.units import Digest
+
+
+class Tier(StrEnum):
+    """How near bytes are, nearest first."""
+
+    DEVICE = "device"
+    HOST = "host"
+    DISK = "disk"
+    ZONE = "zone"
+    FAR = "far"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A running or starting engine host.
+
+    Attributes:
+        signature: what its actions share.
+        capacity: actions it runs at once (1 while unknown).
+        held: actions assigned to it and not ended.
+        remaining_s: predicted seconds until what it holds is done.
+        load_remaining_s: predicted seconds until it is loaded; 0 when ready.
+        memory_mib: what it reserves.
+        isolated: it serves one suspect alone and takes nothing else.
+        tightest_deadline_s: absolute time of the tightest deadline it holds; infinity if none.
+    """
+
+    signature: Digest
+    capacity: int
+    held: int
+    remaining_s: float
+    load_remaining_s: float
+    memory_mib: int
+    isolated: bool = False
+    tightest_deadline_s: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker that may be given work.
+
+    Attributes:
+        shape: what it said it is.
+        lanes: its engine hosts by signature.
+        near: digests of components and inputs that it holds, with the tier.
+        free_memory_mib: device memory not reserved by lanes that hold work. Idle lanes are evicted
+            by the worker on demand and count as free.
+        draining: takes nothing new.
+    """
+
+    shape: WorkerShape
+    lanes: Mapping[Digest, LaneView]
+    near: Mapping[Digest, Tier]
+    free_memory_mib: int
+    draining: bool = False
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self.shape.name
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Hard constraints of the actions of one signature (shared by all of a group).
+
+    Attributes:
+        memory_mib: device memory for a lane, learned raises included.
+        capacity_factor: share of a lane's capacity that may be admitted (halved after running out
+            of memory), by device class; 1.0 where absent.
+        min_memory_by_class: device class → a worker must have more memory than this (learned).
+        implementation, dtype, batch_invariant: what the pool must honour; empty/None is any.
+        checks_honours: whether the engine has these fields at all.
+        tensor_parallel: devices needed.
+        user_code: needs a pool that allows user code.
+        gpu_product: allowed device classes; empty is any.
+        labels: must all match; ``anti_labels`` must not.
+    """
+
+    engine: str
+    contract: int
+    implementation_version: int
+    memory_mib: int
+    checks_honours: bool = False
+    implementation: str = ""
+    dtype: str = ""
+    batch_invariant: bool | None = None
+    tensor_parallel: int = 1
+    user_code: bool = False
+    gpu_product: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    anti_labels: Mapping[str, str] = field(default_factory=dict)
+    capacity_factor: Mapping[str, float] = field(default_factory=dict)
+    min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Predicted size of an action, for the cost model.
+
+    Attributes:
+        units: in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
+        tokens_in: prompt tokens, ``tokens_out`` generated ones (upper estimates).
+        input_bytes: bytes of inputs that are no components.
+        component_bytes: bytes of components.
+    """
+
+    units: float = 1.0
+    tokens_in: float = 0.0
+    tokens_out: float = 0.0
+    input_bytes: int = 0
+    component_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyAction:
+    """An action that waits for a placement.
+
+    Attributes:
+        action_id: its name.
+        signature: its batch key; all actions of one signature share requirement and components.
+        tenant: the namespace that it is accounted to in the order (the first subscriber's).
+        priority: the highest of its subscribers.
+        deadline_s: absolute; infinity where none.
+        critical_path_s: predicted seconds of the longest path from here to the end of its run.
+        ready_s: when it became ready (absolute).
+        work: predicted size.
+        inputs: input digests that are no components, with sizes in bytes.
+        weights: coefficients of the utility.
+        isolate: a suspect: must run alone in a lane of its own.
+        avoid: workers where it failed: taken only where there is no other.
+        replica_of: worker that runs the original, for a replica; empty otherwise.
+        not_before_s: backoff; not placed before this time.
+    """
+
+    action_id: Digest
+    signature: Digest
+    tenant: str
+    priority: int
+    deadline_s: float
+    critical_path_s: float
+    ready_s: float
+    work: Work
+    inputs: tuple[tuple[Digest, int], ...] = ()
+    weights: Weights = Weights()
+    isolate: bool = False
+    avoid: frozenset[str] = frozenset()
+    replica_of: str = ""
+    not_before_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureInfo:
+    """What the actions of one signature share.
+
+    Attributes:
+        components: digests of components with sizes in bytes.
+        capacity: actions that one lane runs at once, as the contract says (a lane may know better).
+    """
+
+    signature: Digest
+    requirement: Requirement
+    components: tuple[tuple[Digest, int], ...] = ()
+    capacity: int = 1
+    work_unit: str = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that one tick decides on.
+
+    Attributes:
+        workers: those that may be given work, in order of name.
+        ready: actions that wait, in no particular order.
+        signatures: by signature, for all ready actions.
+        fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
+        now_s: the time of the tick.
+    """
+
+    workers: Sequence[WorkerView]
+    ready: Sequence[ReadyAction]
+    signatures: Mapping[Digest, SignatureInfo]
+    fair_share: Mapping[str, float]
+    now_s: float
+
+
+class RejectionCause(StrEnum):
+    """Why a ready action was not placed in a tick."""
+
+    NO_WORKERS = "no-workers"
+    ENGINE_NOT_OFFERED = "engine-not-offered"
+    VERSION_NOT_OFFERED = "version-not-offered"
+    NOT_HONOURED = "not-honoured"
+    MEMORY = "memory"
+    DEVICES = "devices"
+    LABELS = "labels"
+    USER_CODE = "user-code"
+    BUSY = "busy"
+    DRAINING = "draining"
+    BACKOFF = "backoff"
+    BUDGET = "budget"
+    SUSPENDED = "suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityTerms:
+    """The terms of U for one candidate, each in [0, 1], and what they came from."""
+
+    throughput: float
+    cost: float
+    locality: float
+    utility: float
+    start_s: float
+    finish_s: float
+    nanousd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A feasible worker of an action, for ``fmesh explain``."""
+
+    worker: str
+    terms: UtilityTerms
+    lane: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A batch of actions of one signature and the worker it goes to.
+
+    Attributes:
+        reserve_nanousd: predicted p95 cost of each action, in the order of ``actions``.
+        predicted_s: predicted run seconds of each action.
+        terms: of the first action of the batch.
+    """
+
+    worker: str
+    signature: Digest
+    actions: tuple[Digest, ...]
+    terms: UtilityTerms
+    predicted_s: tuple[float, ...]
+    reserve_nanousd: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why ``count`` ready actions of one signature were not placed.
+
+    Attributes:
+        detail: one sentence for users: what is missing and what to change.
+    """
+
+    signature: Digest
+    cause: RejectionCause
+    count: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of a tick."""
+
+    placements: tuple[Placement, ...]
+    rejections: tuple[Rejection, ...]
