@@ -1,1 +1,1 @@
-"""Engine contracts as data: what an engine takes, gives and promises, readable without its libraries."""
+"""Engine contracts as data: what an engine takes, gives and promises; needs no engine library."""

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Everything that can be said about the code without running it. Called by `make check` with the
+# folders to look at; runs every check, then says which failed.
+set -uo pipefail
+bin=$VENV/bin
+failed=()
+
+check() {
+    local name=$1 start=$SECONDS output
+    shift
+    if output=$("$@" 2>&1); then
+        printf '%-16s ok, %d s\n' "$name" $((SECONDS - start))
+    else
+        printf '%-16s FAILED\n%s\n' "$name" "$output"
+        failed+=("$name")
+    fi
+}
+
+packages=(core store control operator worker cli sim)
+check "ruff check" "$bin/ruff" check --quiet "$@"
+check "ruff format" "$bin/ruff" format --quiet --check "$@"
+check "mypy" "$bin/python" -m mypy --no-error-summary "${packages[@]}" hack
+check "import rules" "$bin/lint-imports" --no-cache --config .importlinter
+check "names" "$bin/python" hack/check_names.py
+if [ -f core/flowmesh_core/spec/generate.py ]; then
+    check "generated files" "$bin/python" -m flowmesh_core.spec.generate --check
+fi
+
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'failed: %s\n' "${failed[@]}" >&2
+    echo "'make format' and 'make generate' mend style and generated files" >&2
+    exit 1
+fi
+echo "all checks passed"

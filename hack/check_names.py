@@ -1,0 +1,189 @@
+"""Holds docs/names.md against the code, both ways; ``--write`` brings it up to date.
+
+The names that people and programs outside meet (metrics, conditions, reasons, causes, failure
+kinds, states, exit codes) are found in the source without importing it: the members of every
+enum whose class name ends in one of `FAMILIES`, and every string that looks like a metric. A
+meaning comes from the table itself where it has one, else from the docstring or comment at the
+member, or the documentation argument of the metric. Called by ``make check``.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "docs" / "names.md"
+PACKAGES = ("core", "store", "control", "operator", "worker", "cli", "sim")
+FAMILIES = ("Kind", "State", "Status", "Cause", "Condition", "Reason", "ExitCode")
+BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
+METRIC = re.compile(r"flowmesh_[a-z0-9_]+")
+PACKAGE_NAMES = {f"flowmesh_{name}" for name in PACKAGES}
+ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """One name found in the code.
+
+    Attributes:
+        family: the section of the table, e.g. ``FailureKind`` or ``Metrics``.
+        value: the name as the outside sees it.
+        meaning: what the code says about it; may be empty.
+        where: file and line, for messages.
+    """
+
+    family: str
+    value: str
+    meaning: str
+    where: str
+
+
+def names_in_code() -> list[Name]:
+    """Every name in the packages: enums by class name, members as written, metrics last."""
+    enums: list[Name] = []
+    metrics: dict[str, Name] = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            tree = ast.parse(source, str(path))
+            place = str(path.relative_to(ROOT))
+            enums.extend(_enum_names(tree, source.splitlines(), place))
+            for name in _metric_names(tree, place):
+                known = metrics.get(name.value)
+                if known is None or (name.meaning and not known.meaning):
+                    metrics[name.value] = name
+    distinct: dict[tuple[str, str], Name] = {}
+    for name in enums:
+        distinct.setdefault((name.family, name.value), name)
+    ordered = sorted(distinct.values(), key=lambda name: name.family)
+    return ordered + [metrics[value] for value in sorted(metrics)]
+
+
+def _enum_names(tree: ast.Module, lines: list[str], place: str) -> Iterator[Name]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef) or not node.name.endswith(FAMILIES):
+            continue
+        bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+        if not bases & {"StrEnum", "IntEnum"}:
+            continue
+        for member, after in zip(node.body, [*node.body[1:], None], strict=True):
+            value = _member_value(member)
+            if value is not None:
+                meaning = _docstring(after) or _comment(lines[member.lineno - 1])
+                yield Name(node.name, value, meaning, f"{place}:{member.lineno}")
+
+
+def _member_value(node: ast.stmt) -> str | None:
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+        return None
+    target = node.targets[0]
+    value = node.value.value
+    if not isinstance(target, ast.Name) or isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return f"{value} {target.id.lower().replace('_', '-')}"
+    return value if isinstance(value, str) else None
+
+
+def _docstring(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split()).rstrip(".")
+    return ""
+
+
+def _comment(line: str) -> str:
+    _, found, comment = line.partition("  # ")
+    return comment.strip() if found and not comment.startswith("noqa") else ""
+
+
+def _metric_names(tree: ast.Module, place: str) -> Iterator[Name]:
+    documented: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            first, second = node.args[0], node.args[1]
+            if isinstance(second, ast.Constant) and isinstance(second.value, str):
+                documented[id(first)] = second.value.rstrip(".")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            value = node.value
+            if METRIC.fullmatch(value) and value not in PACKAGE_NAMES:
+                meaning = documented.get(id(node), "")
+                yield Name("Metrics", value, meaning, f"{place}:{node.lineno}")
+
+
+def table_rows(text: str) -> dict[tuple[str, str], str]:
+    """The rows between the markers: (family, name) to meaning.
+
+    Raises:
+        SystemExit: the markers are missing.
+    """
+    if BEGIN not in text or END not in text:
+        raise SystemExit(f"{TABLE}: the markers {BEGIN} and {END} are missing; put them back")
+    rows: dict[tuple[str, str], str] = {}
+    family = ""
+    for line in text.partition(BEGIN)[2].partition(END)[0].splitlines():
+        if line.startswith("## "):
+            family = line[3:].strip()
+        elif row := ROW.match(line):
+            rows[family, row[1]] = row[2].strip()
+    return rows
+
+
+def render(names: list[Name], known: dict[tuple[str, str], str]) -> str:
+    """The generated part: one section a family, one row a name, known meanings kept."""
+    parts: list[str] = []
+    family = ""
+    for name in names:
+        if name.family != family:
+            family = name.family
+            parts += ["", f"## {family}", "", "| name | meaning |", "| --- | --- |"]
+        meaning = known.get((family, name.value)) or name.meaning.replace("|", "\\|")
+        parts.append(f"| `{name.value}` | {meaning} |")
+    return "\n".join(parts) + "\n\n"
+
+
+def problems(names: list[Name], rows: dict[tuple[str, str], str]) -> list[str]:
+    """What differs between code and table, one sentence each."""
+    found = {(name.family, name.value): name for name in names}
+    listed = [
+        f"{name.where}: {family} `{value}` is not in docs/names.md"
+        for (family, value), name in found.items()
+        if (family, value) not in rows
+    ]
+    stale = [
+        f"docs/names.md: {family} `{value}` is not in the code any more"
+        for family, value in rows
+        if (family, value) not in found
+    ]
+    silent = [
+        f"docs/names.md: {name.family} `{name.value}` has no meaning; write one in the table"
+        for key, name in found.items()
+        if rows.get(key) == ""
+    ]
+    return listed + stale + silent
+
+
+def main(arguments: list[str]) -> int:
+    """Checks, or with ``--write`` rewrites; returns the exit code."""
+    names = names_in_code()
+    text = TABLE.read_text(encoding="utf-8")
+    rows = table_rows(text)
+    if "--write" in arguments:
+        head, _, rest = text.partition(BEGIN)
+        tail = rest.partition(END)[2]
+        text = head + BEGIN + "\n" + render(names, rows) + END + tail
+        TABLE.write_text(text, encoding="utf-8")
+        rows = table_rows(text)
+    found = problems(names, rows)
+    for line in found:
+        print(line, file=sys.stderr)
+    if found and "--write" not in arguments:
+        print("remedy: make generate, then fill in missing meanings", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

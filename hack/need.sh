@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Names a missing prerequisite and its remedy. Called by the Makefile: need.sh python|go COMMAND
+set -euo pipefail
+
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    printf '       %s\n' "${@:2}" >&2
+    exit 1
+}
+
+need_python() {
+    "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || fail \
+        "Python 3.11 is needed, and '$1' is not one." \
+        "Debian and Ubuntu: apt-get install python3.11 python3.11-venv; elsewhere: pyenv install 3.11." \
+        "Where it has another name: make PYTHON=/path/to/python3.11 ..."
+    "$1" -c 'import ensurepip, venv' 2>/dev/null || fail \
+        "'$1' cannot make virtual environments: its venv and ensurepip modules are missing." \
+        "Debian and Ubuntu: apt-get install python3.11-venv (python3-venv on Debian 12)."
+}
+
+need_go() {
+    "$1" version >/dev/null 2>&1 || fail \
+        "Go is needed to build the S3 server that the tests run against, and '$1' does not run." \
+        "Install Go 1.26 from https://go.dev/dl/ and put its bin folder on PATH, or: make GO=/path/to/go ..." \
+        "The demo and 'make test-fast' do without it."
+}
+
+"need_$1" "$2"
