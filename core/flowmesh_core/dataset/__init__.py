@@ -1,1 +1,40 @@
-"""The room `dataset` of the core; see DESIGN."""
+"""Datasets without their bytes: schemas, row digests, chunk borders, manifests, reductions."""
+
+from flowmesh_core.dataset.borders import AVERAGE_ROWS, borders
+from flowmesh_core.dataset.columns import Columns, columns_of, rows_of, typed_column
+from flowmesh_core.dataset.infer import infer_schema
+from flowmesh_core.dataset.manifest import (
+    ChunkRef,
+    Manifest,
+    concat,
+    dataset_digest,
+    decode_manifest,
+    encode_manifest,
+)
+from flowmesh_core.dataset.reductions import reduce_metrics
+from flowmesh_core.dataset.rows import row_digest, row_digests, rows_digest
+from flowmesh_core.dataset.schema import Column, ColumnType, Schema, merge_schemas
+
+__all__ = [
+    "AVERAGE_ROWS",
+    "ChunkRef",
+    "Column",
+    "ColumnType",
+    "Columns",
+    "Manifest",
+    "Schema",
+    "borders",
+    "columns_of",
+    "concat",
+    "dataset_digest",
+    "decode_manifest",
+    "encode_manifest",
+    "infer_schema",
+    "merge_schemas",
+    "reduce_metrics",
+    "row_digest",
+    "row_digests",
+    "rows_digest",
+    "rows_of",
+    "typed_column",
+]

@@ -1,0 +1,195 @@
+"""Rows turned into typed columns, with errors that name the row and the column.
+
+What comes out is what is hashed, what is written to Parquet and what engines get: numbers of a
+float column are floats, ``-0.0`` is ``0.0``, json values are strings in canonical form.
+"""
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from flowmesh_core.dataset.schema import Column, ColumnType, Schema, column_name
+from flowmesh_core.errors import IdentityError
+from flowmesh_core.identity.canonical import (
+    INT_MAX,
+    INT_MIN,
+    canonical_bytes,
+    float_fragment,
+    float_is_plain,
+)
+
+Columns = Mapping[str, Sequence[Any]]
+"""Values by column name; every column as long as there are rows, None for null."""
+
+_SHORT = 60
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> dict[str, list[Any]]:
+    """Types rows by a schema.
+
+    Args:
+        rows: objects; missing columns are null.
+        schema: the columns; rows may have no others.
+
+    Raises:
+        IdentityError: names the row (from 1), the column, the value and what was expected.
+    """
+    names = set(schema.names)
+    if not all(map(names.issuperset, rows)):
+        rows = [_renamed(row, names, number) for number, row in enumerate(rows, 1)]
+    return {c.name: typed_column([row.get(c.name) for row in rows], c) for c in schema.columns}
+
+
+def typed_column(values: Sequence[Any], column: Column) -> list[Any]:
+    """Types the values of one column.
+
+    Raises:
+        IdentityError: as :func:`columns_of`.
+    """
+    types = set(map(type, values))
+    types.discard(type(None))
+    if not types:
+        return list(values)
+    try:
+        return _READERS[column.type](values, types)
+    except (_UnfitError, UnicodeEncodeError, IdentityError):
+        for number, value in enumerate(values, 1):
+            _check_one(value, number, column)
+        raise
+
+
+def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
+    """A typed column as values whose JSON is canonical: bytes in base64, floats as fragments."""
+    match column.type:
+        case ColumnType.BYTES:
+            return [v if v is None else base64.b64encode(v).decode() for v in values]
+        case ColumnType.FLOAT:
+            if all(v is None or float_is_plain(v) for v in values):
+                return values
+            return [v if v is None else float_fragment(v) for v in values]
+        case ColumnType.LIST_FLOAT:
+            return [v if v is None else [float_fragment(x) for x in v] for v in values]
+        case _:
+            return values
+
+
+class _UnfitError(Exception):
+    """Some value does not fit its column."""
+
+
+def _renamed(row: Mapping[str, Any], names: set[str], number: int) -> Mapping[str, Any]:
+    out = {column_name(k): v for k, v in row.items()}
+    unknown = sorted(out.keys() - names)
+    if unknown or len(out) != len(row):
+        what = f"unknown columns {', '.join(map(repr, unknown))}" if unknown else "a column twice"
+        raise IdentityError(
+            what, where=f"row {number}", remedy=f"the schema has {', '.join(sorted(names))}"
+        )
+    return out
+
+
+def _check_one(value: Any, number: int, column: Column) -> None:
+    if value is None:
+        return
+    try:
+        _READERS[column.type]([value], {type(value)})
+    except (_UnfitError, UnicodeEncodeError, IdentityError) as e:
+        shown = ascii(value) if isinstance(e, UnicodeEncodeError) else repr(value)
+        shown = shown if len(shown) <= _SHORT else shown[:_SHORT] + "…"
+        reason = f" ({e})" if isinstance(e, IdentityError) else ""
+        raise IdentityError(
+            f"{shown} is no {column.type}{reason}",
+            where=f"row {number}, column {column.name!r}",
+            remedy="mend the value, or declare another type for the column",
+        ) from e
+
+
+def _only(*allowed: type) -> Callable[[Sequence[Any], set[type]], list[Any]]:
+    def read(values: Sequence[Any], types: set[type]) -> list[Any]:
+        if not types <= set(allowed):
+            raise _UnfitError
+        return list(values)
+
+    return read
+
+
+def _ints(values: Sequence[Any], types: set[type]) -> list[Any]:
+    if types != {int}:
+        raise _UnfitError
+    given = [v for v in values if v is not None]
+    if min(given) < INT_MIN or max(given) > INT_MAX:
+        raise _UnfitError
+    return list(values)
+
+
+def _floats(values: Sequence[Any], types: set[type]) -> list[Any]:
+    if not types <= {int, float}:
+        raise _UnfitError
+    # The sum turns -0.0 into 0.0.
+    return [v if v is None else _finite(v) + 0.0 for v in values]
+
+
+def _finite(value: Any) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _UnfitError from None
+    if not math.isfinite(number):
+        raise _UnfitError
+    return number
+
+
+def _strings(values: Sequence[Any], types: set[type]) -> list[Any]:
+    if types != {str}:
+        raise _UnfitError
+    for v in values:
+        if v is not None and not v.isascii():
+            v.encode()
+    return list(values)
+
+
+def _jsons(values: Sequence[Any], types: set[type]) -> list[Any]:
+    return [v if v is None else canonical_bytes(v).decode() for v in values]
+
+
+def _lists(read: Callable[[Sequence[Any], set[type]], list[Any]]) -> Any:
+    def read_lists(values: Sequence[Any], types: set[type]) -> list[Any]:
+        if not types <= {list, tuple}:
+            raise _UnfitError
+        return [v if v is None else _list(v, read) for v in values]
+
+    return read_lists
+
+
+def _list(value: Sequence[Any], read: Callable[[Sequence[Any], set[type]], list[Any]]) -> list[Any]:
+    return read(value, set(map(type, value))) if value else []
+
+
+def _nulls(values: Sequence[Any], types: set[type]) -> list[Any]:
+    raise _UnfitError
+
+
+_READERS: Mapping[ColumnType, Callable[[Sequence[Any], set[type]], list[Any]]] = {
+    ColumnType.NULL: _nulls,
+    ColumnType.BOOL: _only(bool),
+    ColumnType.INT: _ints,
+    ColumnType.FLOAT: _floats,
+    ColumnType.STRING: _strings,
+    ColumnType.BYTES: _only(bytes),
+    ColumnType.JSON: _jsons,
+    ColumnType.LIST_FLOAT: _lists(_floats),
+    ColumnType.LIST_INT: _lists(_ints),
+    ColumnType.LIST_STRING: _lists(_strings),
+}
+
+
+def rows_of(columns: Columns, schema: Schema, count: int) -> Iterable[dict[str, Any]]:
+    """Typed columns as rows, json columns still as canonical strings."""
+    names = schema.names
+    if not names:
+        return ({} for _ in range(count))
+    return (
+        dict(zip(names, values, strict=True))
+        for values in zip(*(columns[n] for n in names), strict=True)
+    )

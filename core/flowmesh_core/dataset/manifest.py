@@ -1,0 +1,97 @@
+"""Manifests: what a dataset is, without its rows.
+
+A chunk is named twice: ``rows`` by the content of its rows, which is its identity, and ``blob`` by
+the Parquet file that carries it, which also holds its writer's version and so is transport only.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from flowmesh_core.dataset.schema import Schema, merge_schemas
+from flowmesh_core.errors import IdentityError
+from flowmesh_core.identity.digest import digest_value
+from flowmesh_core.units import Digest
+
+FORMAT = 1
+
+
+class ChunkRef(msgspec.Struct, frozen=True):
+    """A chunk of rows.
+
+    Attributes:
+        rows: the digest of the rows; the identity.
+        blob: the digest of the Parquet file in ``cas/``.
+        count: how many rows.
+        bytes: the size of the Parquet file.
+    """
+
+    rows: Digest
+    blob: Digest
+    count: int
+    bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A dataset: its schema and its chunks in the order of their rows."""
+
+    schema: Schema
+    chunks: tuple[ChunkRef, ...] = ()
+    format: int = FORMAT
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return sum(c.count for c in self.chunks)
+
+    @property
+    def blob_bytes(self) -> int:
+        """The size of the Parquet files, in bytes."""
+        return sum(c.bytes for c in self.chunks)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Writes a manifest as JSON, the same bytes for the same manifest."""
+    return _encoder.encode(manifest)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Reads a manifest.
+
+    Raises:
+        IdentityError: the bytes are no manifest of this format.
+    """
+    try:
+        manifest = _decoder.decode(data)
+    except msgspec.DecodeError as e:
+        raise IdentityError(f"not a dataset manifest: {e}") from e
+    if manifest.format != FORMAT:
+        raise IdentityError(
+            f"a dataset manifest of format {manifest.format}; this release reads {FORMAT}",
+            remedy="use the release that wrote it, or import the data again",
+        )
+    return manifest
+
+
+def dataset_digest(manifest: Manifest) -> Digest:
+    """The identity of a dataset: its schema and its chunks' row digests in order."""
+    columns = [[c.name, c.type.value] for c in manifest.schema.columns]
+    return digest_value("dataset", [columns, [c.rows for c in manifest.chunks]])
+
+
+def concat(manifests: Sequence[Manifest]) -> Manifest:
+    """Chains datasets; no row is read.
+
+    Chunks without rows are dropped, and a dataset without columns and rows agrees with any, so that
+    the result does not depend on empty parts.
+
+    Raises:
+        IdentityError: the columns differ.
+    """
+    schema = merge_schemas(m.schema for m in manifests if m.schema.columns or m.row_count)
+    chunks = tuple(c for m in manifests for c in m.chunks if c.count)
+    return Manifest(schema, chunks)

@@ -1,0 +1,120 @@
+"""The names of work: what an action is called, and what a batch must share.
+
+Control computes an ``action_id`` when a step's inputs are known, looks it up, and publishes under
+it. The scheduler groups by ``signature``. Neither knows of users, workers or times.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import IdentityError
+from flowmesh_core.identity.coerce import default_of
+from flowmesh_core.identity.digest import digest_value
+from flowmesh_core.units import Digest
+
+IGNORED = "ignored"
+"""Stands for the digest of an input listed in ``ignoredInputs``; no digest looks like it."""
+
+FIELD_DEFAULTS: Mapping[str, Any] = {
+    "dtype": "auto",
+    "batchInvariant": True,
+    "implementation": "vllm",
+    "tensorParallel": 1,
+}
+"""The identity fields and what holds where a workflow does not say."""
+
+
+def action_id(
+    contract: EngineContract,
+    params: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    inputs: Mapping[str, Digest],
+    salt: str = "",
+    *,
+    ignored_inputs: Collection[str] = (),
+) -> Digest:
+    """The name of an action: equal names mean equal work.
+
+    Args:
+        contract: the engine's contract, of the versions that the run is pinned to.
+        params: typed by :func:`effective_params`; missing ones count as their default.
+        fields: ``dtype``, ``batchInvariant``, ``implementation``, ``tensorParallel``. Those that
+            the contract does not list are left out; missing ones count as their default.
+        inputs: the digest on each connected input port (a chunk's row digest for a chunk).
+        salt: the cache salt, with the run's uid or step path where ``reuse`` asks for it.
+        ignored_inputs: ports that enter as a tag in place of their digest.
+
+    Raises:
+        IdentityError: a parameter has no canonical form, or an ignored input is not connected.
+    """
+    named: dict[str, str] = dict(inputs)
+    for port in ignored_inputs:
+        if port not in named:
+            raise IdentityError(
+                f"no input {port!r} is connected",
+                where="cache.ignoredInputs",
+                remedy=f"use one of {', '.join(sorted(named))}" if named else "remove it",
+            )
+        named[port] = IGNORED
+    return digest_value(
+        "action",
+        [
+            contract.name,
+            contract.version,
+            contract.implementation,
+            _complete(contract, params),
+            _fields(contract, fields),
+            named,
+            salt,
+        ],
+    )
+
+
+def signature(
+    contract: EngineContract,
+    params: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    components: Mapping[str, Digest],
+    resource_class: str,
+) -> Digest:
+    """What actions must share to run in one batch.
+
+    Args:
+        contract: the engine's contract.
+        params: as for :func:`action_id`; only those marked batch-wide enter.
+        fields: as for :func:`action_id`.
+        components: the digest on each input port; only those of ports that are components and not
+            mixable enter.
+        resource_class: the class of resources asked for.
+
+    Raises:
+        IdentityError: a parameter has no canonical form.
+    """
+    complete = _complete(contract, params)
+    ports = {name: contract.input_port(name) for name in components}
+    loaded = {n: components[n] for n, p in ports.items() if p and p.component and not p.mixable}
+    return digest_value(
+        "signature",
+        [
+            contract.name,
+            contract.version,
+            contract.implementation,
+            {p.name: complete[p.name] for p in contract.params if p.batch_wide},
+            _fields(contract, fields),
+            loaded,
+            resource_class,
+        ],
+    )
+
+
+def _complete(contract: EngineContract, params: Mapping[str, Any]) -> dict[str, Any]:
+    complete = dict(params)
+    for p in contract.params:
+        if p.name not in complete:
+            complete[p.name] = default_of(p)
+    return complete
+
+
+def _fields(contract: EngineContract, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {f: fields.get(f, FIELD_DEFAULTS.get(f)) for f in contract.identity_fields}
