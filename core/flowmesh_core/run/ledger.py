@@ -1,0 +1,112 @@
+"""The lines of a run's ledger: what is durable about a run besides its actions' results.
+
+The machine emits lines, control appends them to ``runs/<uid>/ledger/<epoch>-<seq>`` each second and
+before a verdict is shown, recovery reads them back, receipts are a projection of them.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+
+
+class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True):
+    """The end of an attempt, as this run saw it.
+
+    Attributes:
+        outcome: ``published``, ``adopted``, ``cancelled``, or a failure kind.
+        bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
+        sharers: how many runs split the bill.
+        exec_nanousd: of the bill, ``load_nanousd`` for loading.
+    """
+
+    time_s: float
+    step: str
+    chunk: int
+    action_id: Digest
+    attempt_id: str
+    worker: str
+    incarnation: str
+    outcome: str
+    bill_nanousd: int
+    share_nanousd: int
+    load_nanousd: int = 0
+    sharers: int = 1
+    units: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    run_s: float = 0.0
+    load_s: float = 0.0
+    joules: float = 0.0
+    joules_estimated: bool = True
+    message: str = ""
+
+
+class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
+    """A result that this run did not have to make.
+
+    Attributes:
+        hit: ``published``, ``in-flight`` or ``step-level``.
+        saved_nanousd: what making it cost, less this run's share where it paid one.
+        producer: the run that published it; ``sharers`` runs that were subscribed with it.
+    """
+
+    time_s: float
+    step: str
+    chunk: int
+    action_id: Digest
+    hit: str
+    saved_nanousd: int
+    producer: str = ""
+    sharers: tuple[str, ...] = ()
+    joules_saved: float = 0.0
+    units: int = 0
+
+
+class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment"):
+    """A change of ``suspend``, ``priority``, ``budgetUsd`` or ``deadline``."""
+
+    time_s: float
+    changes: dict[str, Any]
+
+
+class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
+    """The end of a step run; ``outputs`` pins what it gave, for lineage and outputs."""
+
+    time_s: float
+    step: str
+    state: str
+    reason: str = ""
+    message: str = ""
+    outputs: dict[str, Artifact | None] = {}
+
+
+class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True):
+    """The end of the run."""
+
+    time_s: float
+    phase: str
+    reason: str = ""
+    message: str = ""
+    step: str = ""
+
+
+Line = AttemptLine | HitLine | AmendmentLine | StepLine | VerdictLine
+
+_decoder = msgspec.json.Decoder(Line)
+
+
+def encode_lines(lines: list[Line]) -> bytes:
+    """One JSON object a line."""
+    return b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
+
+
+def decode_lines(data: bytes) -> list[Line]:
+    """Reads a segment.
+
+    Raises:
+        msgspec.DecodeError: a line is no ledger line.
+    """
+    return [_decoder.decode(part) for part in data.splitlines() if part]
