@@ -1,0 +1,190 @@
+"""Published action results: the first publication wins, and a lost one is repaired by generation.
+
+Only the control plane writes here. ``publish`` is at most once: whoever comes second reads what is
+there, checks it and adopts it. ``replace`` is for a result that has lost a blob somebody still
+needs; an expired or unreadable record is replaced by ``publish`` itself.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_core.protocol.results import ActionResult, decode_result, encode_result
+from flowmesh_core.units import Digest
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.keys import action_key
+from flowmesh_store.ports import Record, RecordStore
+
+RESULT_TTL_S = 30 * 24 * 3600.0
+"""How long a result is kept by default, in seconds."""
+
+_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A result as it stands in the store.
+
+    Attributes:
+        scope: where it was found or written.
+        result: the record itself.
+        etag: its version, for :meth:`ActionCache.replace`.
+        won: this call wrote it; False where it was found or another writer was first.
+    """
+
+    scope: str
+    result: ActionResult
+    etag: str
+    won: bool = False
+
+
+class ActionCache:
+    """Results of actions under ``actions/<scope>/<action_id>``."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        *,
+        ttl_s: float | None = RESULT_TTL_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the records.
+
+        Args:
+            records: where results are kept.
+            ttl_s: the life in seconds of a result published without ``expires_s``; None: for ever.
+            clock: seconds since the epoch.
+        """
+        self._records = records
+        self._ttl_s = ttl_s
+        self._clock = clock
+
+    async def lookup(
+        self, action_id: Digest, scopes: Sequence[str], *, not_before_s: float = 0.0
+    ) -> Published | None:
+        """The first usable result in these scopes.
+
+        Args:
+            action_id: the action's name.
+            scopes: where to look, the own scope first.
+            not_before_s: results made earlier do not count (the run's creation minus ``maxAge``).
+
+        Raises:
+            StoreUnavailableError: the store did not answer.
+        """
+        for scope in scopes:
+            record = await self._records.read(action_key(scope, action_id))
+            result = self._usable(record, action_id, not_before_s)
+            if record is not None and result is not None:
+                return Published(scope, result, record.etag)
+        return None
+
+    async def publish(
+        self, scope: str, result: ActionResult, *, not_before_s: float = 0.0
+    ) -> Published:
+        """Publishes a result, or adopts the usable one that was there first.
+
+        Args:
+            scope: where to publish.
+            result: its generation is set here; ``created_s`` and ``expires_s`` where they are 0.
+            not_before_s: a result made earlier than this is replaced instead of adopted.
+
+        Returns:
+            What stands now; ``won`` says whether it is this one.
+
+        Raises:
+            StoreFullError, StoreUnavailableError: nothing was published.
+        """
+        key = action_key(scope, result.action_id)
+        record: Record | None = None
+        for _ in range(_ROUNDS):
+            generation = 1 if record is None else _generation_of(record) + 1
+            written = await self._write(scope, key, result, generation, record)
+            if written is not None:
+                return written
+            record = await self._records.read(key)
+            found = self._usable(record, result.action_id, not_before_s)
+            if record is not None and found is not None:
+                return Published(scope, found, record.etag)
+        raise _too_contended(key)
+
+    async def replace(self, stale: Published, result: ActionResult) -> Published:
+        """Puts a new result in the place of one that lost a blob, one generation higher.
+
+        Args:
+            stale: what :meth:`lookup` or :meth:`publish` returned.
+            result: the new record.
+
+        Returns:
+            What stands now: this result, or a newer one that another writer put first (``won``).
+
+        Raises:
+            StoreFullError, StoreUnavailableError: nothing was published.
+        """
+        key = action_key(stale.scope, result.action_id)
+        record: Record | None = Record(b"", stale.etag)
+        least = stale.result.generation + 1
+        for _ in range(_ROUNDS):
+            written = await self._write(stale.scope, key, result, least, record)
+            if written is not None:
+                return written
+            record = await self._records.read(key)
+            found = self._usable(record, result.action_id, 0.0)
+            if record is not None and found is not None and found.generation >= least:
+                return Published(stale.scope, found, record.etag)
+            least = max(least, _generation_of(record) + 1) if record is not None else least
+        raise _too_contended(key)
+
+    async def _write(
+        self, scope: str, key: str, result: ActionResult, generation: int, over: Record | None
+    ) -> Published | None:
+        created = result.created_s or self._clock()
+        expires = result.expires_s or (0.0 if self._ttl_s is None else created + self._ttl_s)
+        stamped = msgspec.structs.replace(
+            result, generation=generation, created_s=created, expires_s=expires
+        )
+        try:
+            etag = await self._records.write(
+                key, encode_result(stamped), if_match=None if over is None else over.etag
+            )
+        except ConditionFailedError:
+            return None
+        return Published(scope, stamped, etag, won=True)
+
+    def _usable(
+        self, record: Record | None, action_id: Digest, not_before_s: float
+    ) -> ActionResult | None:
+        """The record's result if it is whole, of this action, unexpired and recent enough."""
+        result = _decoded(record)
+        if result is None or result.action_id != action_id or result.created_s < not_before_s:
+            return None
+        if result.expires_s and result.expires_s <= self._clock():
+            return None
+        whole = all(digest_of(data) == digest for digest, data in result.inline.items())
+        return result if whole else None
+
+
+def _decoded(record: Record | None) -> ActionResult | None:
+    """The result in a record; None for one torn by a power cut or written by something else."""
+    if record is None:
+        return None
+    try:
+        return decode_result(record.data)
+    except msgspec.DecodeError:
+        return None
+
+
+def _generation_of(record: Record) -> int:
+    result = _decoded(record)
+    return 0 if result is None else result.generation
+
+
+def _too_contended(key: str) -> StoreError:
+    return StoreUnavailableError(
+        f"lost {_ROUNDS} conditional writes in a row",
+        where=key,
+        remedy="see that only one control plane leads; the call may be repeated",
+    )

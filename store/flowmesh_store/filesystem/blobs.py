@@ -1,0 +1,257 @@
+"""Blobs in a directory.
+
+Small blobs are read and written on the event loop itself: on a warm disk that takes tens of
+microseconds, less than the hop to a thread. Blobs are not synced to the disk one by one (see
+:class:`Durability`): one torn by a power cut is found by its digest and run again.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
+from flowmesh_store.filesystem.root import StoreRoot, place, read_whole, sync_directory
+from flowmesh_store.hashing import digest_of, digest_of_file, require
+from flowmesh_store.keys import CAS, blob_key, check_digest
+from flowmesh_store.oserrors import store_error
+from flowmesh_store.ports import StoredBlob
+from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+
+_INLINE_BYTES = 64 << 10
+_INLINE_STATS = 128
+
+
+class FilesystemBlobs:
+    """Blobs under ``cas/`` of a directory. Every read is verified."""
+
+    def __init__(
+        self,
+        root: StoreRoot,
+        *,
+        grace_s: float = DEFAULT_GRACE_S,
+        durable: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the directory.
+
+        Args:
+            root: the store's directory.
+            grace_s: the collector's grace; a put renews a blob older than half of it.
+            durable: sync every blob to the disk before ``put`` returns.
+            clock: seconds, comparable with the times of files.
+        """
+        self._root = root
+        self._renew_after_s = grace_s / 2
+        self._durable = durable
+        self._clock = clock
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`."""
+        path = self._path(digest)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise not_found(digest, path) from None
+        except OSError as error:
+            raise store_error(error, path) from error
+        size = os.fstat(descriptor).st_size
+        if size <= _INLINE_BYTES:
+            return self._read(descriptor, size, digest)
+        return await asyncio.to_thread(self._read, descriptor, size, digest)
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`; refuses content of another digest (BlobCorruptError)."""
+        if isinstance(data, Path):
+            await asyncio.to_thread(self._put_file, digest, data)
+        elif len(data) <= _INLINE_BYTES and not self._durable:
+            self._put_bytes(digest, data)
+        else:
+            await asyncio.to_thread(self._put_bytes, digest, data)
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        asked = list(digests)
+        if len(asked) <= _INLINE_STATS:
+            return self._missing(asked)
+        return await asyncio.to_thread(self._missing, asked)
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        return await asyncio.to_thread(self._fetch, digest, target)
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`: beside the blobs, so that putting is a rename."""
+        return SpoolWriter(self._root.temporary, expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        if self._durable:
+            await asyncio.to_thread(self._adopt, spooled)
+        else:
+            self._adopt(spooled)
+
+    async def discard(self, digest: Digest) -> None:
+        """As :meth:`Discarding.discard`."""
+        await asyncio.to_thread(self._discard, digest)
+
+    async def blobs(self) -> AsyncIterator[StoredBlob]:
+        """As :meth:`Sweepable.blobs`."""
+        for number in range(256):
+            for blob in await asyncio.to_thread(self._list, f"{number:02x}"):
+                yield blob
+
+    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
+        """As :meth:`Sweepable.delete`."""
+        return await asyncio.to_thread(self._delete, digest, older_than_s)
+
+    async def discard_unfinished(self, *, older_than_s: float) -> int:
+        """As :meth:`Sweepable.discard_unfinished`."""
+        return await asyncio.to_thread(self._root.discard_temporary, older_than_s=older_than_s)
+
+    def _path(self, digest: str) -> str:
+        return self._root.locate(blob_key(digest))
+
+    def _read(self, descriptor: int, size: int, digest: Digest) -> bytes:
+        path = self._path(digest)
+        try:
+            data = read_whole(descriptor, size)
+        except OSError as error:
+            raise store_error(error, path) from error
+        finally:
+            os.close(descriptor)
+        try:
+            require(digest_of(data), digest, path)
+        except BlobCorruptError:
+            self._discard(digest)
+            raise
+        return data
+
+    def _holds(self, digest: Digest, path: str, size: int) -> bool:
+        """Whether the blob is there whole, renewed where the collector might soon take it."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return False
+        if found.st_size != size:
+            return False
+        if self._clock() - found.st_mtime < self._renew_after_s:
+            return True
+        with self._root.locked(digest), contextlib.suppress(FileNotFoundError):
+            os.utime(path)
+            return True
+        return False
+
+    def _put_bytes(self, digest: Digest, data: bytes) -> None:
+        path = self._path(digest)
+        try:
+            if self._holds(digest, path, len(data)):
+                return
+            require(digest_of(data), digest, path)
+            temporary = self._root.write_temporary(data, durable=self._durable)
+            self._place(temporary, path)
+        except OSError as error:
+            raise store_error(error, path) from error
+
+    def _put_file(self, digest: Digest, source: Path) -> None:
+        path = self._path(digest)
+        try:
+            descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise store_error(error, str(source)) from error
+        try:
+            size = os.fstat(descriptor).st_size
+            if self._holds(digest, path, size):
+                return
+            with self.spool(expected_bytes=size) as writer:
+                writer.copy_from(descriptor)
+                spooled = writer.finish(durable=self._durable)
+        except OSError as error:
+            raise store_error(error, path) from error
+        finally:
+            os.close(descriptor)
+        try:
+            require(spooled.digest, digest, str(source))
+            self._adopt(spooled)
+        finally:
+            spooled.discard()
+
+    def _adopt(self, spooled: Spooled) -> None:
+        path = self._path(spooled.digest)
+        try:
+            if not self._holds(spooled.digest, path, spooled.size_bytes):
+                os.utime(spooled.path)
+                self._place(str(spooled.path), path)
+        except OSError as error:
+            raise store_error(error, path) from error
+        finally:
+            spooled.discard()
+
+    def _place(self, temporary: str, path: str) -> None:
+        try:
+            place(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if self._durable:
+            sync_directory(path)
+
+    def _missing(self, digests: list[Digest]) -> set[Digest]:
+        return {d for d in digests if not os.path.exists(self._path(d))}
+
+    def _fetch(self, digest: Digest, target: Path) -> int:
+        path = self._path(digest)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise not_found(digest, path) from None
+        except OSError as error:
+            raise store_error(error, path) from error
+        try:
+            size = os.fstat(descriptor).st_size
+            with verified_file(target, digest, expected_bytes=size) as writer:
+                writer.copy_from(descriptor)
+        except BlobCorruptError:
+            self._discard(digest)
+            raise
+        finally:
+            os.close(descriptor)
+        return writer.size_bytes
+
+    def _discard(self, digest: Digest) -> None:
+        path = Path(self._path(digest))
+        with self._root.locked(digest), contextlib.suppress(FileNotFoundError):
+            if digest_of_file(path) != digest:
+                path.unlink()
+
+    def _list(self, directory: str) -> list[StoredBlob]:
+        now = self._clock()
+        found: list[StoredBlob] = []
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.scandir(self._root.locate(f"{CAS}/{directory}")) as entries,
+        ):
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    age = max(0.0, now - status.st_mtime)
+                    found.append(StoredBlob(check_digest(entry.name), status.st_size, age))
+        return sorted(found, key=lambda blob: blob.digest)
+
+    def _delete(self, digest: Digest, older_than_s: float) -> bool:
+        path = self._path(digest)
+        with self._root.locked(digest):
+            try:
+                if self._clock() - os.stat(path).st_mtime < older_than_s:
+                    return False
+                os.unlink(path)
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise store_error(error, path) from error
+        return True

@@ -1,0 +1,192 @@
+"""Records in a directory: conditional writes that hold across threads and processes."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_store.collect import StoredRecord
+from flowmesh_store.durability import Durability
+from flowmesh_store.filesystem.root import (
+    StoreRoot,
+    make_parent,
+    place,
+    read_whole,
+    sync_directory,
+)
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.keys import CAS, check_key
+from flowmesh_store.oserrors import store_error
+from flowmesh_store.ports import Record
+
+_INLINE_BYTES = 64 << 10
+_LISTED_AT_ONCE = 1000
+
+
+class FilesystemRecords:
+    """Records as files. The etag is the digest of the content."""
+
+    def __init__(
+        self,
+        root: StoreRoot,
+        *,
+        durability: Durability = Durability.VERDICTS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the directory.
+
+        Args:
+            root: the store's directory.
+            durability: which records are synced to the disk before ``write`` returns.
+            clock: seconds, comparable with the times of files.
+        """
+        self._root = root
+        self._durability = durability
+        self._clock = clock
+
+    async def read(self, key: str) -> Record | None:
+        """As :meth:`RecordStore.read`."""
+        path = self._root.locate(check_key(key))
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise store_error(error, path) from error
+        size = os.fstat(descriptor).st_size
+        if size <= _INLINE_BYTES:
+            return self._read(descriptor, size, path)
+        return await asyncio.to_thread(self._read, descriptor, size, path)
+
+    async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
+        """As :meth:`RecordStore.write`."""
+        durable = self._durability.syncs_record(check_key(key))
+        if if_match is not None:
+            return await asyncio.to_thread(self._replace, key, data, if_match, durable)
+        if durable or len(data) > _INLINE_BYTES:
+            return await asyncio.to_thread(self._create, key, data, durable)
+        return self._create(key, data, durable)
+
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordStore.keys`."""
+        async for record in self.aged(prefix):
+            yield record.key
+
+    async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
+        """As :meth:`SweepableRecords.aged`."""
+        walk = self._walk("", prefix)
+        while batch := await asyncio.to_thread(self._take, walk):
+            for record in batch:
+                yield record
+
+    async def delete(self, key: str, *, older_than_s: float) -> bool:
+        """As :meth:`SweepableRecords.delete`."""
+        return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
+
+    def _read(self, descriptor: int, size: int, path: str) -> Record:
+        try:
+            data = read_whole(descriptor, size)
+        except OSError as error:
+            raise store_error(error, path) from error
+        finally:
+            os.close(descriptor)
+        return Record(data, digest_of(data))
+
+    def _create(self, key: str, data: bytes, durable: bool) -> str:
+        path = self._root.locate(key)
+        try:
+            temporary = self._root.write_temporary(data, durable=durable)
+            try:
+                _link(temporary, path)
+            finally:
+                os.unlink(temporary)
+            if durable:
+                sync_directory(path)
+        except (FileExistsError, IsADirectoryError):
+            raise _condition_failed(key, "the record is there") from None
+        except OSError as error:
+            raise store_error(error, path) from error
+        return digest_of(data)
+
+    def _replace(self, key: str, data: bytes, if_match: str, durable: bool) -> str:
+        path = self._root.locate(key)
+        try:
+            with self._root.locked(key):
+                if _etag_of(path) != if_match:
+                    raise _condition_failed(key, "the record has changed")
+                temporary = self._root.write_temporary(data, durable=durable)
+                try:
+                    place(temporary, path)
+                except BaseException:
+                    os.unlink(temporary)
+                    raise
+                if durable:
+                    sync_directory(path)
+        except OSError as error:
+            raise store_error(error, path) from error
+        return digest_of(data)
+
+    def _delete(self, key: str, older_than_s: float) -> bool:
+        path = self._root.locate(key)
+        try:
+            with self._root.locked(key):
+                if self._clock() - os.stat(path).st_mtime < older_than_s:
+                    return False
+                os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise store_error(error, path) from error
+        return True
+
+    @staticmethod
+    def _take(walk: Iterator[StoredRecord]) -> list[StoredRecord]:
+        batch: list[StoredRecord] = []
+        for record in walk:
+            batch.append(record)
+            if len(batch) == _LISTED_AT_ONCE:
+                break
+        return batch
+
+    def _walk(self, directory: str, prefix: str) -> Iterator[StoredRecord]:
+        """Records below a directory (``""`` or ending in a slash), in the order of their keys."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with os.scandir(self._root.locate(directory)) as entries:
+                # A directory sorts by its name with the slash, as the keys inside it do.
+                found = sorted(
+                    (e.name + ("/" if e.is_dir(follow_symlinks=False) else ""), e)
+                    for e in entries
+                    if not e.name.startswith(".") and (directory or e.name != CAS)
+                )
+            for name, entry in found:
+                key = directory + name
+                if name.endswith("/"):
+                    if key.startswith(prefix) or prefix.startswith(key):
+                        yield from self._walk(key, prefix)
+                elif key.startswith(prefix):
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        age = max(0.0, self._clock() - status.st_mtime)
+                        yield StoredRecord(key, status.st_size, age)
+
+
+def _link(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileNotFoundError:
+        make_parent(path)
+        os.link(temporary, path)
+
+
+def _etag_of(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return digest_of(file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _condition_failed(key: str, reason: str) -> ConditionFailedError:
+    return ConditionFailedError(reason, where=key, remedy="read it and decide again")

@@ -1,0 +1,75 @@
+"""The layout of a bucket or directory, and what a key may look like.
+
+::
+
+    cas/<2 hex>/<digest>             blobs
+    actions/<scope>/<action_id>      action results
+    runs/<uid>/...                   spec, pins, ledger segments, final
+    epochs/<n>                       leaderships
+    lineage/by-output|by-input/...   indexes
+    proof/...                        the check of conditional writes at start
+"""
+
+import re
+
+from flowmesh_core.errors import StoreError
+from flowmesh_core.units import Digest
+
+CAS = "cas"
+ACTIONS = "actions"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SEGMENT = re.compile(r"[A-Za-z0-9_=@-][A-Za-z0-9._=@-]{0,199}")
+
+
+def check_digest(digest: str) -> Digest:
+    """Refuses what is not a digest, so that no digest can leave its directory.
+
+    Raises:
+        StoreError: it is not 64 lower-case hexadecimal digits.
+    """
+    if _DIGEST.fullmatch(digest) is None:
+        raise StoreError(
+            f"{digest[:80]!r} is not a digest",
+            remedy="a digest is 64 lower-case hexadecimal digits of a blake3-256 hash",
+        )
+    return Digest(digest)
+
+
+def blob_key(digest: str) -> str:
+    """The key of a blob, ``cas/<2 hex>/<digest>``."""
+    checked = check_digest(digest)
+    return f"{CAS}/{checked[:2]}/{checked}"
+
+
+def check_key(key: str) -> str:
+    """Refuses keys that are malformed or belong to the blobs.
+
+    Segments hold ``[A-Za-z0-9._=@-]``, at most 200 of them, and do not begin with a dot (those
+    names are the store's own).
+
+    Raises:
+        StoreError: the key is refused.
+    """
+    segments = key.split("/")
+    if all(_SEGMENT.fullmatch(s) for s in segments) and segments[0] != CAS:
+        return key
+    raise StoreError(
+        f"{key[:200]!r} is not a key of a record",
+        remedy="use slash-separated segments of [A-Za-z0-9._=@-] that do not begin with a dot, "
+        f"outside {CAS}/",
+    )
+
+
+def action_key(scope: str, action_id: str) -> str:
+    """The key of an action result, ``actions/<scope>/<action_id>``.
+
+    Raises:
+        StoreError: the scope or the id is not one segment of a key.
+    """
+    if "/" in scope or "/" in action_id:
+        raise StoreError(
+            f"scope {scope!r} or action id {action_id!r} holds a slash",
+            remedy="a scope and an action id are one segment of a key each",
+        )
+    return check_key(f"{ACTIONS}/{scope}/{action_id}")

@@ -1,0 +1,143 @@
+"""The store in memory: for tests, simulations and throw-away runs. It follows the same ports."""
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import not_found
+from flowmesh_store.collect import StoredRecord
+from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.keys import check_digest, check_key
+from flowmesh_store.ports import Record, StoredBlob
+from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+
+_WHERE = "memory:"
+
+
+class MemoryBlobs:
+    """Blobs in a dictionary. ``get`` does not verify; see :class:`VerifyingBlobs`."""
+
+    def __init__(
+        self, *, spool_dir: Path | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Starts empty.
+
+        Args:
+            spool_dir: where outputs are spooled; the system's temporary directory by default.
+            clock: seconds, for the age of blobs.
+        """
+        self._spool_dir = spool_dir or Path(tempfile.gettempdir())
+        self._clock = clock
+        self._blobs: dict[Digest, tuple[bytes, float]] = {}
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`, unverified."""
+        held = self._blobs.get(check_digest(digest))
+        if held is None:
+            raise not_found(digest, _WHERE)
+        return held[0]
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`; refuses content of another digest."""
+        content = await asyncio.to_thread(data.read_bytes) if isinstance(data, Path) else data
+        require(digest_of(content), check_digest(digest), _WHERE)
+        self._blobs[digest] = (bytes(content), self._clock())
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        return {d for d in digests if check_digest(d) not in self._blobs}
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        data = await self.get(digest)
+        with verified_file(target, digest, expected_bytes=len(data)) as writer:
+            writer.write(data)
+        return len(data)
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`."""
+        return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        try:
+            await self.put(spooled.digest, spooled.path)
+        finally:
+            spooled.discard()
+
+    async def discard(self, digest: Digest) -> None:
+        """As :meth:`Discarding.discard`."""
+        held = self._blobs.get(digest)
+        if held is not None and digest_of(held[0]) != digest:
+            del self._blobs[digest]
+
+    async def blobs(self) -> AsyncIterator[StoredBlob]:
+        """As :meth:`Sweepable.blobs`."""
+        now = self._clock()
+        for digest, (data, stored_at) in sorted(self._blobs.items()):
+            yield StoredBlob(digest, len(data), max(0.0, now - stored_at))
+
+    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
+        """As :meth:`Sweepable.delete`."""
+        held = self._blobs.get(digest)
+        if held is None or self._clock() - held[1] < older_than_s:
+            return False
+        del self._blobs[digest]
+        return True
+
+    async def discard_unfinished(self, *, older_than_s: float) -> int:
+        """As :meth:`Sweepable.discard_unfinished`: nothing here is ever half there."""
+        return 0
+
+
+class MemoryRecords:
+    """Records in a dictionary."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        """Starts empty; the clock gives seconds, for the age of records."""
+        self._clock = clock
+        self._records: dict[str, tuple[Record, float]] = {}
+        self._versions = itertools.count(1)
+
+    async def read(self, key: str) -> Record | None:
+        """As :meth:`RecordStore.read`."""
+        held = self._records.get(check_key(key))
+        return None if held is None else held[0]
+
+    async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
+        """As :meth:`RecordStore.write`."""
+        held = self._records.get(check_key(key))
+        if (None if held is None else held[0].etag) != if_match:
+            raise ConditionFailedError(
+                "the record is there" if if_match is None else "the record has changed",
+                where=key,
+                remedy="read it and decide again",
+            )
+        etag = str(next(self._versions))
+        self._records[key] = (Record(bytes(data), etag), self._clock())
+        return etag
+
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordStore.keys`."""
+        for key in sorted(k for k in self._records if k.startswith(prefix)):
+            yield key
+
+    async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
+        """As :meth:`SweepableRecords.aged`."""
+        now = self._clock()
+        for key, (record, stored_at) in sorted(self._records.items()):
+            if key.startswith(prefix):
+                yield StoredRecord(key, len(record.data), max(0.0, now - stored_at))
+
+    async def delete(self, key: str, *, older_than_s: float) -> bool:
+        """As :meth:`SweepableRecords.delete`."""
+        held = self._records.get(key)
+        if held is None or self._clock() - held[1] < older_than_s:
+            return False
+        del self._records[key]
+        return True

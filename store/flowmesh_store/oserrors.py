@@ -1,0 +1,38 @@
+"""Errors of the operating system, told as errors of the store."""
+
+import errno
+
+from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_CLASH = frozenset({errno.ENOTDIR, errno.EISDIR})
+
+
+def store_error(error: OSError, where: str) -> StoreError:
+    """The store's error for an operating system's.
+
+    Args:
+        error: what was raised.
+        where: the file or key that it happened to.
+    """
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StoreFullError(
+            f"no space is left ({reason})",
+            where=where,
+            remedy="free space or raise the quota; `fmesh cache gc` removes what nobody needs",
+        )
+    if error.errno in _REFUSED:
+        return StoreError(
+            f"access was refused ({reason})",
+            where=where,
+            remedy="let the user that runs FlowMesh read and write the store's directory",
+        )
+    if error.errno in _CLASH:
+        return StoreError(
+            f"a key cannot be the beginning of another key ({reason})",
+            where=where,
+            remedy="give the record a key of its own",
+        )
+    return StoreUnavailableError(reason, where=where, remedy="the call may be repeated")

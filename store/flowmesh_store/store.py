@@ -1,0 +1,77 @@
+"""A store by its address: what control plane, workers and CLI open."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from flowmesh_core.errors import StoreError
+from flowmesh_store.blobs import DEFAULT_GRACE_S, Blobs
+from flowmesh_store.collect import Sweepable, SweepableRecords
+from flowmesh_store.durability import Durability
+from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, StoreRoot
+from flowmesh_store.memory import MemoryBlobs, MemoryRecords
+from flowmesh_store.ports import RecordStore
+from flowmesh_store.verifying import VerifyingBlobs
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One bucket or directory.
+
+    Attributes:
+        url: its address, without credentials.
+        blobs: content by digest; every read is verified.
+        records: small keyed objects with conditional writes.
+        sweepable_blobs: the same blobs for the collector.
+        sweepable_records: the same records for the collector.
+    """
+
+    url: str
+    blobs: Blobs
+    records: RecordStore
+    sweepable_blobs: Sweepable
+    sweepable_records: SweepableRecords
+
+
+def open_store(
+    url: str | Path,
+    *,
+    grace_s: float = DEFAULT_GRACE_S,
+    durability: Durability = Durability.VERDICTS,
+    spool_dir: Path | None = None,
+) -> Store:
+    """Opens a store.
+
+    Args:
+        url: ``memory:`` (a new, empty one each time), ``file:///path`` or a plain path (made where
+            missing), or ``s3://bucket/prefix?endpoint=http://host:port&region=name``, with
+            credentials from the environment, the profile or the machine, as AWS tools find them.
+        grace_s: the collector's grace in seconds; a put renews a blob older than half of it.
+        durability: which writes of a filesystem store wait for the disk.
+        spool_dir: where outputs are spooled for a store that is not a directory.
+
+    Raises:
+        StoreError: the address is malformed, or the directory cannot be used.
+    """
+    if isinstance(url, Path):
+        return _open_directory(url, grace_s, durability)
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "":
+            return _open_directory(Path(url), grace_s, durability)
+        case "file" if parts.netloc in ("", "localhost") and parts.path:
+            return _open_directory(Path(unquote(parts.path)), grace_s, durability)
+        case "memory":
+            blobs, records = MemoryBlobs(spool_dir=spool_dir), MemoryRecords()
+            return Store("memory:", VerifyingBlobs(blobs, blobs), records, blobs, records)
+    raise StoreError(
+        f"{url!r} is not the address of a store",
+        remedy="use a path, file:///path, s3://bucket/prefix?endpoint=URL, or memory:",
+    )
+
+
+def _open_directory(path: Path, grace_s: float, durability: Durability) -> Store:
+    root = StoreRoot(path)
+    blobs = FilesystemBlobs(root, grace_s=grace_s, durable=durability is Durability.POWER)
+    records = FilesystemRecords(root, durability=durability)
+    return Store(root.path.as_uri(), blobs, records, blobs, records)

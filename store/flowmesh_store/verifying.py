@@ -1,0 +1,62 @@
+"""A decorator that checks every read by its digest, for backends that do not."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs, Discarding
+from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.spool import Spooled, SpoolWriter
+
+
+class VerifyingBlobs:
+    """Reads twice before it believes that a blob is corrupt, then has it forgotten.
+
+    The first bad read may be the network's fault; after the second, the backend drops the blob, so
+    that it counts as missing and whoever has the content can put it again.
+    """
+
+    def __init__(self, inner: Blobs, discarding: Discarding) -> None:
+        """Takes the store and what can forget its corrupt blobs (often the same object)."""
+        self._inner = inner
+        self._discarding = discarding
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`, verified."""
+        for _ in range(2):
+            data = await self._inner.get(digest)
+            found = digest_of(data)
+            if found == digest:
+                return data
+        await self._discarding.discard(digest)
+        require(found, digest, f"cas/{digest}")
+        return data
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`."""
+        await self._inner.put(digest, data)
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        return await self._inner.missing(digests)
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        try:
+            return await self._inner.fetch(digest, target)
+        except BlobCorruptError:
+            pass
+        try:
+            return await self._inner.fetch(digest, target)
+        except BlobCorruptError:
+            await self._discarding.discard(digest)
+            raise
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`."""
+        return self._inner.spool(expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        await self._inner.put_spooled(spooled)

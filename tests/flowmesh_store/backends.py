@@ -1,0 +1,65 @@
+"""The stores under test, each with a way to damage it behind its back."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.store import Store
+
+
+@dataclass
+class Backend:
+    """A store, and its blobs as raw bytes: ``rewrite(digest, None)`` loses one."""
+
+    name: str
+    store: Store
+    rewrite: Callable[[str, bytes | None], None]
+    age: Callable[[str, float], None]
+    reopen: Callable[..., Store]
+
+
+def rewrite_in(directory: Path) -> Callable[[str, bytes | None], None]:
+    def rewrite(digest: str, content: bytes | None) -> None:
+        path = directory / "cas" / digest[:2] / digest
+        if content is None:
+            path.unlink()
+        else:
+            with path.open("r+b") as file:
+                file.truncate(0)
+                file.write(content)
+
+    return rewrite
+
+
+def age_in(directory: Path) -> Callable[[str, float], None]:
+    def age(key: str, seconds: float) -> None:
+        path = directory / (key if "/" in key else f"cas/{key[:2]}/{key}")
+        then = path.stat().st_mtime - seconds
+        os.utime(path, (then, then))
+
+    return age
+
+
+def rewrite_memory(store: Store) -> Callable[[str, bytes | None], None]:
+    blobs = store.sweepable_blobs
+    assert isinstance(blobs, MemoryBlobs)
+    held = blobs._blobs
+
+    def rewrite(digest: str, content: bytes | None) -> None:
+        if content is None:
+            del held[digest]  # type: ignore[arg-type]
+        else:
+            held[digest] = (content, held[digest][1])  # type: ignore[index]
+
+    return rewrite
+
+
+def age_memory(store: Store) -> Callable[[str, float], None]:
+    def age(key: str, seconds: float) -> None:
+        for half in (store.sweepable_blobs._blobs, store.sweepable_records._records):  # type: ignore[attr-defined]
+            if key in half:
+                half[key] = (half[key][0], half[key][1] - seconds)
+
+    return age

@@ -1,0 +1,145 @@
+"""At most once to publish; repair by generation."""
+
+import asyncio
+
+import pytest
+from backends import Backend
+
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.keys import action_key
+
+ACTION = digest_of(b"an action")
+DAY_S = 24 * 3600.0
+
+
+def result(run: str = "run-1", **fields: object) -> ActionResult:
+    return ActionResult(
+        action_id=ACTION, generation=0, engine="test.noop", contract=1, implementation=1,
+        inputs={}, outputs={}, run_uid=run, **fields,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cache(backend: Backend, clock: Clock) -> ActionCache:
+    return ActionCache(backend.store.records, clock=clock)
+
+
+async def test_a_published_result_is_found_in_the_first_scope_that_has_it(
+    cache: ActionCache,
+) -> None:
+    assert await cache.lookup(ACTION, ["own", "group"]) is None
+    await cache.publish("group", result("in-group"))
+    found = await cache.lookup(ACTION, ["own", "group"])
+    assert found is not None
+    assert (found.scope, found.result.run_uid, found.won) == ("group", "in-group", False)
+    await cache.publish("own", result("in-own"))
+    found = await cache.lookup(ACTION, ["own", "group"])
+    assert found is not None
+    assert found.result.run_uid == "in-own"
+    assert await cache.lookup(ACTION, ["elsewhere"]) is None
+    assert await cache.lookup(ACTION, []) is None
+
+
+async def test_the_first_publication_wins_and_the_second_adopts_it(cache: ActionCache) -> None:
+    first = await cache.publish("s", result("first"))
+    second = await cache.publish("s", result("second"))
+    assert (first.won, second.won) == (True, False)
+    assert second.result == first.result
+    assert second.etag == first.etag
+    assert (first.result.generation, first.result.created_s) == (1, 1_700_000_000.0)
+    assert first.result.expires_s == first.result.created_s + RESULT_TTL_S
+
+
+async def test_of_64_racing_publishers_one_wins_and_all_agree(cache: ActionCache) -> None:
+    published = await asyncio.gather(*(cache.publish("s", result(f"r{i}")) for i in range(64)))
+    assert sum(p.won for p in published) == 1
+    assert len({p.result.run_uid for p in published}) == 1
+
+
+async def test_an_expired_result_is_a_miss_and_replaced_with_a_higher_generation(
+    cache: ActionCache, clock: Clock
+) -> None:
+    await cache.publish("s", result("old"))
+    clock.now_s += RESULT_TTL_S + 1
+    assert await cache.lookup(ACTION, ["s"]) is None
+    renewed = await asyncio.gather(*(cache.publish("s", result(f"new{i}")) for i in range(8)))
+    assert sum(p.won for p in renewed) == 1
+    found = await cache.lookup(ACTION, ["s"])
+    assert found is not None
+    assert (found.result.generation, found.result.run_uid[:3]) == (2, "new")
+
+
+async def test_a_result_too_old_for_this_run_is_a_miss_for_it_alone(
+    cache: ActionCache, clock: Clock
+) -> None:
+    await cache.publish("s", result("old"))
+    clock.now_s += DAY_S
+    recent = clock.now_s - 60
+    assert await cache.lookup(ACTION, ["s"], not_before_s=recent) is None
+    assert await cache.lookup(ACTION, ["s"]) is not None
+    newer = await cache.publish("s", result("new"), not_before_s=recent)
+    assert (newer.won, newer.result.generation) == (True, 2)
+
+
+async def test_a_result_that_lost_a_blob_is_replaced_once(cache: ActionCache) -> None:
+    stale = await cache.publish("s", result("first"))
+    repaired = await asyncio.gather(*(cache.replace(stale, result(f"r{i}")) for i in range(16)))
+    assert sum(p.won for p in repaired) == 1
+    assert {p.result.generation for p in repaired} == {2}
+    assert len({p.result.run_uid for p in repaired}) == 1
+    again = await cache.replace(repaired[0], result("third"))
+    assert (again.won, again.result.generation) == (True, 3)
+
+
+async def test_a_result_deleted_by_collection_can_be_repaired_all_the_same(
+    cache: ActionCache, backend: Backend
+) -> None:
+    stale = await cache.publish("s", result("first"))
+    assert await backend.store.sweepable_records.delete(action_key("s", ACTION), older_than_s=0)
+    repaired = await cache.replace(stale, result("second"))
+    assert (repaired.won, repaired.result.generation) == (True, 2)
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 100, b'{"action_id":"', b"[]"])
+async def test_an_unreadable_record_is_a_miss_and_the_next_publication_replaces_it(
+    cache: ActionCache, backend: Backend, torn: bytes
+) -> None:
+    await backend.store.records.write(action_key("s", ACTION), torn)
+    assert await cache.lookup(ACTION, ["s"]) is None
+    assert (await cache.publish("s", result("whole"))).won
+    assert await cache.lookup(ACTION, ["s"]) is not None
+
+
+async def test_a_record_of_another_action_or_with_false_inline_content_is_a_miss(
+    cache: ActionCache, backend: Backend
+) -> None:
+    await cache.publish("s", result())
+    written = await backend.store.records.read(action_key("s", ACTION))
+    assert written is not None
+    other = digest_of(b"another action")
+    await backend.store.records.write(action_key("s", other), written.data)
+    assert await cache.lookup(other, ["s"]) is None
+    await cache.publish("t", result(inline={digest_of(b"x"): b"y"}))
+    assert await cache.lookup(ACTION, ["t"]) is None
+
+
+async def test_without_a_life_span_results_never_expire(backend: Backend, clock: Clock) -> None:
+    cache = ActionCache(backend.store.records, ttl_s=None, clock=clock)
+    await cache.publish("s", result())
+    clock.now_s += 1e9
+    assert await cache.lookup(ACTION, ["s"]) is not None

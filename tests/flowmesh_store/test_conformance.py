@@ -1,0 +1,299 @@
+"""What every backend does alike: memory, directory, and a real S3 server."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from backends import Backend
+
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    BlobNotFoundError,
+    ConditionFailedError,
+    StoreError,
+)
+from flowmesh_core.units import Digest
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.proof import prove_conditional_writes
+
+ABSENT = digest_of(b"nobody put this")
+SIZES = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 3 << 20]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_blob_reads_back_as_it_was_put(backend: Backend, size: int) -> None:
+    data = os.urandom(size)
+    digest = digest_of(data)
+    await backend.store.blobs.put(digest, data)
+    assert await backend.store.blobs.get(digest) == data
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_file_is_put_and_fetched_and_kept(
+    backend: Backend, size: int, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(os.urandom(size))
+    digest = digest_of(source.read_bytes())
+    await backend.store.blobs.put(digest, source)
+    assert await backend.store.blobs.fetch(digest, target) == size
+    assert target.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_spooled_blob_needs_no_second_pass_and_leaves_no_spool(
+    backend: Backend, size: int
+) -> None:
+    data = os.urandom(size)
+    with backend.store.blobs.spool() as writer:
+        for start in range(0, size, 100_000):
+            writer.write(data[start : start + 100_000])
+        spooled = writer.finish()
+    assert (spooled.digest, spooled.size_bytes) == (digest_of(data), size)
+    await backend.store.blobs.put_spooled(spooled)
+    assert not spooled.path.exists()
+    assert await backend.store.blobs.get(spooled.digest) == data
+
+
+async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
+    backend: Backend, tmp_path: Path
+) -> None:
+    block = os.urandom(1 << 20)
+    with backend.store.blobs.spool(expected_bytes=64 << 20) as writer:
+        for number in range(64):
+            writer.write(number.to_bytes(8, "big") + block[8:])
+        spooled = writer.finish()
+    await backend.store.blobs.put_spooled(spooled)
+    targets = [tmp_path / f"copy-{i}" for i in range(3)]
+    fetches = (backend.store.blobs.fetch(spooled.digest, t) for t in targets)
+    assert await asyncio.gather(*fetches) == [64 << 20] * 3
+    assert len({t.read_bytes() for t in targets}) == 1
+
+
+async def test_missing_names_exactly_what_is_not_there(backend: Backend) -> None:
+    there = [await put(backend, f"blob {i}".encode()) for i in range(200)]
+    absent = {digest_of(f"absent {i}".encode()) for i in range(200)}
+    assert await backend.store.blobs.missing([*there, *absent]) == absent
+    assert await backend.store.blobs.missing([]) == set()
+
+
+async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
+    backend: Backend, tmp_path: Path
+) -> None:
+    target = tmp_path / "out" / "target"
+    target.parent.mkdir()
+    with pytest.raises(BlobNotFoundError, match=ABSENT):
+        await backend.store.blobs.get(ABSENT)
+    with pytest.raises(BlobNotFoundError, match=ABSENT):
+        await backend.store.blobs.fetch(ABSENT, target)
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [1000, 200_000, 12 << 20])
+@pytest.mark.parametrize("as_file", [False, True])
+async def test_content_under_a_wrong_digest_is_refused_and_not_stored(
+    backend: Backend, size: int, as_file: bool, tmp_path: Path
+) -> None:
+    data = os.urandom(size)
+    (tmp_path / "source").write_bytes(data)
+    with pytest.raises(BlobCorruptError):
+        await backend.store.blobs.put(ABSENT, tmp_path / "source" if as_file else data)
+    assert await backend.store.blobs.missing([ABSENT]) == {ABSENT}
+
+
+@pytest.mark.parametrize("size", [1000, 200_000])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "append"])
+@pytest.mark.parametrize("way", ["get", "fetch"])
+async def test_a_damaged_blob_is_found_on_reading_and_repaired_by_the_next_put(
+    backend: Backend, size: int, damage: str, way: str, tmp_path: Path
+) -> None:
+    data = os.urandom(size)
+    digest = await put(backend, data)
+    backend.rewrite(digest, damaged(data, damage))
+    with pytest.raises((BlobCorruptError, BlobNotFoundError)):
+        await read(backend, digest, way, tmp_path)
+    assert await backend.store.blobs.missing([digest]) == {digest}
+    assert not (tmp_path / "target").exists()
+    await backend.store.blobs.put(digest, data)
+    assert await read(backend, digest, way, tmp_path) == data
+
+
+@pytest.mark.parametrize("way", ["get", "fetch"])
+async def test_a_deleted_blob_is_a_miss_and_can_be_put_again(
+    backend: Backend, way: str, tmp_path: Path
+) -> None:
+    digest = await put(backend, b"to be lost")
+    backend.rewrite(digest, None)
+    with pytest.raises(BlobNotFoundError):
+        await read(backend, digest, way, tmp_path)
+    await backend.store.blobs.put(digest, b"to be lost")
+    assert await read(backend, digest, way, tmp_path) == b"to be lost"
+
+
+async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> None:
+    for wrong in ("../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "", "0" * 64 + "\n"):
+        with pytest.raises(StoreError, match="not a digest"):
+            await backend.store.blobs.get(Digest(wrong))
+        with pytest.raises(StoreError, match="not a digest"):
+            await backend.store.blobs.missing([Digest(wrong)])
+
+
+async def test_many_puts_of_the_same_blobs_at_once_leave_each_whole(backend: Backend) -> None:
+    contents = [os.urandom(20_000) for _ in range(8)]
+    await asyncio.gather(*(put(backend, c) for c in contents * 8))
+    for content in contents:
+        assert await backend.store.blobs.get(digest_of(content)) == content
+
+
+async def test_a_record_is_created_read_replaced_and_never_overwritten_blindly(
+    backend: Backend,
+) -> None:
+    records = backend.store.records
+    assert await records.read("runs/u1/spec") is None
+    first = await records.write("runs/u1/spec", b"one")
+    with pytest.raises(ConditionFailedError, match="runs/u1/spec"):
+        await records.write("runs/u1/spec", b"two")
+    second = await records.write("runs/u1/spec", b"two", if_match=first)
+    with pytest.raises(ConditionFailedError):
+        await records.write("runs/u1/spec", b"three", if_match=first)
+    found = await records.read("runs/u1/spec")
+    assert found is not None
+    assert (found.data, found.etag) == (b"two", second)
+
+
+async def test_if_match_on_a_record_that_is_not_there_fails(backend: Backend) -> None:
+    etag = await backend.store.records.write("runs/u/spec", b"x")
+    with pytest.raises(ConditionFailedError):
+        await backend.store.records.write("runs/v/spec", b"y", if_match=etag)
+    assert await backend.store.records.read("runs/v/spec") is None
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_of_64_racing_creators_one_wins_and_its_content_stands(
+    backend: Backend, size: int
+) -> None:
+    await race(backend, "epochs/7", None, size)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_of_64_racing_replacers_one_wins_and_its_content_stands(
+    backend: Backend, size: int
+) -> None:
+    await race(backend, "actions/a/b", await backend.store.records.write("actions/a/b", b"0"), size)
+
+
+async def test_keys_come_in_order_and_by_prefix(backend: Backend) -> None:
+    names = ["runs/a-b/spec", "runs/a/spec", "runs/a/ledger/2-1", "runs/a/ledger/10-1",
+             "runs/ab/spec", "epochs/1", "runs/a.b/final", "actions/=@x/0"]  # fmt: skip
+    for name in names:
+        await backend.store.records.write(name, name.encode())
+    await put(backend, b"a blob is no record")
+    for prefix in ("", "runs/", "runs/a", "runs/a/", "runs/a/l", "epochs/1", "nothing/"):
+        found = [k async for k in backend.store.records.keys(prefix)]
+        assert found == sorted(n for n in names if n.startswith(prefix)), prefix
+
+
+async def test_more_keys_than_one_page_are_all_listed(backend: Backend) -> None:
+    names = [f"lineage/by-output/{i:05d}" for i in range(1_100)]
+    for start in range(0, len(names), 50):
+        await asyncio.gather(
+            *(backend.store.records.write(n, b"") for n in names[start : start + 50])
+        )
+    assert [k async for k in backend.store.records.keys("lineage/")] == names
+
+
+async def test_malformed_keys_are_refused(backend: Backend) -> None:
+    for wrong in ("", "/", "a//b", "../x", "a/../b", ".tmp/x", "cas/00/x", "a b", "a/", "ü", "a\n"):
+        with pytest.raises(StoreError, match="not a key"):
+            await backend.store.records.write(wrong, b"")
+        with pytest.raises(StoreError, match="not a key"):
+            await backend.store.records.read(wrong)
+
+
+async def test_the_store_proves_its_conditional_writes_while_others_do_too(
+    backend: Backend,
+) -> None:
+    await asyncio.gather(*(prove_conditional_writes(backend.store.records) for _ in range(3)))
+
+
+async def test_a_sweep_sees_sizes_and_ages_and_deletes_only_what_is_old_enough(
+    backend: Backend,
+) -> None:
+    old, young = await put(backend, b"old"), await put(backend, b"young!")
+    backend.age(old, 1000)
+    sweep = backend.store.sweepable_blobs
+    found = {b.digest: b async for b in sweep.blobs()}
+    assert {d: b.size_bytes for d, b in found.items()} == {old: 3, young: 6}
+    assert found[old].age_s >= 999
+    assert found[young].age_s < 500
+    assert not await sweep.delete(young, older_than_s=500)
+    assert await sweep.delete(old, older_than_s=500)
+    assert not await sweep.delete(old, older_than_s=500)
+    assert await backend.store.blobs.missing([old, young]) == {old}
+
+
+async def test_records_can_be_listed_with_their_age_and_deleted_when_old(backend: Backend) -> None:
+    await backend.store.records.write("actions/s/old", b"12345")
+    await backend.store.records.write("actions/s/young", b"1")
+    backend.age("actions/s/old", 1000)
+    sweep = backend.store.sweepable_records
+    found = {r.key: r async for r in sweep.aged("actions/")}
+    assert found["actions/s/old"].size_bytes == 5
+    assert found["actions/s/old"].age_s >= 999
+    assert not await sweep.delete("actions/s/young", older_than_s=500)
+    assert await sweep.delete("actions/s/old", older_than_s=500)
+    assert not await sweep.delete("actions/s/old", older_than_s=500)
+    assert [k async for k in backend.store.records.keys("actions/")] == ["actions/s/young"]
+
+
+async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_path: Path) -> None:
+    data = b"kept by those who still make it"
+    digest = await put(backend, data)
+    (tmp_path / "file").write_bytes(data)
+    for again in (data, tmp_path / "file"):
+        backend.age(digest, 13 * 3600)
+        await backend.store.blobs.put(digest, again)
+        assert not await backend.store.sweepable_blobs.delete(digest, older_than_s=3600)
+
+
+async def test_another_opening_of_the_same_store_sees_the_same_content(backend: Backend) -> None:
+    digest = await put(backend, b"shared")
+    await backend.store.records.write("epochs/1", b"me")
+    other = backend.reopen()
+    assert await other.blobs.get(digest) == b"shared"
+    with pytest.raises(ConditionFailedError):
+        await other.records.write("epochs/1", b"you")
+
+
+async def put(backend: Backend, data: bytes) -> Digest:
+    digest = digest_of(data)
+    await backend.store.blobs.put(digest, data)
+    return digest
+
+
+async def read(backend: Backend, digest: Digest, way: str, tmp_path: Path) -> bytes:
+    if way == "get":
+        return await backend.store.blobs.get(digest)
+    await backend.store.blobs.fetch(digest, tmp_path / "target")
+    return (tmp_path / "target").read_bytes()
+
+
+def damaged(data: bytes, damage: str) -> bytes:
+    flipped = bytes([data[0] ^ 1]) + data[1:]
+    return {"flip": flipped, "truncate": data[:-1], "empty": b"", "append": data + b"x"}[damage]
+
+
+async def race(backend: Backend, key: str, if_match: str | None, size: int) -> None:
+    async def write(number: int) -> bytes | None:
+        data = number.to_bytes(8, "big") * (size // 8 + 1)
+        try:
+            await backend.store.records.write(key, data, if_match=if_match)
+        except ConditionFailedError:
+            return None
+        return data
+
+    won = [w for w in await asyncio.gather(*map(write, range(1, 65))) if w is not None]
+    found = await backend.store.records.read(key)
+    assert found is not None
+    assert won == [found.data]

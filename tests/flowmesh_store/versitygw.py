@@ -1,0 +1,96 @@
+"""A real S3 server on a free local port, over a directory: versitygw."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+
+ACCESS_KEY = "flowmesh-test"
+SECRET_KEY = "flowmesh-test-secret"
+BUCKET = "fabric"
+_START_S = 30.0
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where the server listens and where it keeps its buckets."""
+
+    endpoint: str
+    directory: Path
+
+    def url(self, prefix: str = "") -> str:
+        return f"s3://{BUCKET}/{prefix}?endpoint={self.endpoint}&region=us-east-1"
+
+
+def binary() -> str | None:
+    """The server's program: ``FLOWMESH_VERSITYGW``, ``bin/versitygw`` or from the PATH."""
+    local = Path(__file__).parents[2] / "bin" / "versitygw"
+    named = os.environ.get("FLOWMESH_VERSITYGW")
+    if named:
+        return named
+    return str(local) if local.exists() else shutil.which("versitygw")
+
+
+def set_credentials(environment: "os._Environ[str]") -> None:
+    environment["AWS_ACCESS_KEY_ID"] = ACCESS_KEY
+    environment["AWS_SECRET_ACCESS_KEY"] = SECRET_KEY
+    environment["AWS_EC2_METADATA_DISABLED"] = "true"
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        environment.pop(name, None)
+
+
+@contextlib.contextmanager
+def running(program: str, directory: Path) -> Iterator[S3Server]:
+    """Starts the server, makes a bucket, and ends the server at the end."""
+    data = directory / "buckets"
+    data.mkdir(parents=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY,
+    }  # fmt: skip
+    with (directory / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(data)],
+            env=environment, stdout=log, stderr=log, cwd=directory,
+        )  # fmt: skip
+        try:
+            server = S3Server(f"http://127.0.0.1:{port}", data)
+            _await_start(server, process, directory / "server.log")
+            client = boto3.client(
+                "s3", endpoint_url=server.endpoint, region_name="us-east-1",
+                aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+            )  # fmt: skip
+            client.create_bucket(Bucket=BUCKET)
+            client.close()
+            yield server
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _await_start(server: S3Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"versitygw ended: {log.read_text()[-2000:]}")
+        try:
+            urllib.request.urlopen(server.endpoint, timeout=5).close()
+        except urllib.error.HTTPError as answered:
+            answered.close()
+            return
+        except OSError:
+            time.sleep(0.02)  # the condition waited for is the server's first answer
+        else:
+            return
+    raise RuntimeError(f"versitygw did not answer within {_START_S} s: {log.read_text()[-2000:]}")
