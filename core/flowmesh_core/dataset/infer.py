@@ -32,9 +32,11 @@ def infer_schema(rows: Sequence[Mapping[str, Any]]) -> Schema:
     strings, are ``json``; a column of nulls alone is ``null``.
 
     Raises:
-        IdentityError: a column mixes types, with a row of each (from 1).
+        IdentityError: a column mixes types, with a row of each (from 1), or there are no columns.
     """
     names = set().union(*rows)
+    if rows and not names:
+        raise IdentityError("the rows have no columns", where="row 1", remedy="name a value in it")
     by_name: dict[str, list[Any]] = {}
     for raw in sorted(names, key=str):
         name = column_name(raw)

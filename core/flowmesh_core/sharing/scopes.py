@@ -1,0 +1,142 @@
+"""Where a namespace publishes results and where it looks for them.
+
+Control makes one plan a namespace from the cluster's cache policies. A scope is an opaque string to
+the store (``actions/<scope>/<action_id>``): ``ns-team-a``, ``group-x``, ``all``. Without a policy
+a namespace shares with nobody.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from flowmesh_core.errors import Problem, SpecError
+
+ALL_SCOPE = "all"
+ANY_NAMESPACE = "*"
+
+
+class Sharing(StrEnum):
+    """Whom a policy shares with."""
+
+    PRIVATE = "private"
+    GROUP = "group"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """An administrator's rule for the namespaces that it selects.
+
+    Attributes:
+        name: the policy's name.
+        scope: whom they share with.
+        group: the group's name, where the scope is ``group``.
+        namespaces: the namespaces by name; ``*`` selects every one.
+        labels: namespaces that carry all of these labels are selected too; none where empty.
+        salt: enters the names of their actions; a new salt starts their cache anew.
+        ttl_s: how long their results are kept, in seconds; the store's default where None.
+    """
+
+    name: str
+    scope: Sharing = Sharing.PRIVATE
+    group: str = ""
+    namespaces: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    salt: str = ""
+    ttl_s: float | None = None
+
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether the policy is for this namespace."""
+        if namespace in self.namespaces or ANY_NAMESPACE in self.namespaces:
+            return True
+        return bool(self.labels) and self.labels.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class ScopePlan:
+    """What holds for one namespace.
+
+    Attributes:
+        publish: the scope its results are published to.
+        lookup: the scopes it looks in and merges in, in this order.
+        salt: the policy's cache salt.
+        ttl_s: how long its results are kept, in seconds; the store's default where None.
+        private: its own scope; results with ignored inputs stay there.
+        policy: the name of the policy, for ``fmesh why``; empty where none applies.
+    """
+
+    publish: str
+    lookup: tuple[str, ...]
+    private: str
+    salt: str = ""
+    ttl_s: float | None = None
+    policy: str = ""
+
+
+def namespace_scope(namespace: str) -> str:
+    """The scope of a namespace that shares with nobody."""
+    return f"ns-{namespace}"
+
+
+def group_scope(group: str) -> str:
+    """The scope of a group."""
+    return f"group-{group}"
+
+
+def plan_scopes(
+    policies: Iterable[CachePolicy], namespace: str, labels: Mapping[str, str] | None = None
+) -> ScopePlan:
+    """Finds where a namespace publishes and looks.
+
+    Args:
+        policies: all policies, in any order.
+        namespace: its name.
+        labels: its labels.
+
+    Raises:
+        SpecError: a policy is malformed, or two that select the namespace do not say the same.
+    """
+    selecting = sorted(
+        (p for p in policies if p.selects(namespace, labels or {})), key=lambda p: p.name
+    )
+    own = namespace_scope(namespace)
+    if not selecting:
+        return ScopePlan(publish=own, lookup=(own,), private=own)
+    plans = [_plan_of(p, own) for p in selecting]
+    first, chosen = plans[0], selecting[0]
+    for other, policy in zip(plans[1:], selecting[1:], strict=True):
+        differing = _difference(first, other)
+        if differing:
+            raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
+    return first
+
+
+def _plan_of(policy: CachePolicy, own: str) -> ScopePlan:
+    publish = {
+        Sharing.PRIVATE: own,
+        Sharing.GROUP: group_scope(policy.group),
+        Sharing.ALL: ALL_SCOPE,
+    }[policy.scope]
+    if (policy.scope is Sharing.GROUP) != bool(policy.group):
+        reason = "scope: group needs a group" if not policy.group else "only scope: group has one"
+        raise SpecError([Problem(f"FlowMeshCachePolicy {policy.name}: spec.group", reason)])
+    lookup = (own,) if publish == own else (own, publish)
+    return ScopePlan(publish, lookup, own, policy.salt, policy.ttl_s, policy.name)
+
+
+def _difference(a: ScopePlan, b: ScopePlan) -> str:
+    if a.publish != b.publish:
+        return f"one publishes to {a.publish}, the other to {b.publish}"
+    if a.salt != b.salt:
+        return "their salts differ"
+    if a.ttl_s != b.ttl_s:
+        return "they keep results for different times"
+    return ""
+
+
+def _conflict(namespace: str, first: str, second: str, differing: str) -> Problem:
+    return Problem(
+        f"FlowMeshCachePolicy {second}: spec.namespaces",
+        f"namespace {namespace!r} is selected by the policies {first!r} and {second!r}, and"
+        f" {differing}; select it in one of them only",
+    )

@@ -1,0 +1,41 @@
+"""Datasets with their bytes: rows to Parquet chunks and back, and the files that users bring."""
+
+from flowmesh_store.datasets.chunks import (
+    Blobs,
+    Fetch,
+    TypedRows,
+    as_single_chunk,
+    read_chunk,
+    read_dataset,
+    read_dataset_table,
+    read_table,
+    rows_to_chunks,
+    table_rows,
+    type_rows,
+)
+from flowmesh_store.datasets.files import (
+    read_csv,
+    read_json,
+    read_jsonl,
+    read_rows_file,
+    rows_to_jsonl,
+)
+
+__all__ = [
+    "Blobs",
+    "Fetch",
+    "TypedRows",
+    "as_single_chunk",
+    "read_chunk",
+    "read_csv",
+    "read_dataset",
+    "read_dataset_table",
+    "read_json",
+    "read_jsonl",
+    "read_rows_file",
+    "read_table",
+    "rows_to_chunks",
+    "rows_to_jsonl",
+    "table_rows",
+    "type_rows",
+]

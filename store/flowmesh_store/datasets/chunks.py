@@ -1,0 +1,225 @@
+"""Rows to chunks and back: where datasets are made and read.
+
+Engines and imports hand over rows or an Arrow table and put the blobs that come back; readers get
+rows or tables, typed by the manifest's schema.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from flowmesh_core.dataset import (
+    AVERAGE_ROWS,
+    ChunkRef,
+    Column,
+    ColumnType,
+    Manifest,
+    Schema,
+    borders,
+    columns_of,
+    infer_schema,
+    merge_schemas,
+    row_digests,
+    rows_digest,
+    typed_column,
+)
+from flowmesh_core.dataset.schema import column_name
+from flowmesh_core.errors import BlobCorruptError, IdentityError
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.units import Digest
+from flowmesh_store.datasets.parquet import (
+    arrow_schema,
+    arrow_table,
+    read_parquet,
+    schema_of,
+    write_parquet,
+)
+
+Row = Mapping[str, Any]
+Blobs = dict[Digest, bytes]
+Fetch = Callable[[Digest], Awaitable[bytes]]
+"""Reads a blob whole, e.g. ``BlobStore.get``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Rows by column, typed and normalised, with their digests."""
+
+    schema: Schema
+    columns: Mapping[str, list[Any]]
+    count: int
+    digests: list[Digest] = field(repr=False)
+
+
+def rows_to_chunks(
+    rows: Sequence[Row] | Any, schema: Schema | None = None, *, average: int = AVERAGE_ROWS
+) -> tuple[Manifest, Blobs]:
+    """Cuts rows into chunks by their content.
+
+    Args:
+        rows: objects, or a ``pyarrow.Table``.
+        schema: the columns' types; found from the rows where None.
+        average: about how many rows a chunk has.
+
+    Returns:
+        The manifest and the Parquet files by digest; without rows there are none.
+
+    Raises:
+        IdentityError: mixed or unknown types; names row and column.
+    """
+    typed = type_rows(rows, schema)
+    starts = borders(typed.digests, average=average)
+    spans = zip(starts, [*starts[1:], typed.count], strict=True) if starts else ()
+    return _pack(typed, list(spans))
+
+
+def as_single_chunk(
+    rows: Sequence[Row] | Any, schema: Schema | None = None
+) -> tuple[Manifest, Blobs]:
+    """Keeps rows as one chunk: what a row-wise step made of one chunk of its input.
+
+    Takes and raises what :func:`rows_to_chunks` does. Without rows the chunk is there, and empty.
+    """
+    typed = type_rows(rows, schema)
+    return _pack(typed, [(0, typed.count)])
+
+
+def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedRows:
+    """Types rows by a schema, or by what they hold, and hashes them.
+
+    Raises:
+        IdentityError: as :func:`rows_to_chunks`.
+    """
+    if isinstance(rows, pa.Table):
+        schema, columns = _columns_of_table(rows, schema)
+        count = rows.num_rows
+    else:
+        schema = infer_schema(rows) if schema is None else schema
+        columns, count = columns_of(rows, schema), len(rows)
+    return TypedRows(schema, columns, count, row_digests(columns, schema, count))
+
+
+def read_table(data: bytes, schema: Schema | None = None) -> Any:
+    """A chunk as a ``pyarrow.Table``; json columns are canonical strings.
+
+    Args:
+        data: the Parquet file.
+        schema: the dataset's, which may know more of a column than a chunk with nulls alone.
+
+    Raises:
+        BlobCorruptError: no Parquet file, or not one of this schema.
+    """
+    table = read_parquet(data)
+    if schema is None:
+        return table
+    try:
+        merge_schemas([schema, schema_of(table)])
+    except IdentityError as e:
+        raise BlobCorruptError(f"a chunk is not of its dataset's schema: {e.message}") from e
+    wanted = arrow_schema(schema)
+    return pa.table([table.column(f.name).cast(f.type) for f in wanted], schema=wanted)
+
+
+def read_chunk(data: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
+    """A chunk as rows, json columns decoded.
+
+    Takes and raises what :func:`read_table` does.
+    """
+    return table_rows(read_table(data, schema))
+
+
+def table_rows(table: Any) -> list[dict[str, Any]]:
+    """An Arrow table as rows; columns that our metadata calls json are decoded."""
+    types = schema_of(table).types()
+    names = [f.name for f in table.schema if types[f.name] is ColumnType.JSON]
+    ours = [n for n in names if pa.types.is_string(table.schema.field(n).type)]
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for name in ours:
+        for row in rows:
+            if row[name] is not None:
+                row[name] = orjson.loads(row[name])
+    return rows
+
+
+async def read_dataset(fetch: Fetch, manifest: Manifest) -> list[dict[str, Any]]:
+    """All rows of a dataset in order.
+
+    Args:
+        fetch: reads a blob by its digest.
+        manifest: the dataset.
+
+    Raises:
+        BlobNotFoundError, BlobCorruptError, StoreUnavailableError.
+    """
+    rows: list[dict[str, Any]] = []
+    for chunk in manifest.chunks:
+        rows.extend(table_rows(await _fetch_table(fetch, manifest.schema, chunk)))
+    return rows
+
+
+async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
+    """All rows of a dataset as one ``pyarrow.Table``; json columns are canonical strings.
+
+    Takes and raises what :func:`read_dataset` does.
+    """
+    tables = [await _fetch_table(fetch, manifest.schema, c) for c in manifest.chunks]
+    return pa.concat_tables(tables) if tables else arrow_schema(manifest.schema).empty_table()
+
+
+async def _fetch_table(fetch: Fetch, schema: Schema, chunk: ChunkRef) -> Any:
+    table = read_table(await fetch(chunk.blob), schema)
+    if table.num_rows != chunk.count:
+        raise BlobCorruptError(
+            f"a chunk has {table.num_rows} rows, its manifest says {chunk.count}",
+            where=f"cas/{chunk.blob}",
+        )
+    return table
+
+
+def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest, Blobs]:
+    table = arrow_table(typed.columns, typed.schema)
+    blobs: Blobs = {}
+    chunks = []
+    for start, end in spans:
+        data = write_parquet(table.slice(start, end - start))
+        blob = digest_bytes(data)
+        blobs[blob] = data
+        rows = rows_digest(typed.digests[start:end])
+        chunks.append(ChunkRef(rows=rows, blob=blob, count=end - start, bytes=len(data)))
+    return Manifest(typed.schema, tuple(chunks)), blobs
+
+
+def _columns_of_table(table: Any, schema: Schema | None) -> tuple[Schema, dict[str, list[Any]]]:
+    found = schema_of(table)
+    wanted = found if schema is None else schema
+    fields = {column_name(f.name): f.name for f in table.schema}
+    missing = sorted(set(wanted.names) ^ fields.keys())
+    if missing:
+        raise IdentityError(f"the table and the schema differ in {', '.join(map(repr, missing))}")
+    columns: dict[str, list[Any]] = {}
+    for c in wanted.columns:
+        columns[c.name] = typed_column(_values(table.column(fields[c.name]), c), c)
+    return wanted, columns
+
+
+def _values(array: Any, column: Column) -> list[Any]:
+    t = array.type
+    if pa.types.is_decimal(t) or pa.types.is_float16(t):
+        target = pa.int64() if column.type is ColumnType.INT else pa.float64()
+        try:
+            array = array.cast(target)
+        except pa.ArrowInvalid as e:
+            raise IdentityError(
+                f"a value is no {column.type} ({e})",
+                where=f"column {column.name!r}",
+                remedy="cast it to a string or a double first",
+            ) from e
+    values: list[Any] = array.to_pylist()
+    if column.type is ColumnType.JSON and pa.types.is_string(t):
+        return [v if v is None else orjson.loads(v) for v in values]
+    if column.type is ColumnType.JSON and pa.types.is_map(t):
+        return [v if v is None else dict(v) for v in values]
+    return values

@@ -1,0 +1,126 @@
+"""Chunks as Parquet files.
+
+Types that Parquet lacks travel as metadata of the fields: a json column holds canonical JSON in
+strings. Nothing here enters an identity: the files embed their writer's version.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flowmesh_core.dataset import Column, ColumnType, Schema
+from flowmesh_core.errors import BlobCorruptError, IdentityError
+
+TYPE_KEY = b"flowmesh.type"
+_ARROW: Mapping[ColumnType, Any] = {
+    ColumnType.NULL: pa.null(),
+    ColumnType.BOOL: pa.bool_(),
+    ColumnType.INT: pa.int64(),
+    ColumnType.FLOAT: pa.float64(),
+    ColumnType.STRING: pa.string(),
+    ColumnType.BYTES: pa.binary(),
+    ColumnType.JSON: pa.string(),
+    ColumnType.LIST_FLOAT: pa.list_(pa.float64()),
+    ColumnType.LIST_INT: pa.list_(pa.int64()),
+    ColumnType.LIST_STRING: pa.list_(pa.string()),
+}
+
+
+def arrow_schema(schema: Schema) -> Any:
+    """The ``pyarrow.Schema`` of a dataset's schema, with our types as metadata."""
+    return pa.schema([_field(c) for c in schema.columns])
+
+
+def arrow_table(columns: Mapping[str, Sequence[Any]], schema: Schema) -> Any:
+    """Typed columns as a ``pyarrow.Table``."""
+    arrays = [pa.array(columns[c.name], type=_ARROW[c.type]) for c in schema.columns]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+
+
+def write_parquet(table: Any) -> bytes:
+    """One chunk as a file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, store_schema=True)
+    return sink.getvalue()
+
+
+def read_parquet(data: bytes) -> Any:
+    """A chunk as a ``pyarrow.Table``, with our types as metadata of its fields.
+
+    Raises:
+        BlobCorruptError: the bytes are no Parquet file.
+    """
+    try:
+        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except pa.ArrowException as e:
+        raise BlobCorruptError(f"a chunk is no Parquet file: {e}") from e
+
+
+def schema_of(table: Any) -> Schema:
+    """The schema of any Arrow table: by our metadata where it is ours, else by Arrow's types.
+
+    Raises:
+        IdentityError: a column's type has no counterpart; names it.
+    """
+    return Schema.of({f.name: _column_type(f) for f in table.schema})
+
+
+def _field(column: Column) -> Any:
+    metadata = {TYPE_KEY: column.type.value.encode()}
+    return pa.field(column.name, _ARROW[column.type], metadata=metadata)
+
+
+def _column_type(field: Any) -> ColumnType:
+    named = (field.metadata or {}).get(TYPE_KEY)
+    if named is not None:
+        return ColumnType(named.decode())
+    t = field.type
+    if pa.types.is_dictionary(t):
+        t = t.value_type
+    found = _plain_type(t)
+    if found is None and _is_list(t):
+        return _LISTS.get(_plain_type(t.value_type), ColumnType.JSON)
+    if found is None:
+        raise IdentityError(
+            f"the type {field.type} has no column type",
+            where=f"column {field.name!r}",
+            remedy="cast it to a string or a number first",
+        )
+    return found
+
+
+_TESTS: Sequence[tuple[str, ColumnType]] = (
+    ("is_null", ColumnType.NULL),
+    ("is_boolean", ColumnType.BOOL),
+    ("is_integer", ColumnType.INT),
+    ("is_floating", ColumnType.FLOAT),
+    ("is_decimal", ColumnType.FLOAT),
+    ("is_string", ColumnType.STRING),
+    ("is_large_string", ColumnType.STRING),
+    ("is_string_view", ColumnType.STRING),
+    ("is_binary", ColumnType.BYTES),
+    ("is_large_binary", ColumnType.BYTES),
+    ("is_fixed_size_binary", ColumnType.BYTES),
+    ("is_struct", ColumnType.JSON),
+    ("is_map", ColumnType.JSON),
+)
+
+
+_LISTS: Mapping[ColumnType | None, ColumnType] = {
+    ColumnType.FLOAT: ColumnType.LIST_FLOAT,
+    ColumnType.INT: ColumnType.LIST_INT,
+    ColumnType.STRING: ColumnType.LIST_STRING,
+}
+
+
+def _plain_type(t: Any) -> ColumnType | None:
+    if pa.types.is_decimal(t) and t.scale == 0:
+        return ColumnType.INT
+    return next((found for test, found in _TESTS if getattr(pa.types, test)(t)), None)
+
+
+def _is_list(t: Any) -> bool:
+    return bool(pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t))
