@@ -64,7 +64,7 @@ check: $(READY) ## style, types, import rules, generated files, table of names
 
 .PHONY: check-base
 check-base: $(UV) ## the base install: its size, no torch, and how fast fmesh answers
-	@UV=$(UV) PYTHON=$(PYTHON) hack/check_base.sh
+	@$(PYTHON) hack/check_base.py $(abspath $(UV))
 
 .PHONY: format
 format: $(READY) ## let ruff rewrite what it can

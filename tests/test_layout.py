@@ -1,10 +1,72 @@
-"""Guards of the repository's layout."""
+"""Guards of the repository's layout, its import rules and its pins."""
 
+import configparser
+import importlib.util
+import re
+import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+ROOMS_A_WORKER_SEES = {"catalog", "dataset", "errors", "identity", "protocol", "units"}
 
 
 def test_operator_has_no_init_because_it_would_shadow_the_standard_library() -> None:
     assert (ROOT / "operator").is_dir()
     assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+def test_every_room_of_the_core_is_named_in_the_workers_import_rule() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter")
+    forbidden = rules["importlinter:contract:worker"]["forbidden_modules"].split()
+    core = ROOT / "core" / "flowmesh_core"
+    rooms = {path.stem for path in core.iterdir() if path.suffix in {"", ".py"}}
+    hidden = rooms - ROOMS_A_WORKER_SEES - {"__init__", "__pycache__", "py"}
+    assert {f"flowmesh_core.{room}" for room in hidden} <= set(forbidden)
+
+
+def test_every_package_is_typed_and_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for where in project["tool"]["setuptools"]["packages"]["find"]["where"]:
+        package = ROOT / where / f"flowmesh_{where}"
+        assert (package / "__init__.py").exists()
+        assert (package / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", ["cpu.txt", "gpu.txt"])
+def test_constraints_pin_every_package_and_name_no_host(name: str) -> None:
+    lines = (ROOT / "constraints" / name).read_text().splitlines()
+    odd = [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[\w.+!]+", line)]
+    assert odd == []
+
+
+@pytest.mark.parametrize("name", ["cpu.txt", "gpu.txt"])
+def test_constraints_hold_what_the_base_install_names(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = {line.partition("==")[0] for line in _constraints(name)}
+    asked = {re.split(r"[^\w.-]", asked, maxsplit=1)[0] for asked in project["dependencies"]}
+    assert {name.replace(".", "-") for name in asked} <= pinned
+
+
+def test_constraints_avoid_the_kubernetes_client_that_botocore_cannot_live_with() -> None:
+    for name in ("cpu.txt", "gpu.txt"):
+        assert "kubernetes==37.0.2" not in _constraints(name)
+
+
+def test_the_table_of_names_reports_missing_stale_and_silent_names() -> None:
+    spec = importlib.util.spec_from_file_location("check_names", ROOT / "hack" / "check_names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    lost = module.Name("FailureKind", "lost", "", "errors.py:1")
+    gone = {("FailureKind", "gone"): "no longer there"}
+    assert len(module.problems([lost], gone)) == 2
+    assert len(module.problems([lost], {("FailureKind", "lost"): ""})) == 1
+    assert module.problems([lost], {("FailureKind", "lost"): "the worker left"}) == []
+
+
+def _constraints(name: str) -> list[str]:
+    return (ROOT / "constraints" / name).read_text().splitlines()
