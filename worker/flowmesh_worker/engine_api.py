@@ -195,5 +195,3 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Frees everything; the host exits afterwards."""
         ...
-
-

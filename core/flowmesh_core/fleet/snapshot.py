@@ -155,7 +155,7 @@ class ReadyAction:
     ready_s: float
     work: Work
     inputs: tuple[tuple[Digest, int], ...] = ()
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
     isolate: bool = False
     avoid: frozenset[str] = frozenset()
     replica_of: str = ""

@@ -335,7 +335,8 @@ def decode_worker(data: bytes) -> WorkerMessage:
     Raises:
         msgspec.DecodeError: the bytes are no such message.
     """
-    return _worker_decoder.decode(data)
+    message: WorkerMessage = _worker_decoder.decode(data)
+    return message
 
 
 def decode_control(data: bytes) -> ControlMessage:
@@ -344,4 +345,5 @@ def decode_control(data: bytes) -> ControlMessage:
     Raises:
         msgspec.DecodeError: the bytes are no such message.
     """
-    return _control_decoder.decode(data)
+    message: ControlMessage = _control_decoder.decode(data)
+    return message

@@ -1,4 +1,4 @@
-"""What the machine wants done. The control plane does it and answers with an event where one is due."""
+"""What the machine wants done. Control does it and answers with an event where one is due."""
 
 from dataclasses import dataclass
 

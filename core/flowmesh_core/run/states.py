@@ -28,9 +28,7 @@ class Phase(StrEnum):
     CANCELLED = "Cancelled"
 
 
-ENDED = frozenset(
-    {StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED}
-)
+ENDED = frozenset({StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED})
 """States in which a step needs nothing more (unless a blob of a completed one is lost)."""
 
 TRANSITIONS: frozenset[tuple[StepState, StepState]] = frozenset(
