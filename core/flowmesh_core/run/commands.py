@@ -89,6 +89,14 @@ class PutManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBlob:
+    """Store a small blob that travelled inside a result (it is about to be referred to)."""
+
+    digest: Digest
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CheckBlobs:
     """Say which of these blobs are lost; answer with ``BlobsChecked``."""
 
@@ -126,6 +134,7 @@ Command = (
     | KeepAttempts
     | Append
     | PutManifest
+    | PutBlob
     | CheckBlobs
     | Discard
     | Finish

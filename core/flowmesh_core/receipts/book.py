@@ -1,0 +1,29 @@
+"""The fabric's accounts: bill = receipts + fabric + unsettled, to the nano-dollar, always."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Book:
+    """Totals since the control plane's accounts began.
+
+    Attributes:
+        bill_nanousd: what all workers have cost.
+        receipts_nanousd: what runs have paid.
+        fabric_nanousd: idle, boot, lost and replica time that nobody is to blame for.
+        saved_nanousd: what hits would have cost their runs.
+    """
+
+    bill_nanousd: int = 0
+    receipts_nanousd: int = 0
+    fabric_nanousd: int = 0
+    saved_nanousd: int = 0
+    executed: int = 0
+    hits_published: int = 0
+    hits_in_flight: int = 0
+    hits_step_level: int = 0
+
+    @property
+    def unsettled_nanousd(self) -> int:
+        """What attempts that still go on have run up."""
+        return self.bill_nanousd - self.receipts_nanousd - self.fabric_nanousd

@@ -1,0 +1,93 @@
+"""A worker's bill, second by second, and how it splits among what the worker did.
+
+The fleet has one :class:`Meter` a worker. Each advance hands out what has become due since the
+last one, as exact integers, so that Σ shares = price × lifetime whatever the moments of the
+advances are.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from flowmesh_core.units import split_exactly
+
+NANOSECONDS_PER_HOUR = 3600 * 10**9
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Meter:
+    """What a worker has cost since it started.
+
+    Attributes:
+        billed_nanousd: what has been handed out so far.
+    """
+
+    def __init__(self, price_nanousd_per_hour: int, started_s: float) -> None:
+        """Starts at the worker's start."""
+        self._price = price_nanousd_per_hour
+        self._started_ns = round(started_s * 1e9)
+        self.billed_nanousd = 0
+
+    def advance(self, now_s: float) -> int:
+        """What has become due since the last advance, in nano-dollars; 0 if time went back."""
+        elapsed_ns = max(0, round(now_s * 1e9) - self._started_ns)
+        due = self._price * elapsed_ns // NANOSECONDS_PER_HOUR
+        delta = max(0, due - self.billed_nanousd)
+        self.billed_nanousd += delta
+        return delta
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What an attempt did in a segment of time.
+
+    Attributes:
+        lane: the engine host that it is in.
+        running: it executed; otherwise it waited for the host to load.
+        units: work done in the segment (tokens, samples ...).
+    """
+
+    lane: str
+    running: bool
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Generic[K]):
+    """How a segment's cost splits.
+
+    Attributes:
+        execution: by attempt, ``loading`` by attempt.
+        fabric: the rest: nobody was active.
+    """
+
+    execution: Mapping[K, int]
+    loading: Mapping[K, int]
+    fabric: int
+
+
+def split_segment(amount: int, active: Mapping[K, Activity]) -> Shares[K]:
+    """Splits a segment's cost: equally among lanes, in a lane by work among what ran.
+
+    A lane in which nothing ran charges those that waited for it to load, equally.
+
+    Args:
+        amount: nano-dollars, at least 0.
+        active: every attempt that ran or waited for loading, in a stable order.
+    """
+    if not active:
+        return Shares({}, {}, amount)
+    lanes: dict[str, list[K]] = {}
+    for key, activity in active.items():
+        lanes.setdefault(activity.lane, []).append(key)
+    execution: dict[K, int] = {}
+    loading: dict[K, int] = {}
+    for share, members in zip(
+        split_exactly(amount, [1] * len(lanes)), lanes.values(), strict=True
+    ):
+        running = [k for k in members if active[k].running]
+        target, who = (execution, running) if running else (loading, members)
+        weights = [active[k].units if running else 1 for k in who]
+        target.update(zip(who, split_exactly(share, weights), strict=True))
+    return Shares(execution, loading, 0)

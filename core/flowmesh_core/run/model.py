@@ -1,0 +1,299 @@
+"""The machine's own objects: runs, step runs, actions, attempts, workers.
+
+They are changed in place by the modules of this room and by nobody else. Projections read them.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import Failure, InvariantError
+from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
+from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
+from flowmesh_core.protocol.results import ActionResult, Artifact
+from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.ledger import Line
+from flowmesh_core.run.states import ENDED, TRANSITIONS, ActionState, Phase, StepState
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.units import Digest
+
+STORY_LENGTH = 200
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A part of a step run that waits for an action: chunk ``part``, or -1 for the step level."""
+
+    uid: str
+    path: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """What an action is, whoever wants it.
+
+    Attributes:
+        inputs: artifacts by port; ``inline`` holds contents of small blobs among them.
+        components: ports whose artifacts the host loads.
+        info: what all actions of its signature share.
+    """
+
+    contract: EngineContract
+    params: dict[str, Any]
+    fields: dict[str, Any]
+    inputs: dict[str, Artifact]
+    inline: dict[Digest, bytes]
+    components: tuple[str, ...]
+    signature_params: dict[str, Any]
+    info: SignatureInfo
+    work: Work
+    cache_salt: str
+    row_output: str
+    timeout_s: float
+    max_attempts: int
+    backoff_s: float
+    secrets: tuple[str, ...]
+
+    @property
+    def requirement(self) -> Requirement:
+        """Hard constraints on workers."""
+        return self.info.requirement
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try of an action on one worker.
+
+    Attributes:
+        phase: empty until the worker has said something of it.
+        units: work reported so far; ``metered_units`` of it already used to split cost.
+        charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
+        payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
+        end: the worker's report, while the publication is under way.
+    """
+
+    attempt_id: str
+    action: "Action"
+    worker: str
+    incarnation: str
+    assigned_s: float
+    predicted_s: float
+    reserve_nanousd: int
+    phase: str = ""
+    running_s: float = 0.0
+    units: int = 0
+    metered_units: int = 0
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+    charged_nanousd: int = 0
+    load_nanousd: int = 0
+    payers: tuple[str, ...] = ()
+    payer_steps: dict[str, tuple[str, int]] = field(default_factory=dict)
+    end: AttemptEnd | None = None
+    cancelled: bool = False
+    tokens_rate: float = 0.0
+    rate_mark: tuple[float, int] = (0.0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Action:
+    """An action in flight.
+
+    Attributes:
+        subscribers: in order of subscription; the first one's tenant is accounted in the order.
+        attempts: those that a worker holds, by id; two where there is a replica.
+        tries: attempts started so far; part of the next attempt's id.
+        replace: whether its publication replaces a result that lost a blob.
+        generation: of the result that it will publish.
+        blocked: its inputs are being made again; it is not placed.
+    """
+
+    key: ActionKey
+    spec: ActionSpec
+    scopes: tuple[str, ...]
+    state: ActionState = ActionState.LOOKING_UP
+    subscribers: dict[Subscriber, None] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    tries: int = 0
+    losses: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    repairs: int = 0
+    isolate: bool = False
+    avoid: set[str] = field(default_factory=set)
+    not_before_s: float = 0.0
+    ready_s: float = 0.0
+    replace: bool = False
+    generation: int = 1
+    blocked: bool = False
+    last_failure: Failure | None = None
+    publishing: Attempt | None = None
+
+    def runs(self) -> list[str]:
+        """Uids of the subscribed runs, in order of subscription."""
+        return list(dict.fromkeys(s.uid for s in self.subscribers))
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One action's worth of a step: the whole step, or a chunk of it.
+
+    Attributes:
+        inputs: artifacts by port for this part.
+        key: the action it waits for or came from.
+        result: None until it is published.
+    """
+
+    inputs: dict[str, Artifact]
+    key: ActionKey | None = None
+    result: ActionResult | None = None
+
+
+@dataclass(slots=True, eq=False)
+class StepRun:
+    """A step of a run.
+
+    Attributes:
+        contract: the pinned contract.
+        waiting: parents that have not ended.
+        inputs: artifacts by port, once known (the row port only when it is known whole).
+        parts: by number; ``total`` is how many there are, None while the row port still grows.
+        whole: the input of the row port when it is known.
+        outputs: by port; None for a skipped step's.
+    """
+
+    plan: StepPlan
+    contract: EngineContract
+    state: StepState = StepState.PENDING
+    waiting: int = 0
+    inputs: dict[str, Artifact] = field(default_factory=dict)
+    inline: dict[Digest, bytes] = field(default_factory=dict)
+    parts: dict[int, Part] = field(default_factory=dict)
+    total: int | None = None
+    pending_parts: int = 0
+    begun: bool = False
+    streaming: bool = False
+    lookup: ActionKey | None = None
+    outputs: dict[str, Artifact | None] = field(default_factory=dict)
+    reason: str = ""
+    failure: Failure | None = None
+    wait_reason: str = ""
+    wait_detail: str = ""
+    hits: int = 0
+    in_flight: int = 0
+    executed: int = 0
+    attempts: int = 0
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    joules: float = 0.0
+    tokens: int = 0
+    shared_with: dict[str, None] = field(default_factory=dict)
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=50))
+    started_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it needs nothing more."""
+        return self.state in ENDED
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One execution of a workflow.
+
+    Attributes:
+        children: step path → paths of the steps that wait for it.
+        open_steps: steps that have not ended.
+        todo: steps to look at again before ``apply`` returns.
+        unsettled: attempts that this run will pay for when they end.
+        reserved_nanousd: predicted cost of attempts under way.
+        checking: its outputs' blobs are being checked.
+        own_actions: actions that a restored ledger says this run paid for already.
+    """
+
+    uid: str
+    plan: Plan
+    created_s: float
+    scopes: ScopePlan
+    artifacts: dict[str, Artifact]
+    steps: dict[str, StepRun]
+    children: dict[str, list[str]]
+    phase: Phase = Phase.RUNNING
+    open_steps: int = 0
+    priority: int = 0
+    budget_nanousd: int = 0
+    deadline_s: float = 0.0
+    suspended: bool = False
+    todo: deque[str] = field(default_factory=deque)
+    unsettled: dict[str, None] = field(default_factory=dict)
+    reserved_nanousd: int = 0
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    joules: float = 0.0
+    joules_estimated: bool = False
+    lines: list[Line] = field(default_factory=list)
+    own_actions: set[Digest] = field(default_factory=set)
+    cancel_reason: str = ""
+    failed_step: str = ""
+    failure: Failure | None = None
+    checking: bool = False
+    checked: bool = False
+    finishing: bool = False
+    ended_s: float = 0.0
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    def move(self, step: StepRun, state: StepState, now_s: float, why: str = "") -> None:
+        """Changes a step's state by the table.
+
+        Raises:
+            InvariantError: the table has no such change; the message is the run's story.
+        """
+        if (step.state, state) not in TRANSITIONS:
+            story = "\n".join(self.story)
+            raise InvariantError(
+                f"run {self.uid}, step {step.plan.path}: {step.state} → {state} ({why}) is not in "
+                f"the table; the story so far:\n{story}"
+            )
+        self.story.append(f"{now_s:.3f} {step.plan.path}: {step.state} → {state} {why}".rstrip())
+        if state in ENDED:
+            self.open_steps -= 1
+            step.ended_s = now_s
+        elif step.state in ENDED:
+            self.open_steps += 1
+            step.ended_s = 0.0
+        if state is StepState.RUNNING and not step.started_s:
+            step.started_s = now_s
+        step.state = state
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker as the machine knows it.
+
+    Attributes:
+        held: attempts assigned to it and not ended, by id.
+        near: digests that it is known to hold on disk, newest last.
+    """
+
+    shape: WorkerShape
+    incarnation: str
+    meter: Meter
+    started_s: float
+    last_seen_s: float
+    lanes: tuple[LaneState, ...] = ()
+    components: tuple[Component, ...] = ()
+    held: dict[str, Attempt] = field(default_factory=dict)
+    near: dict[Digest, None] = field(default_factory=dict)
+    draining: bool = False
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self.shape.name

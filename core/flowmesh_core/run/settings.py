@@ -1,0 +1,33 @@
+"""The knobs of the run machine, with the values that a laptop and a cluster start from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Fixed while a control plane lives.
+
+    Attributes:
+        watchdog_s: a worker that has not synchronised for so long is lost.
+        sync_window_s: after a recovery, how long to wait for workers to say what they run and hold.
+        poison_losses: this many lost workers or crashed hosts fail an action.
+        repairs: how often a lost blob of one action is made again.
+        backoff_factor: growth of the delay between attempts after a failure of the engine.
+        unplaceable_after_s: an action that no worker can ever take fails after this time;
+            0 waits for ever (a pool may grow).
+        result_ttl_s: how long results are kept.
+        replicas: whether stragglers get a replica.
+        replica_factor: a straggler has run for this many times its predicted p95.
+        replica_after_s: and for at least this long.
+    """
+
+    watchdog_s: float = 10.0
+    sync_window_s: float = 3.0
+    poison_losses: int = 3
+    repairs: int = 3
+    backoff_factor: float = 2.0
+    unplaceable_after_s: float = 0.0
+    result_ttl_s: float = 30 * 86400.0
+    replicas: bool = True
+    replica_factor: float = 2.0
+    replica_after_s: float = 10.0
