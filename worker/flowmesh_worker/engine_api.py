@@ -47,9 +47,10 @@ class DatasetInput:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows in order, as Python values."""
-        from flowmesh_store.datasets.parquet import read_file  # noqa: PLC0415 - pyarrow is heavy
+        from flowmesh_store.datasets.chunks import read_chunk  # noqa: PLC0415 - pyarrow is heavy
 
-        return [row for path in self.files for row in read_file(path)]
+        schema = self.manifest.schema
+        return [row for path in self.files for row in read_chunk(path.read_bytes(), schema)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A worker's bill, second by second, and how it splits among what the worker did.
 
 The fleet has one :class:`Meter` a worker. Each advance hands out what has become due since the
-last one, as exact integers, so that Σ shares = price × lifetime whatever the moments of the
+last one, as exact integers, so that Σ shares = price times lifetime whatever the moments of the
 advances are.
 """
 
@@ -83,9 +83,7 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> Shares[K]:
         lanes.setdefault(activity.lane, []).append(key)
     execution: dict[K, int] = {}
     loading: dict[K, int] = {}
-    for share, members in zip(
-        split_exactly(amount, [1] * len(lanes)), lanes.values(), strict=True
-    ):
+    for share, members in zip(split_exactly(amount, [1] * len(lanes)), lanes.values(), strict=True):
         running = [k for k in members if active[k].running]
         target, who = (execution, running) if running else (loading, members)
         weights = [active[k].units if running else 1 for k in who]

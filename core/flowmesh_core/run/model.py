@@ -23,8 +23,6 @@ from flowmesh_core.units import Digest
 STORY_LENGTH = 200
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Subscriber:
     """A part of a step run that waits for an action: chunk ``part``, or -1 for the step level."""
