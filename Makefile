@@ -8,14 +8,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-PYTHON ?= python3.11
+PYTHON ?= $(or $(shell command -v python3.11),python3)
 GO ?= go
 UV_VERSION := 0.13.9
+RAY := .cache/ray/.ready
 UV := .cache/uv-$(UV_VERSION)/bin/uv
 INSTALL = $(UV) pip install --system-certs --quiet
 CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-cpu.txt
-PIN := pip compile --system-certs --quiet --python-version 3.11 \
-	--no-emit-index-url --no-annotate --no-header
+PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
+	--no-annotate --no-header
 PACKAGES := core store control operator worker cli sim
 LINTED := $(PACKAGES) tests bench e2e hack
 
@@ -74,9 +75,17 @@ format: $(READY) ## let ruff rewrite what it can
 generate: $(READY) ## write the generated files anew
 	@VENV=$(VENV) hack/generate.sh
 
-.PHONY: bench-%
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)
+
+bench-dispatch: $(RAY)
+bench-dispatch: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
+
+# Ray's own environment: its pins and ours need not agree.
+$(RAY): constraints/ray.txt $(UV)
+	@$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .cache/ray
+	@VIRTUAL_ENV=.cache/ray $(INSTALL) --requirements constraints/ray.txt
+	@touch $@
 
 .PHONY: setup
 setup: $(READY) tools ## the environment and the tools, nothing else
@@ -95,6 +104,7 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra worker-cpu --extra sim --extra dev \
 		--overrides constraints/overrides-cpu.txt -o constraints/cpu.txt $(ARGS)
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra worker-gpu -o constraints/gpu.txt $(ARGS)
+	@echo ray | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
 
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches
