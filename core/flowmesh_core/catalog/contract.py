@@ -94,6 +94,7 @@ class Param:
         batch_wide: whether all actions of one batch must agree on it (it enters the signature).
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
+        format: what a string or object must parse as at admission: ``json-schema``, ``python``.
         doc: one sentence.
     """
 
@@ -107,6 +108,7 @@ class Param:
     batch_wide: bool = False
     template: str = ""
     columns: str = ""
+    format: str = ""
     doc: str = ""
 
 
@@ -121,6 +123,7 @@ class EngineContract:
         inputs: input ports.
         outputs: output ports.
         params: parameters of ``with``, without the identity fields below.
+        one_of: groups of parameters of which exactly one must be given.
         identity_fields: those of ``dtype``, ``batchInvariant``, ``implementation`` and
             ``tensorParallel`` that change this engine's results.
         determinism: the class of its results.
@@ -144,6 +147,7 @@ class EngineContract:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     params: tuple[Param, ...] = ()
+    one_of: tuple[tuple[str, ...], ...] = ()
     identity_fields: tuple[str, ...] = ()
     determinism: Determinism = Determinism.EXACT
     row_wise: str = ""

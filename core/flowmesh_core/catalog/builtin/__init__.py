@@ -1,0 +1,18 @@
+"""The contracts of the engines that come with the project.
+
+Loaded by control and CLI through the entry point ``flowmesh.contracts``, the same door that plugins
+use. The engines themselves live in the worker.
+"""
+
+from flowmesh_core.catalog.builtin.code import CONTRACTS as CODE
+from flowmesh_core.catalog.builtin.data import CONTRACTS as DATA
+from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
+from flowmesh_core.catalog.builtin.importing import CONTRACTS as IMPORTING
+from flowmesh_core.catalog.builtin.llm import CONTRACTS as LLM
+from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
+from flowmesh_core.catalog.contract import EngineContract
+
+
+def contracts() -> tuple[EngineContract, ...]:
+    """Every built-in contract."""
+    return (*LLM, *DATA, *CODE, *EVAL, *IMPORTING, *TESTING)

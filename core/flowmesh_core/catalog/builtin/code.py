@@ -1,0 +1,62 @@
+"""Contracts of the engines that run the user's code."""
+
+from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+
+PYTHON = EngineContract(
+    name="code.python",
+    version=1,
+    implementation=1,
+    inputs=(
+        Port(
+            "*",
+            PortKind.DATASET,
+            required=False,
+            doc="Data sets under names of your choice; the function gets them by name.",
+        ),
+    ),
+    outputs=(
+        Port("rows", PortKind.DATASET, doc="The rows that the function returns."),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            doc="The metrics that it returns beside them; empty where it returns none.",
+        ),
+    ),
+    params=(
+        Param(
+            "code",
+            ParamType.STRING,
+            required=True,
+            format="python",
+            doc="A Python module that defines the function.",
+        ),
+        Param(
+            "function",
+            ParamType.STRING,
+            default="main",
+            doc="Called with one list of rows (dicts) an input, by keyword, and with `args`'"
+            " entries. Returns rows, or rows and a dict of metrics.",
+        ),
+        Param("args", ParamType.OBJECT, default={}, doc="More keyword arguments."),
+        Param(
+            "timeoutS", ParamType.NUMBER, default=60.0, minimum=0.1, maximum=86_400, doc="Seconds."
+        ),
+        Param(
+            "memoryMib",
+            ParamType.INTEGER,
+            default=512,
+            minimum=64,
+            maximum=1_048_576,
+            doc="Memory that the code may use.",
+        ),
+    ),
+    work_unit="rows",
+    user_code=True,
+    base_memory_mib=640,
+    doc="Runs the user's Python over whole data sets, in a process of its own without network,"
+    " credentials or files. Code is taken to be exact: set a seed, or `cache.reuse: never`, where"
+    " it is not.",
+    examples=("with: {code: \"def main(rows):\\n  return [r for r in rows if r['n'] > 1]\"}",),
+)
+
+CONTRACTS = (PYTHON,)

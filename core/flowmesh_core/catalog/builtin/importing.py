@@ -1,0 +1,105 @@
+"""Contracts of the engines that bring content in from outside.
+
+Users write these as ``spec.inputs``; the compiler turns each into steps. A name that can change its
+meaning is first resolved to a pin (``external``); what is fetched by a pin or a fixed revision is
+``exact``, and so shared.
+"""
+
+from flowmesh_core.catalog.contract import (
+    Determinism,
+    EngineContract,
+    Param,
+    ParamType,
+    Port,
+    PortKind,
+)
+
+_URI = Param(
+    "uri",
+    ParamType.STRING,
+    required=True,
+    doc="`builtin:name`, `hf://org/name`, `s3://bucket/key` or `https://host/path`.",
+)
+_REVISION = Param(
+    "revision",
+    ParamType.STRING,
+    default="",
+    doc="A fixed revision; empty where the port `pin` has it, or the URI alone fixes the content.",
+)
+_PIN = Port(
+    "pin",
+    PortKind.BLOB,
+    required=False,
+    doc="What the URI was resolved to, as JSON: the revision, and the size and digest if known.",
+)
+
+RESOLVE = EngineContract(
+    name="source.resolve",
+    version=1,
+    implementation=1,
+    inputs=(),
+    outputs=(Port("pin", PortKind.BLOB, doc="What the URI means now, as JSON."),),
+    params=(
+        _URI,
+        Param(
+            "kind",
+            ParamType.STRING,
+            required=True,
+            choices=("model", "dataset", "adapter"),
+            doc="What is imported.",
+        ),
+    ),
+    determinism=Determinism.EXTERNAL,
+    work_unit="actions",
+    capacity=8,
+    base_memory_mib=64,
+    doc="Resolves a name outside to a revision, once a run.",
+)
+
+MODEL = EngineContract(
+    name="model.import",
+    version=1,
+    implementation=1,
+    inputs=(_PIN,),
+    outputs=(Port("model", PortKind.MODEL, doc="A Hugging Face directory, safetensors inside."),),
+    params=(_URI, _REVISION),
+    work_unit="bytes",
+    base_memory_mib=1024,
+    doc="Fetches a model and converts it to a Hugging Face directory.",
+)
+
+ADAPTER = EngineContract(
+    name="adapter.import",
+    version=1,
+    implementation=1,
+    inputs=(_PIN,),
+    outputs=(Port("adapter", PortKind.ADAPTER, doc="A PEFT directory, safetensors inside."),),
+    params=(_URI, _REVISION),
+    work_unit="bytes",
+    base_memory_mib=512,
+    doc="Fetches a LoRA adapter.",
+)
+
+DATASET = EngineContract(
+    name="dataset.import",
+    version=1,
+    implementation=1,
+    inputs=(_PIN,),
+    outputs=(Port("rows", PortKind.DATASET, doc="The rows."),),
+    params=(
+        _URI,
+        _REVISION,
+        Param(
+            "format",
+            ParamType.STRING,
+            default="auto",
+            choices=("auto", "jsonl", "json", "csv", "parquet"),
+            doc="The file's format; `auto` goes by its name.",
+        ),
+    ),
+    work_unit="bytes",
+    base_memory_mib=512,
+    doc="Fetches a data set and cuts it into chunks.",
+)
+
+CONTRACTS = (RESOLVE, MODEL, ADAPTER, DATASET)

@@ -1,0 +1,161 @@
+"""Contracts of the engines that run a language model over rows."""
+
+from flowmesh_core.catalog.contract import (
+    Determinism,
+    EngineContract,
+    Param,
+    ParamType,
+    Port,
+    PortKind,
+)
+
+_MODEL_FIELDS = ("dtype", "batchInvariant", "implementation", "tensorParallel")
+_MODEL = Port("model", PortKind.MODEL, component=True, doc="The model that answers.")
+_ADAPTER = Port(
+    "adapter",
+    PortKind.ADAPTER,
+    required=False,
+    component=True,
+    mixable=True,
+    doc="A LoRA adapter on the model; requests with different adapters share an engine.",
+)
+_ROWS = Port("rows", PortKind.DATASET, doc="The rows to work on, one by one.")
+_TOP_P = "Sample among the most probable tokens whose probabilities add up to this."
+
+GENERATE = EngineContract(
+    name="llm.generate",
+    version=1,
+    implementation=1,
+    inputs=(_MODEL, _ADAPTER, _ROWS),
+    outputs=(
+        Port(
+            "rows", PortKind.DATASET, doc="The input's columns and the completion, a row a sample."
+        ),
+    ),
+    params=(
+        Param(
+            "prompt",
+            ParamType.STRING,
+            template="jinja",
+            doc="The text to complete: a template over the row's columns.",
+        ),
+        Param(
+            "messages",
+            ParamType.LIST,
+            template="jinja",
+            doc="A chat in place of a prompt: a list of {role, content}, contents are templates.",
+        ),
+        Param(
+            "system",
+            ParamType.STRING,
+            template="jinja",
+            doc="A system message put before the messages; a template.",
+        ),
+        Param("samples", ParamType.INTEGER, default=1, minimum=1, maximum=1024, doc="Rows a row."),
+        Param("output", ParamType.STRING, default="completion", doc="The completion's column."),
+        Param(
+            "temperature",
+            ParamType.NUMBER,
+            default=1.0,
+            minimum=0,
+            maximum=10,
+            doc="How evenly to sample; 0 is greedy.",
+        ),
+        Param("topP", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc=_TOP_P),
+        Param(
+            "topK",
+            ParamType.INTEGER,
+            default=0,
+            minimum=0,
+            doc="Sample among this many most probable tokens; 0 is all.",
+        ),
+        Param(
+            "minP",
+            ParamType.NUMBER,
+            default=0.0,
+            minimum=0,
+            maximum=1,
+            doc="Sample among tokens at least this probable, relative to the most probable.",
+        ),
+        Param(
+            "maxTokens",
+            ParamType.INTEGER,
+            default=256,
+            minimum=1,
+            maximum=1_000_000,
+            doc="The most tokens of one completion.",
+        ),
+        Param("stop", ParamType.LIST, default=[], doc="Strings that end a completion."),
+        Param(
+            "seed",
+            ParamType.INTEGER,
+            default=0,
+            doc="The step's seed; each sample's own follows from it and the rendered request.",
+        ),
+        Param(
+            "jsonSchema",
+            ParamType.OBJECT,
+            format="json-schema",
+            doc="A JSON schema that every completion must satisfy.",
+        ),
+    ),
+    one_of=(("prompt", "messages"),),
+    identity_fields=_MODEL_FIELDS,
+    determinism=Determinism.SEEDED,
+    row_wise="rows",
+    row_output="rows",
+    adds_columns=("$output", "finish_reason", "sample"),
+    work_unit="tokens",
+    needs_gpu_class="accelerator",
+    capacity=64,
+    base_memory_mib=2048,
+    component_memory_factor=1.2,
+    doc="Completes a prompt or answers a chat for every row, one output row a sample. Columns of"
+    " the input pass through; added columns replace those of the same name.",
+    examples=(
+        'with: {prompt: "Q: {{ question }}\\nA:", maxTokens: 48, temperature: 0.8, seed: 7}',
+        'with: {messages: [{role: user, content: "{{ question }}"}], samples: 4}',
+    ),
+)
+
+EMBED = EngineContract(
+    name="llm.embed",
+    version=1,
+    implementation=1,
+    inputs=(_MODEL, _ROWS),
+    outputs=(Port("rows", PortKind.DATASET, doc="The input's columns and the vector."),),
+    params=(
+        Param(
+            "text",
+            ParamType.STRING,
+            template="jinja",
+            doc="The text to embed: a template over the row's columns.",
+        ),
+        Param("column", ParamType.STRING, columns="one", doc="A column to embed as it is."),
+        Param("output", ParamType.STRING, default="embedding", doc="The vector's column."),
+        Param(
+            "pooling",
+            ParamType.STRING,
+            default="mean",
+            choices=("mean", "last", "cls"),
+            batch_wide=True,
+            doc="How the tokens' vectors become one.",
+        ),
+        Param("normalize", ParamType.BOOLEAN, default=True, doc="Scale vectors to length 1."),
+    ),
+    one_of=(("text", "column"),),
+    identity_fields=_MODEL_FIELDS,
+    determinism=Determinism.SEEDED,
+    row_wise="rows",
+    row_output="rows",
+    adds_columns=("$output",),
+    work_unit="tokens",
+    needs_gpu_class="accelerator",
+    capacity=64,
+    base_memory_mib=1024,
+    component_memory_factor=1.2,
+    doc="Adds a vector (a list of floats) to every row.",
+    examples=('with: {text: "{{ question }}"}', "with: {column: question, pooling: last}"),
+)
+
+CONTRACTS = (GENERATE, EMBED)

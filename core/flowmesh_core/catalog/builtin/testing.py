@@ -1,0 +1,63 @@
+"""Contracts of the engines that tests and benchmarks use: they do nothing, wait, or fail."""
+
+from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.errors import FailureKind
+
+_ANY_METRICS = Port("*", PortKind.METRICS, required=False, doc="Anything to wait for.")
+_METRICS = Port("metrics", PortKind.METRICS, doc="`{value: ...}`, the parameter.")
+_VALUE = Param("value", ParamType.ANY, doc="Returned as it is.")
+_PROCESS_ENDS = ("crash", "kill", "hang")
+
+NOOP = EngineContract(
+    name="test.noop",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(_METRICS,),
+    params=(_VALUE,),
+    work_unit="actions",
+    capacity=256,
+    base_memory_mib=64,
+    doc="Does nothing.",
+)
+
+SLEEP = EngineContract(
+    name="test.sleep",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(_METRICS,),
+    params=(
+        Param("seconds", ParamType.NUMBER, required=True, minimum=0, doc="How long to wait."),
+        _VALUE,
+    ),
+    work_unit="actions",
+    capacity=256,
+    base_memory_mib=64,
+    doc="Waits.",
+)
+
+FAIL = EngineContract(
+    name="test.fail",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(_METRICS,),
+    params=(
+        Param(
+            "kind",
+            ParamType.STRING,
+            default="engine",
+            choices=(*(k.value for k in FailureKind), *_PROCESS_ENDS),
+            doc="The kind of failure; `crash` exits the host, `kill` kills it, `hang` never ends.",
+        ),
+        Param("message", ParamType.STRING, default="asked to fail", doc="The failure's message."),
+        _VALUE,
+    ),
+    work_unit="actions",
+    capacity=1,
+    base_memory_mib=64,
+    doc="Fails.",
+)
+
+CONTRACTS = (NOOP, SLEEP, FAIL)

@@ -1,0 +1,46 @@
+"""The identity fields: settings outside an engine's own parameters that change its results.
+
+``with`` takes ``dtype``, ``batchInvariant`` and ``implementation`` for the engines that name them;
+``tensorParallel`` is written under ``resources``. The compiler types and defaults them as it does
+parameters.
+"""
+
+from flowmesh_core.catalog.contract import Param, ParamType
+
+DTYPE = Param(
+    "dtype",
+    ParamType.STRING,
+    default="auto",
+    choices=("auto", "float32", "bfloat16", "float16"),
+    doc="The type of the weights; `auto` is the model's own.",
+)
+BATCH_INVARIANT = Param(
+    "batchInvariant",
+    ParamType.BOOLEAN,
+    default=True,
+    doc="Whether results must not depend on the batch (float32 on a CPU, the batch-invariant mode"
+    " on GPUs).",
+)
+IMPLEMENTATION = Param(
+    "implementation",
+    ParamType.STRING,
+    default="vllm",
+    choices=("vllm", "transformers"),
+    doc="The library that runs the model.",
+)
+TENSOR_PARALLEL = Param(
+    "tensorParallel",
+    ParamType.INTEGER,
+    default=1,
+    minimum=1,
+    maximum=64,
+    doc="The number of devices that share one copy of the model; written under `resources`.",
+)
+
+IDENTITY_FIELDS: dict[str, Param] = {
+    p.name: p for p in (DTYPE, BATCH_INVARIANT, IMPLEMENTATION, TENSOR_PARALLEL)
+}
+"""Every identity field as a parameter, by name."""
+
+WITH_FIELDS = ("dtype", "batchInvariant", "implementation")
+"""Those that are written in ``with``."""
