@@ -23,14 +23,14 @@ def borders(
     Args:
         row_digests: the rows' digests in order.
         average: about how many rows a chunk has, at least 2; the minimum is about half of it.
-        maximum: the most rows a chunk may have, at least twice the average; four times the average
+        maximum: the most rows a chunk may have, at least twice the average; eight times the average
             where None.
 
     Returns:
         Ascending positions that begin with 0; empty where there are no rows.
     """
     reach = average // 2
-    limit = 4 * average if maximum is None else maximum
+    limit = 8 * average if maximum is None else maximum
     if reach < 1 or limit < 2 * average:
         raise ValueError("borders needs average >= 2 and maximum >= 2 * average")
     if not row_digests:

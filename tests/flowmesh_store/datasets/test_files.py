@@ -1,0 +1,103 @@
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flowmesh_core.dataset import dataset_digest
+from flowmesh_core.errors import IdentityError
+from flowmesh_store.datasets import read_rows_file, rows_to_chunks, rows_to_jsonl
+from flowmesh_store.datasets.parquet import write_parquet
+
+JSONL = b'\xef\xbb\xbf{"q": "a\xc3\xa9", "n": 1}\r\n\n{"q": "b, \\"c\\"", "n": 2}'
+JSON = b'[{"q": "a\xc3\xa9", "n": 1},\n {"n": 2, "q": "b, \\"c\\""}]'
+CSV = b'\xef\xbb\xbfq,n\r\na\xc3\xa9,1\r\n"b, ""c""",2\r\n'
+TSV = b'n\tq\n1\ta\xc3\xa9\n2\t"b, ""c"""\n'
+ROWS = [{"q": "aé", "n": 1}, {"q": 'b, "c"', "n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.jsonl", JSONL),
+        ("x.NDJSON", JSONL),
+        ("dir.v1/x.json", JSON),
+        ("x.csv", CSV),
+        ("x.tsv", TSV),
+        ("x.parquet", write_parquet(pa.Table.from_pylist(ROWS))),
+    ],
+)
+def test_every_format_gives_the_same_dataset(name: str, data: bytes) -> None:
+    manifest, _ = rows_to_chunks(read_rows_file(name, data))
+    assert dataset_digest(manifest) == dataset_digest(rows_to_chunks(ROWS)[0])
+
+
+def lines(count: int, bad: int, text: bytes) -> bytes:
+    return b"\n".join(text if n == bad else b'{"n": %d}' % n for n in range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("q.jsonl", lines(9, 7, b'{"n": }'), "q.jsonl, line 7: no JSON"),
+        ("q.jsonl", lines(9, 7, b"[1]"), "q.jsonl, line 7: not a JSON object; a row looks like"),
+        ("q.jsonl", lines(9, 7, b'{"n": NaN}'), "q.jsonl, line 7: no JSON"),
+        ("q.jsonl", lines(9, 7, b'{"n": "\xff"}'), "q.jsonl, line 7: no JSON"),
+        ("q.json", b'[\n{"a": 1},\n{"a" 2}]', "q.json, line 3: no JSON"),
+        ("q.json", b'{"a": 1}', "q.json: not a list of objects"),
+        ("q.json", b'[{"a": 1}, 2]', "q.json, row 2: not a JSON object"),
+        ("q.csv", b"a,b\n1,2\n\n3\n", "q.csv, line 4: 1 values where the first line names 2"),
+        ("q.csv", b'a\n"x\ny"\n"z', "q.csv, line 4: no CSV"),
+        ("q.csv", b"a,a\n1,2\n", "q.csv, line 1: a column is named twice"),
+        ("q.csv", b"a\nx\n\xff\n", "q.csv, line 3: no UTF-8"),
+        ("q.parquet", b"a,b", "q.parquet: no Parquet file"),
+        ("q.xlsx", b"", "q.xlsx: .xlsx is no format of rows; use one of .csv, .json"),
+        ("q", b"", "q: no ending is no format of rows"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_line(name: str, data: bytes, message: str) -> None:
+    with pytest.raises(IdentityError) as caught:
+        read_rows_file(name, data)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("x.jsonl", b"\n"), ("x.json", b"[]"), ("x.csv", b"a,b\n"), ("x.csv", b"")]
+)
+def test_files_without_rows_have_none(name: str, data: bytes) -> None:
+    assert list(read_rows_file(name, data)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (["1", "-20", ""], [1, -20, None]),
+        (["1", "2.5", "1e-5"], [1.0, 2.5, 1e-5]),
+        (["007", "1"], ["007", "1"]),
+        (["true", "false"], [True, False]),
+        (["yes", "no"], ["yes", "no"]),
+        (["12345678901234567890123", "1"], [12345678901234567890123.0, 1.0]),
+        (["1_000", "2"], ["1_000", "2"]),
+    ],
+)
+def test_a_csv_column_is_numbers_only_where_every_value_is_one(
+    values: list[str], wanted: list[Any]
+) -> None:
+    text = "\n".join(["x,y", *(f"{v},." for v in values)])
+    read = [row["x"] for row in read_rows_file("x.csv", text.encode())]
+    assert read == wanted
+    assert [type(v) for v in read] == [type(v) for v in wanted]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
+def test_a_row_of_five_megabytes_is_read(ending: str) -> None:
+    text = b"x" * 5_000_000
+    data = {"jsonl": b'{"a": "%s"}', "json": b'[{"a": "%s"}]', "csv": b"a\n%s\n"}[ending] % text
+    assert len(read_rows_file(f"x.{ending}", data)[0]["a"]) == 5_000_000
+
+
+def test_a_download_reads_back_as_the_same_rows() -> None:
+    rows = [{"q": "a\né", "n": 1, "j": {"b": [1.0], "a": None}}, {"q": None, "n": 2, "j": None}]
+    data = rows_to_jsonl(rows)
+    assert data.count(b"\n") == 2
+    assert read_rows_file("x.jsonl", data) == rows
+    assert rows_to_jsonl([{"b": b"\0\xff"}]) == b'{"b":"AP8="}\n'
