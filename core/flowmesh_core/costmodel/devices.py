@@ -1,0 +1,111 @@
+"""What classes of devices can do before anything was measured on them: the table of the prior.
+
+Read by ``prior``. To add a device, add a row: datasheet numbers times the share of them that
+serving engines reach. Every number is corrected by observation, so a wrong one costs a few
+actions; an unknown device gets ``UNKNOWN_GPU``.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """Rates that a device sustains in practice.
+
+    Attributes:
+        read_bytes_per_s: device memory read while decoding.
+        flops_per_s: multiplications and additions in prefill and batched decoding.
+        step_s: fixed time of one decoding step, ``step_s_per_sequence`` per sequence in it.
+        load_bytes_per_s: weights from disk (page cache warm) to the device.
+        start_s: an engine process with components until it loads, graph capture included.
+        host_scale: speed of host-side work (rows, bytes) relative to the reference CPU.
+    """
+
+    read_bytes_per_s: float
+    flops_per_s: float
+    step_s: float
+    step_s_per_sequence: float
+    load_bytes_per_s: float
+    start_s: float
+    host_scale: float = 1.0
+
+
+def _gpu(bandwidth_gb_s: float, efficiency: float, tflops: float, use: float) -> DeviceRates:
+    """A GPU by datasheet bandwidth and dense bfloat16 rate, each with the share reached.
+
+    The fixed 0.9 ms a step and 0.055 ms a sequence fit six published points of Llama-3.1-8B on an
+    H100 (batch 8 to 128) within 2.4%, and five of Mistral-7B on an RTX 4090.
+    """
+    return DeviceRates(
+        read_bytes_per_s=bandwidth_gb_s * 1e9 * efficiency,
+        flops_per_s=tflops * 1e12 * use,
+        step_s=0.9e-3,
+        step_s_per_sequence=0.055e-3,
+        load_bytes_per_s=3e9,  # 8B in bfloat16: 2.7 to 3.6 s cached, 5 to 13 s from a local disk
+        start_s=32.0,  # process 12 s, compile and capture 20 s with a warm compile cache
+    )
+
+
+CPU = DeviceRates(
+    # SmolLM2-135M (538 MB in float32) under vLLM on two cores: 19 tokens/s alone, 141 at 64
+    # requests, so a step takes 46 ms and 6.4 ms more for each sequence in it.
+    read_bytes_per_s=1.17e10,
+    flops_per_s=8.4e10,
+    step_s=0.5e-3,
+    step_s_per_sequence=0.05e-3,
+    load_bytes_per_s=2e8,
+    start_s=42.0,  # vLLM on the CPU was ready after 45 to 57 s
+)
+
+UNKNOWN_GPU = _gpu(864, 0.75, 362, 0.40)
+"""For device classes that the table does not name: a mid-range inference card."""
+
+DEVICES: dict[str, DeviceRates] = {
+    "cpu": CPU,
+    # class: datasheet GB/s, share reached in decoding, dense bfloat16 TFLOP/s, share in prefill
+    "b200": _gpu(8000, 0.75, 2250, 0.55),  # vendor peak; shares assumed
+    "h200": _gpu(4800, 0.78, 989, 0.60),  # the H100's compute with HBM3e
+    "h100-nvl": _gpu(3938, 0.78, 835, 0.55),  # the 400 W cap lowers the clock in prefill
+    "h100": _gpu(3350, 0.78, 989, 0.60),  # fitted: published vLLM points, error up to 2.4%
+    "a100": _gpu(2039, 0.76, 312, 0.63),  # Vidur's profiles, and 72 to 77% of bandwidth at batch 1
+    "l40s": _gpu(864, 0.80, 362, 0.45),  # decoding assumed; prefill agrees with its training rate
+    "a10g": _gpu(600, 0.76, 70, 0.55),  # datasheet; shares of the A40
+    "l4": _gpu(300, 0.80, 121, 0.45),  # datasheet; shares of the L40S
+    "4090": _gpu(1008, 0.84, 165.2, 0.60),  # fitted: Mistral-7B under vLLM, -2.6 to +0.4%
+    "a6000": _gpu(768, 0.76, 155, 0.55),  # datasheet; shares of the A40
+    "t4": _gpu(320, 0.70, 65, 0.40),  # datasheet; float16
+}
+
+_BY_LENGTH = sorted(DEVICES, key=len, reverse=True)
+
+
+def rates_of(device_class: str) -> DeviceRates:
+    """The rates of a device class such as ``cpu``, ``nvidia-h100`` or ``NVIDIA-L40S-48GB``.
+
+    The longest name of the table that is part of the class decides, so that ``nvidia-l40s`` is no
+    ``l4`` and ``h100-nvl`` no ``h100``.
+    """
+    name = device_class.lower()
+    for known in _BY_LENGTH:
+        if known in name:
+            return DEVICES[known]
+    return UNKNOWN_GPU
+
+
+FETCH_BYTES_PER_S = 134e6
+"""From a far store; an engine's log of a download of 8B weights: 134 MB/s."""
+ZONE_BYTES_PER_S = 1e9
+"""From a store or peer in the same zone."""
+
+UNIT_S: dict[str, float] = {
+    "rows": 2e-4,  # a row through DuckDB or a short Python function, with reading and writing
+    "samples": 5e-2,
+    "bytes": 1e-8,
+    "actions": 5e-2,
+    "tokens": 1e-3,
+}
+"""Seconds a unit of work on the reference CPU where no roofline applies: guesses to start from."""
+HOST_START_S = 0.7
+"""An engine process without components, until it takes work."""
+ACTION_S = 0.03
+"""Fixed time of an action: reading its inputs, writing its outputs."""

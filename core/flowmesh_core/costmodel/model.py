@@ -1,0 +1,324 @@
+"""The learned cost model: seconds, dollars and loading time of an action on a class of devices.
+
+One per control plane, changed in place by the run machine and read by ``scheduler`` and by
+``fmesh plan``. A prediction comes from the finest of these that has seen anything: this signature
+on this device class, this engine with models of this size on it, this engine on it, the prior.
+
+A lane runs several actions at once: an action takes longer beside others, and costs its share of
+the lane only. Predictions and observations therefore carry ``batch``, the number of actions that
+the lane runs at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, isfinite, log
+
+from flowmesh_core.costmodel import prior
+from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S, ZONE_BYTES_PER_S
+from flowmesh_core.costmodel.regression import LEAST_S, Fit
+from flowmesh_core.costmodel.residuals import Residuals
+from flowmesh_core.fleet.snapshot import SignatureInfo, Work
+from flowmesh_core.units import Digest
+
+SIGNATURES_MAX = 4096
+"""Signatures remembered one by one; those not observed for longest are forgotten first."""
+COARSE_EVERY = 8
+"""Past this many observations of a signature, the coarser fits learn from every eighth only."""
+NANO_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CostKey:
+    """What a fit is for.
+
+    Attributes:
+        work_unit: of the engine's contract; ``tokens`` brings the roofline of decoding.
+    """
+
+    engine: str
+    signature: Digest
+    work_unit: str = "rows"
+
+    @staticmethod
+    def of(info: SignatureInfo) -> "CostKey":
+        """The key of a signature of a snapshot."""
+        return CostKey(info.requirement.engine, info.signature, info.work_unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What an action is expected to take.
+
+    Attributes:
+        seconds: running time, in a lane of ``batch`` actions.
+        p95_s: running time that 95 of 100 such actions stay under.
+        load_s: seconds until an engine that is not running takes work, components being on disk.
+        share: the part of the lane that the action pays for.
+        samples: observations behind it; 0 is the prior alone.
+        error: mean relative error of late, in [0, 1]; 1 for the prior alone.
+    """
+
+    seconds: float
+    p95_s: float
+    load_s: float
+    share: float
+    samples: int
+    error: float
+
+    def nanousd(self, price_nanousd_per_hour: int) -> int:
+        """The action's share of the worker's price while it runs, loading left out."""
+        return round(self.seconds * self.share * price_nanousd_per_hour / NANO_HOUR_S)
+
+    def p95_nanousd(self, price_nanousd_per_hour: int) -> int:
+        """What to reserve of a budget."""
+        return round(self.p95_s * self.share * price_nanousd_per_hour / NANO_HOUR_S)
+
+    def joules(self, power_w: float) -> float:
+        """The action's share of the energy at the given draw; an estimate."""
+        return self.seconds * self.share * power_w
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A prediction as a linear function of the work, for one signature, device class and batch."""
+
+    once_s: float
+    token_in_s: float
+    token_out_s: float
+    unit_s: float
+    byte_s: float
+    p95_ratio: float
+    share: float
+    tokens: bool
+
+    def seconds(self, work: Work) -> float:
+        """Predicted running time."""
+        if self.tokens:
+            t_in, t_out = work.tokens_in, work.tokens_out
+            if not (t_in or t_out):
+                t_out = work.units
+            value = self.once_s + self.token_in_s * t_in + self.token_out_s * t_out
+        else:
+            value = self.once_s + self.unit_s * work.units + self.byte_s * work.input_bytes
+        return value if value > LEAST_S else LEAST_S
+
+
+class Learned:
+    """A fit with its residuals and the learned correction of the loading time."""
+
+    __slots__ = ("fit", "load_count", "load_log", "residuals")
+
+    def __init__(self, fit: Fit, load_log: float = 0.0) -> None:
+        """Starts from a fit and from the logarithm of loading time over the prior's."""
+        self.fit = fit
+        self.residuals = Residuals()
+        self.load_log = load_log
+        self.load_count = 0
+
+
+Level = tuple[str, ...]
+
+
+class CostModel:
+    """Predicts and learns; see the module.
+
+    It knows no clock: an observation fades with those that come after it.
+
+    Attributes:
+        learned: fits by level, in the order in which they were last taught.
+        memory_mib_by_level: peaks of device memory by (device class, engine, signature).
+    """
+
+    def __init__(self) -> None:
+        """Starts from the prior."""
+        self.learned: dict[Level, Learned] = {}
+        self.memory_mib_by_level: dict[Level, int] = {}
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def predict(
+        self, key: CostKey, device_class: str, work: Work, *, batch: float = 1.0
+    ) -> Prediction:
+        """What the action is expected to take in a lane of ``batch`` actions (itself included)."""
+        batch = max(1.0, batch)
+        found = self._finest(key, device_class, work.component_bytes)
+        x = prior.features(key.work_unit, device_class, work, batch)
+        fit = found.fit if found else _PRIOR
+        seconds = fit.predict(x)
+        ratio = found.residuals.p95_ratio() if found else _NOTHING_SEEN.p95_ratio()
+        return Prediction(
+            seconds=seconds,
+            p95_s=seconds * ratio,
+            load_s=self.load_s(key, device_class, work.component_bytes),
+            share=1.0 / batch,
+            samples=fit.count,
+            error=fit.error if fit.count else 1.0,
+        )
+
+    def rate(
+        self, key: CostKey, device_class: str, component_bytes: int, batch: float = 1.0
+    ) -> Rate:
+        """The same prediction as a function of the work, for scoring many actions at once."""
+        batch = max(1.0, batch)
+        found = self._finest(key, device_class, component_bytes)
+        fit = found.fit if found else _PRIOR
+        t = fit.theta
+        once, token_in, token_out, unit = (
+            t[0] * x[0] + t[1] * x[1] + t[2] * x[2] + t[3] * x[3]
+            for x in prior.unit_features(key.work_unit, device_class, component_bytes, batch)
+        )
+        residuals = found.residuals if found else _NOTHING_SEEN
+        return Rate(
+            once_s=once,
+            token_in_s=token_in,
+            token_out_s=token_out,
+            unit_s=unit,
+            byte_s=t[3] / prior.READ_INPUT_BYTES_PER_S,
+            p95_ratio=residuals.p95_ratio(),
+            share=1.0 / batch,
+            tokens=key.work_unit == "tokens",
+        )
+
+    def load_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
+        """Seconds until an engine that is not running takes work, its components being on disk."""
+        guess = prior.load_seconds(device_class, component_bytes)
+        for level in _levels(key, device_class, component_bytes):
+            found = self.learned.get(level)
+            if found is not None and found.load_count:
+                return guess * exp(found.load_log)
+        return guess
+
+    def fetch_s(self, far_bytes: int, zone_bytes: int = 0) -> float:
+        """Seconds to bring bytes to a worker's disk from a far store and from the same zone."""
+        return far_bytes / FETCH_BYTES_PER_S + zone_bytes / ZONE_BYTES_PER_S
+
+    def memory_mib(self, key: CostKey, device_class: str) -> int:
+        """Peak device memory seen of late for this signature; 0 where none was."""
+        return self.memory_mib_by_level.get((device_class, key.engine, key.signature), 0)
+
+    def error(self, key: CostKey, device_class: str, component_bytes: int = 0) -> float:
+        """Mean relative error of late in [0, 1]; 1 where nothing was observed."""
+        found = self._finest(key, device_class, component_bytes)
+        return found.fit.error if found else 1.0
+
+    def errors(self) -> Mapping[tuple[str, str], float]:
+        """By (engine, device class): mean relative error of late, for the metric."""
+        return {
+            (level[1], level[0]): learned.fit.error
+            for level, learned in self.learned.items()
+            if len(level) == _ENGINE_LEVEL and learned.fit.count
+        }
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        key: CostKey,
+        work: Work,
+        run_s: float,
+        load_s: float,
+        device_class: str,
+        *,
+        batch: float = 1.0,
+    ) -> None:
+        """Learns from an attempt that ended well.
+
+        Args:
+            key: of the attempt's signature.
+            work: as it was predicted with (not as it turned out), so that habits such as stopping
+                before ``maxTokens`` are learned too.
+            run_s: seconds that the engine worked on it.
+            load_s: seconds that it waited for loading; 0 where it did not. It bounds the load from
+                below, so it raises the estimate at once and lowers it slowly.
+            device_class: of the worker.
+            batch: mean number of actions in the lane while it ran.
+        """
+        if load_s > 0.0:
+            waited = self.load_s(key, device_class, work.component_bytes)
+            weight = 1.0 if load_s >= waited else 0.25
+            self.observe_load(key, device_class, work.component_bytes, load_s, weight=weight)
+        if not (isfinite(run_s) and isfinite(batch)) or run_s < 0.0:
+            return
+        x = prior.features(key.work_unit, device_class, work, max(1.0, batch))
+        for learned in self._to_teach(key, device_class, work.component_bytes):
+            first = learned.fit.count == 0
+            ratio = learned.fit.update(x, run_s)
+            if not first:
+                learned.residuals.add(ratio)
+
+    def observe_load(
+        self,
+        key: CostKey,
+        device_class: str,
+        component_bytes: int,
+        load_s: float,
+        *,
+        weight: float = 1.0,
+    ) -> None:
+        """Learns how long an engine took from its start until it took work."""
+        if not isfinite(load_s) or load_s <= 0.0:
+            return
+        guess = prior.load_seconds(device_class, component_bytes)
+        seen = max(-6.0, min(6.0, log(load_s / guess)))
+        for learned in self._to_teach(key, device_class, component_bytes):
+            learned.load_count += 1
+            pace = weight * max(0.2, 1.0 / learned.load_count)
+            learned.load_log += min(1.0, pace) * (seen - learned.load_log)
+
+    def observe_memory(self, key: CostKey, device_class: str, peak_mib: int) -> None:
+        """Remembers a peak of device memory; older, higher peaks fade by 2% an observation."""
+        if peak_mib <= 0:
+            return
+        level = (device_class, key.engine, key.signature)
+        faded = int(self.memory_mib_by_level.pop(level, 0) * 0.98)
+        self.memory_mib_by_level[level] = max(peak_mib, faded)
+        if len(self.memory_mib_by_level) > SIGNATURES_MAX:
+            del self.memory_mib_by_level[next(iter(self.memory_mib_by_level))]
+
+    # -- levels ----------------------------------------------------------------------------------
+
+    def _finest(self, key: CostKey, device_class: str, component_bytes: int) -> Learned | None:
+        for level in _levels(key, device_class, component_bytes):
+            found = self.learned.get(level)
+            if found is not None and found.fit.count:
+                return found
+        return None
+
+    def _to_teach(self, key: CostKey, device_class: str, component_bytes: int) -> list[Learned]:
+        """The fits to teach, coarsest first; those that are new start from the next coarser one."""
+        found: list[Learned] = []
+        coarser: Learned | None = None
+        for level in reversed(_levels(key, device_class, component_bytes)):
+            learned = self.learned.pop(level, None)
+            if learned is None:
+                learned = _finer(coarser)
+            self.learned[level] = learned
+            found.append(learned)
+            coarser = learned
+        if len(self.learned) > SIGNATURES_MAX:
+            del self.learned[next(iter(self.learned))]
+        seen = found[-1].fit.count
+        if seen > COARSE_EVERY and seen % COARSE_EVERY:
+            return found[-1:]
+        return found
+
+
+_ENGINE_LEVEL = 2
+_PRIOR = Fit()
+_NOTHING_SEEN = Residuals()
+
+
+def _levels(key: CostKey, device_class: str, component_bytes: int) -> tuple[Level, Level, Level]:
+    """The names of the fits for a key, finest first."""
+    size = str(prior.size_class(component_bytes))
+    return (
+        (device_class, key.engine, size, key.signature),
+        (device_class, key.engine, size),
+        (device_class, key.engine),
+    )
+
+
+def _finer(coarser: Learned | None) -> Learned:
+    if coarser is None:
+        return Learned(Fit())
+    return Learned(Fit(tuple(coarser.fit.theta), variance=1.0), coarser.load_log)

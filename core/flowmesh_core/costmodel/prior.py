@@ -1,0 +1,99 @@
+"""The roofline prior: what an action takes in parts, before anything was observed.
+
+The parts are the features of the regression in ``model``: their coefficients start at 1, so the
+prior and what was learned have one form, and what is learned on one model size carries over to
+another. Decoding follows the serial roofline (step = bytes read over bandwidth, plus a linear term
+in the sequences of the batch), fitted to the published points named in ``devices``.
+"""
+
+from flowmesh_core.costmodel.devices import (
+    ACTION_S,
+    HOST_START_S,
+    UNIT_S,
+    DeviceRates,
+    rates_of,
+)
+from flowmesh_core.fleet.snapshot import Work
+
+FEATURES = 4
+"""Fixed time; then, for tokens, prefill, decoding alone, decoding's growth with the batch; for all
+other work, units, growth with the batch, input bytes."""
+CONTENTION = 0.25
+"""How much of an action's time every other action in a lane adds to it, where tokens do not say."""
+READ_INPUT_BYTES_PER_S = 2e8
+
+Features = tuple[float, float, float, float]
+
+
+def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float]:
+    """Seconds of a decoding step: its fixed part, and the part per sequence in the batch.
+
+    Weights count two bytes a parameter, so a token costs as many operations as there are bytes.
+    """
+    fixed = component_bytes / rates.read_bytes_per_s + rates.step_s
+    per_sequence = component_bytes / rates.flops_per_s + rates.step_s_per_sequence
+    return fixed, per_sequence
+
+
+def unit_features(
+    work_unit: str, device_class: str, component_bytes: int, batch: float
+) -> tuple[Features, Features, Features, Features]:
+    """The features that one action, one token in, one token out and one other unit contribute.
+
+    The features of an action are the sum of these, times its tokens and units, so that the
+    prediction for a lane is a linear function of the work (``bytes`` are treated by ``features``).
+    """
+    rates = rates_of(device_class)
+    once = (ACTION_S, 0.0, 0.0, 0.0)
+    nothing = (0.0, 0.0, 0.0, 0.0)
+    if work_unit == "tokens":
+        fixed, per_sequence = token_step_s(rates, component_bytes)
+        prefill = component_bytes / rates.flops_per_s + 1e-7
+        token_in = (0.0, prefill, 0.0, 0.0)
+        token_out = (0.0, 0.0, fixed, per_sequence * batch)
+        return once, token_in, token_out, nothing
+    unit_s = UNIT_S.get(work_unit, UNIT_S["rows"]) / rates.host_scale
+    unit = (0.0, unit_s, unit_s * CONTENTION * (batch - 1.0), 0.0)
+    return once, nothing, nothing, unit
+
+
+def token_counts(work_unit: str, work: Work) -> tuple[float, float, float]:
+    """Tokens in, tokens out and other units of an action, of which either part is zero."""
+    if work_unit != "tokens":
+        return 0.0, 0.0, work.units
+    if work.tokens_in or work.tokens_out:
+        return work.tokens_in, work.tokens_out, 0.0
+    return 0.0, work.units, 0.0
+
+
+def byte_feature(work_unit: str, work: Work) -> float:
+    """Prior seconds of reading the inputs, for work that is not tokens."""
+    return 0.0 if work_unit == "tokens" else work.input_bytes / READ_INPUT_BYTES_PER_S
+
+
+def features(work_unit: str, device_class: str, work: Work, batch: float) -> Features:
+    """The parts of an action's prior seconds in a lane that runs ``batch`` actions at once."""
+    once, token_in, token_out, unit = unit_features(
+        work_unit, device_class, work.component_bytes, batch
+    )
+    t_in, t_out, units = token_counts(work_unit, work)
+    read = byte_feature(work_unit, work)
+    return (
+        once[0],
+        token_in[1] * t_in + unit[1] * units,
+        token_out[2] * t_out + unit[2] * units,
+        token_out[3] * t_out + read,
+    )
+
+
+def load_seconds(device_class: str, component_bytes: int) -> float:
+    """Prior seconds until an engine whose components are on the worker's disk takes work."""
+    if component_bytes <= 0:
+        return HOST_START_S
+    rates = rates_of(device_class)
+    return rates.start_s + component_bytes / rates.load_bytes_per_s
+
+
+def size_class(component_bytes: int) -> int:
+    """Models whose weights are within a factor of four or so share a class."""
+    return (component_bytes.bit_length() + 1) // 2

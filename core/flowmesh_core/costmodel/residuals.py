@@ -1,0 +1,46 @@
+"""How far observations lie above predictions: the margin of the p95."""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable
+
+WINDOW = 64
+PRIOR_RATIO = 2.0
+"""The p95 over the prediction before anything was seen."""
+PRIOR_WEIGHT = 6
+RATIO_MAX = 20.0
+
+
+class Residuals:
+    """The last ratios of observed to predicted seconds, in order of arrival and of size."""
+
+    __slots__ = ("_p95", "ordered", "recent")
+
+    def __init__(self, ratios: Iterable[float] = ()) -> None:
+        """Starts with the given ratios, oldest first."""
+        self.recent = deque(ratios, maxlen=WINDOW)
+        self.ordered = sorted(self.recent)
+        self._p95 = 0.0
+
+    def add(self, ratio: float) -> None:
+        """Adds a ratio; the oldest leaves."""
+        ratio = min(ratio, RATIO_MAX)
+        if len(self.recent) == WINDOW:
+            del self.ordered[bisect_left(self.ordered, self.recent[0])]
+        self.recent.append(ratio)
+        insort(self.ordered, ratio)
+        self._p95 = 0.0
+
+    def p95_ratio(self) -> float:
+        """The 95th percentile of the ratios, at least 1, drawn to the prior while they are few."""
+        if self._p95 == 0.0:
+            self._p95 = self._measure()
+        return self._p95
+
+    def _measure(self) -> float:
+        n = len(self.ordered)
+        if n == 0:
+            return PRIOR_RATIO
+        seen = self.ordered[min(n - 1, int(0.95 * n))]
+        weight = max(0, PRIOR_WEIGHT - n // 4)
+        return max(1.0, (n * seen + weight * PRIOR_RATIO) / (n + weight))

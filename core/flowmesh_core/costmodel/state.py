@@ -1,0 +1,76 @@
+"""The stored form of a cost model, written as a snapshot now and then; it may be lost."""
+
+import msgspec
+
+from flowmesh_core.costmodel.model import CostModel, Learned
+from flowmesh_core.costmodel.prior import FEATURES
+from flowmesh_core.costmodel.regression import Fit
+from flowmesh_core.costmodel.residuals import Residuals
+
+STATE_VERSION = 1
+
+
+class _LearnedState(msgspec.Struct, frozen=True):
+    level: tuple[str, ...]
+    theta: list[float]
+    spread: list[list[float]]
+    count: int
+    usual: float
+    error: float
+    ratios: list[float]
+    load_log: float
+    load_count: int
+
+
+class _ModelState(msgspec.Struct, frozen=True):
+    version: int
+    learned: list[_LearnedState]
+    memory: list[tuple[tuple[str, ...], int]]
+
+
+def encode_model(model: CostModel) -> bytes:
+    """The stored form: JSON, in the order in which the fits were last taught."""
+    learned = [
+        _LearnedState(
+            level=level,
+            theta=one.fit.theta,
+            spread=one.fit.spread,
+            count=one.fit.count,
+            usual=one.fit.usual,
+            error=one.fit.error,
+            ratios=list(one.residuals.recent),
+            load_log=one.load_log,
+            load_count=one.load_count,
+        )
+        for level, one in model.learned.items()
+    ]
+    memory = list(model.memory_mib_by_level.items())
+    return msgspec.json.encode(_ModelState(STATE_VERSION, learned, memory))
+
+
+def decode_model(data: bytes) -> CostModel:
+    """Reads the stored form; one of another version gives a model that knows only the prior.
+
+    Raises:
+        msgspec.DecodeError: the bytes are no model.
+    """
+    model = CostModel()
+    if msgspec.json.decode(data, type=_Version).version != STATE_VERSION:
+        return model
+    state = msgspec.json.decode(data, type=_ModelState)
+    for one in state.learned:
+        if len(one.theta) != FEATURES or [len(row) for row in one.spread] != [FEATURES] * FEATURES:
+            raise msgspec.ValidationError(f"a fit of {one.level} has other than {FEATURES} parts")
+        fit = Fit(tuple(one.theta))
+        fit.spread = one.spread
+        fit.count, fit.usual, fit.error = one.count, one.usual, one.error
+        learned = Learned(fit, one.load_log)
+        learned.residuals = Residuals(one.ratios)
+        learned.load_count = one.load_count
+        model.learned[one.level] = learned
+    model.memory_mib_by_level.update(state.memory)
+    return model
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
