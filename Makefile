@@ -48,6 +48,7 @@ help: ## list the targets
 
 .PHONY: demo
 demo: $(READY) ## three tenants' workflows on a real model share their work
+	@hack/need.sh numa $(BIN)/python
 	@$(BIN)/python -m flowmesh_cli.main run $(sort $(wildcard examples/demo/*.yaml)) $(ARGS)
 
 .PHONY: test test-fast test-slow
@@ -57,6 +58,7 @@ test-fast: $(READY) ## tests without models and servers
 	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
 
 test-slow: $(READY) tools ## tests with real models and servers
+	@hack/need.sh numa $(BIN)/python
 	@$(BIN)/python -m pytest -q -m slow $(ARGS) || [ $$? -eq 5 ] # 5: no test is slow
 
 .PHONY: check

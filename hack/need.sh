@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Names a missing prerequisite and its remedy. Called by the Makefile: need.sh python|go COMMAND
+# Names a missing prerequisite and its remedy. Called by the Makefile: need.sh python|go|numa COMMAND
 set -euo pipefail
 
 fail() {
@@ -23,6 +23,13 @@ need_go() {
         "Go is needed to build the S3 server that the tests run against, and '$1' does not run." \
         "Install Go 1.26 from https://go.dev/dl/ and put its bin folder on PATH, or: make GO=/path/to/go ..." \
         "The demo and 'make test-fast' do without it."
+}
+
+need_numa() {
+    "$1" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || fail \
+        "libnuma.so.1 is needed: vLLM is linked against it." \
+        "Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs; Alpine is not supported." \
+        "'make test-fast' does without it."
 }
 
 "need_$1" "$2"
