@@ -158,7 +158,7 @@ class ActionCache:
         self, record: Record | None, action_id: Digest, not_before_s: float
     ) -> ActionResult | None:
         """The record's result if it is whole, of this action, unexpired and recent enough."""
-        result = _decoded(record)
+        result = decoded(record)
         if result is None or result.action_id != action_id or result.created_s < not_before_s:
             return None
         if result.expires_s and result.expires_s <= self._clock():
@@ -167,7 +167,7 @@ class ActionCache:
         return result if whole else None
 
 
-def _decoded(record: Record | None) -> ActionResult | None:
+def decoded(record: Record | None) -> ActionResult | None:
     """The result in a record; None for one torn by a power cut or written by something else."""
     if record is None:
         return None
@@ -178,7 +178,7 @@ def _decoded(record: Record | None) -> ActionResult | None:
 
 
 def _generation_of(record: Record) -> int:
-    result = _decoded(record)
+    result = decoded(record)
     return 0 if result is None else result.generation
 
 

@@ -5,46 +5,117 @@ a put renews a blob older than half of it, so content put for a result that is a
 cannot be taken away. A blob that is missing all the same is a miss: what produced it runs again.
 """
 
-from collections.abc import AsyncIterator
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Protocol
 
 from flowmesh_core.units import Digest
-from flowmesh_store.ports import StoredBlob
+from flowmesh_store.action_cache import RESULT_TTL_S, decoded
+from flowmesh_store.blobs import DEFAULT_GRACE_S
+from flowmesh_store.keys import ACTIONS
+from flowmesh_store.ports import RecordStore
+from flowmesh_store.sweep import Sweepable, SweepableRecords
+
+Live = Callable[[], Awaitable[AbstractSet[Digest]]]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """What a sweep sees of a record."""
+class Collected:
+    """What a collection did, or would do.
 
-    key: str
-    size_bytes: int
-    age_s: float
+    Attributes:
+        dry_run: nothing was deleted; the figures say what would have been.
+        blobs: how many were there, with ``size_bytes`` in all.
+        live: how many are needed.
+        young: how many nobody needs, but are younger than the grace.
+        deleted: how many were deleted, with ``deleted_bytes`` in all.
+        expired_results: action results deleted because their time had passed.
+        unfinished: pieces of writes that were never completed.
+    """
+
+    dry_run: bool
+    blobs: int = 0
+    size_bytes: int = 0
+    live: int = 0
+    young: int = 0
+    deleted: int = 0
+    deleted_bytes: int = 0
+    expired_results: int = 0
+    unfinished: int = 0
 
 
-class Sweepable(Protocol):
-    """Blobs that can be listed and deleted. Only the collector holds this."""
+class Collector:
+    """Mark and sweep over one store."""
 
-    def blobs(self) -> AsyncIterator[StoredBlob]:
-        """All blobs, in the order of their digests."""
-        ...
+    def __init__(
+        self,
+        blobs: Sweepable,
+        sweepable_records: SweepableRecords,
+        records: RecordStore,
+        *,
+        grace_s: float = DEFAULT_GRACE_S,
+        result_ttl_s: float = RESULT_TTL_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the parts of a store.
 
-    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
-        """Deletes a blob if it is still at least this old; whether it did."""
-        ...
+        Args:
+            blobs: ``store.sweepable_blobs``.
+            sweepable_records: ``store.sweepable_records``.
+            records: ``store.records``.
+            grace_s: nothing younger is deleted; the grace with which the store was opened.
+            result_ttl_s: the age from which results are looked at; what is deleted is what has
+                expired by its own word, or cannot be read.
+            clock: seconds since the epoch.
+        """
+        self._blobs = blobs
+        self._sweepable_records = sweepable_records
+        self._clock = clock
+        self._records = records
+        self._grace_s = grace_s
+        self._result_ttl_s = result_ttl_s
 
-    async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """Removes what writers that died left half written; how many pieces."""
-        ...
+    async def expire_results(self, *, dry_run: bool) -> int:
+        """Deletes action results past their time; how many. Run it before roots are gathered."""
+        count = 0
+        async for record in self._sweepable_records.aged(f"{ACTIONS}/"):
+            if record.age_s >= self._result_ttl_s and await self._has_expired(record.key):
+                count += dry_run or await self._sweepable_records.delete(
+                    record.key, older_than_s=self._result_ttl_s
+                )
+        return count
 
+    async def _has_expired(self, key: str) -> bool:
+        result = decoded(await self._records.read(key))
+        return result is None or 0.0 < result.expires_s <= self._clock()
 
-class SweepableRecords(Protocol):
-    """Records that can be listed with their age and deleted. Only the collector holds this."""
+    async def collect(self, live: Live, *, dry_run: bool) -> Collected:
+        """Expires results, marks what is live, then sweeps.
 
-    def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
-        """All records whose keys start with the prefix, in order."""
-        ...
+        Args:
+            live: gathers the digests that are needed: roots and all that they consist of (see
+                :func:`flowmesh_store.mark.mark`). It is called after results have expired.
+            dry_run: only say what would be done.
 
-    async def delete(self, key: str, *, older_than_s: float) -> bool:
-        """Deletes a record if it is still at least this old; whether it did."""
-        ...
+        Raises:
+            StoreUnavailableError, StoreError: the store failed; what was deleted stays deleted.
+        """
+        expired = await self.expire_results(dry_run=dry_run)
+        needed = await live()
+        totals: Counter[str] = Counter()
+        async for blob in self._blobs.blobs():
+            totals["blobs"] += 1
+            totals["size_bytes"] += blob.size_bytes
+            if blob.digest in needed:
+                totals["live"] += 1
+            elif blob.age_s < self._grace_s:
+                totals["young"] += 1
+            elif dry_run or await self._blobs.delete(blob.digest, older_than_s=self._grace_s):
+                totals["deleted"] += 1
+                totals["deleted_bytes"] += blob.size_bytes
+        unfinished = (
+            0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
+        )
+        return Collected(dry_run, expired_results=expired, unfinished=unfinished, **totals)

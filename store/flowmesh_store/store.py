@@ -1,16 +1,17 @@
 """A store by its address: what control plane, workers and CLI open."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_core.errors import StoreError
 from flowmesh_store.blobs import DEFAULT_GRACE_S, Blobs
-from flowmesh_store.collect import Sweepable, SweepableRecords
 from flowmesh_store.durability import Durability
 from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, StoreRoot
 from flowmesh_store.memory import MemoryBlobs, MemoryRecords
 from flowmesh_store.ports import RecordStore
+from flowmesh_store.sweep import Sweepable, SweepableRecords
 from flowmesh_store.verifying import VerifyingBlobs
 
 
@@ -31,6 +32,12 @@ class Store:
     records: RecordStore
     sweepable_blobs: Sweepable
     sweepable_records: SweepableRecords
+    _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)
+
+    def close(self) -> None:
+        """Closes connections; harmless when repeated."""
+        for close in self._closers:
+            close()
 
 
 def open_store(
@@ -64,6 +71,8 @@ def open_store(
         case "memory":
             blobs, records = MemoryBlobs(spool_dir=spool_dir), MemoryRecords()
             return Store("memory:", VerifyingBlobs(blobs, blobs), records, blobs, records)
+        case "s3":
+            return _open_bucket(url, grace_s, spool_dir)
     raise StoreError(
         f"{url!r} is not the address of a store",
         remedy="use a path, file:///path, s3://bucket/prefix?endpoint=URL, or memory:",
@@ -75,3 +84,18 @@ def _open_directory(path: Path, grace_s: float, durability: Durability) -> Store
     blobs = FilesystemBlobs(root, grace_s=grace_s, durable=durability is Durability.POWER)
     records = FilesystemRecords(root, durability=durability)
     return Store(root.path.as_uri(), blobs, records, blobs, records)
+
+
+def _open_bucket(url: str, grace_s: float, spool_dir: Path | None) -> Store:
+    # boto3 and obstore take a third of a second to load: only whoever uses a bucket pays.
+    from flowmesh_store.s3 import open_bucket  # noqa: PLC0415
+
+    blobs, records, sweep = open_bucket(url, grace_s=grace_s, spool_dir=spool_dir)
+    return Store(
+        records.location.url,
+        VerifyingBlobs(blobs, blobs),
+        records,
+        sweep,
+        records,
+        (records.close,),
+    )

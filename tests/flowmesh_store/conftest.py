@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import versitygw
 from backends import Backend, age_in, age_memory, rewrite_in, rewrite_memory
 
-from flowmesh_store.store import open_store
+from flowmesh_store.store import Store, open_store
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +20,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.S3
     program = versitygw.binary()
     if program is None:
         pytest.fail(
-            "versitygw is missing: `make tools` builds bin/versitygw, or name it in "
-            "FLOWMESH_VERSITYGW"
+            "versitygw is missing: run `make bin/versitygw`, or name one in FLOWMESH_VERSITYGW"
         )
     before = dict(os.environ)
     versitygw.set_credentials(os.environ)
@@ -32,17 +31,24 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.S3
 
 
 @pytest.fixture(params=["memory", "filesystem", pytest.param("s3", marks=pytest.mark.slow)])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     if request.param == "memory":
         store = open_store("memory:", spool_dir=tmp_path)
-        return Backend("memory", store, rewrite_memory(store), age_memory(store), lambda: store)
+        yield Backend("memory", store, rewrite_memory(store), age_memory(store), lambda: store)
+        return
     if request.param == "filesystem":
         root = tmp_path / "store"
         store = open_store(root)
-        return Backend(
-            "filesystem", store, rewrite_in(root), age_in(root), lambda: open_store(root)
-        )
+        yield Backend("filesystem", store, rewrite_in(root), age_in(root), lambda: open_store(root))
+        return
     server: versitygw.S3Server = request.getfixturevalue("s3_server")
     url, root = server.url(tmp_path.name), server.directory / versitygw.BUCKET / tmp_path.name
-    store = open_store(url, spool_dir=tmp_path)
-    return Backend("s3", store, rewrite_in(root), age_in(root), lambda: open_store(url))
+    opened: list[Store] = []
+
+    def reopen() -> Store:
+        opened.append(open_store(url, spool_dir=tmp_path))
+        return opened[-1]
+
+    yield Backend("s3", reopen(), rewrite_in(root), age_in(root), reopen)
+    for store in opened:
+        store.close()

@@ -7,9 +7,10 @@ microseconds, less than the hop to a thread. Blobs are not synced to the disk on
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError
@@ -24,6 +25,7 @@ from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
 
 _INLINE_BYTES = 64 << 10
 _INLINE_STATS = 128
+_DIRECTORIES = tuple(f"{number:02x}" for number in range(256))
 
 
 class FilesystemBlobs:
@@ -52,7 +54,7 @@ class FilesystemBlobs:
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`."""
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -101,9 +103,14 @@ class FilesystemBlobs:
 
     async def blobs(self) -> AsyncIterator[StoredBlob]:
         """As :meth:`Sweepable.blobs`."""
-        for number in range(256):
-            for blob in await asyncio.to_thread(self._list, f"{number:02x}"):
+        for directory in _DIRECTORIES:
+            for blob in await asyncio.to_thread(self._list, directory):
                 yield blob
+
+    def scan(self) -> Iterator[StoredBlob]:
+        """All blobs, as :meth:`blobs`, for whoever may block."""
+        for directory in _DIRECTORIES:
+            yield from self._list(directory)
 
     async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
         """As :meth:`Sweepable.delete`."""
@@ -113,11 +120,12 @@ class FilesystemBlobs:
         """As :meth:`Sweepable.discard_unfinished`."""
         return await asyncio.to_thread(self._root.discard_temporary, older_than_s=older_than_s)
 
-    def _path(self, digest: str) -> str:
+    def path(self, digest: str) -> str:
+        """Where the blob lies, or would."""
         return self._root.locate(blob_key(digest))
 
     def _read(self, descriptor: int, size: int, digest: Digest) -> bytes:
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             data = read_whole(descriptor, size)
         except OSError as error:
@@ -147,7 +155,7 @@ class FilesystemBlobs:
         return False
 
     def _put_bytes(self, digest: Digest, data: bytes) -> None:
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             if self._holds(digest, path, len(data)):
                 return
@@ -158,7 +166,7 @@ class FilesystemBlobs:
             raise store_error(error, path) from error
 
     def _put_file(self, digest: Digest, source: Path) -> None:
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -181,13 +189,15 @@ class FilesystemBlobs:
             spooled.discard()
 
     def _adopt(self, spooled: Spooled) -> None:
-        path = self._path(spooled.digest)
+        path = self.path(spooled.digest)
         try:
             if not self._holds(spooled.digest, path, spooled.size_bytes):
                 os.utime(spooled.path)
                 self._place(str(spooled.path), path)
         except OSError as error:
-            raise store_error(error, path) from error
+            if error.errno != errno.EXDEV:
+                raise store_error(error, path) from error
+            self._put_file(spooled.digest, spooled.path)  # it was spooled on another filesystem
         finally:
             spooled.discard()
 
@@ -195,17 +205,16 @@ class FilesystemBlobs:
         try:
             place(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            self._root.remove(temporary)
             raise
         if self._durable:
             sync_directory(path)
 
     def _missing(self, digests: list[Digest]) -> set[Digest]:
-        return {d for d in digests if not os.path.exists(self._path(d))}
+        return {d for d in digests if not os.path.exists(self.path(d))}
 
     def _fetch(self, digest: Digest, target: Path) -> int:
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -224,7 +233,7 @@ class FilesystemBlobs:
         return writer.size_bytes
 
     def _discard(self, digest: Digest) -> None:
-        path = Path(self._path(digest))
+        path = Path(self.path(digest))
         with self._root.locked(digest), contextlib.suppress(FileNotFoundError):
             if digest_of_file(path) != digest:
                 path.unlink()
@@ -244,7 +253,7 @@ class FilesystemBlobs:
         return sorted(found, key=lambda blob: blob.digest)
 
     def _delete(self, digest: Digest, older_than_s: float) -> bool:
-        path = self._path(digest)
+        path = self.path(digest)
         with self._root.locked(digest):
             try:
                 if self._clock() - os.stat(path).st_mtime < older_than_s:

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from flowmesh_core.errors import ConditionFailedError
-from flowmesh_store.collect import StoredRecord
 from flowmesh_store.durability import Durability
 from flowmesh_store.filesystem.root import (
     StoreRoot,
@@ -20,6 +19,7 @@ from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import CAS, check_key
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.ports import Record
+from flowmesh_store.sweep import StoredRecord
 
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000

@@ -66,6 +66,12 @@ class StoreRoot:
             os.close(descriptor)
         return path
 
+    @staticmethod
+    def remove(path: str) -> None:
+        """Removes a file; harmless where it is gone."""
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Holds the lock of a key's stripe, against threads and processes alike.

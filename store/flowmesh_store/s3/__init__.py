@@ -1,0 +1,25 @@
+"""The store in an S3 bucket: obstore moves blobs, boto3 writes records under conditions.
+
+Imported only when a store with an ``s3://`` address is opened: boto3 is slow to load.
+"""
+
+from pathlib import Path
+
+from flowmesh_store.s3.blobs import S3Blobs
+from flowmesh_store.s3.location import connect_blobs, connect_records, parse_location
+from flowmesh_store.s3.records import S3Records
+from flowmesh_store.s3.sweep import S3Sweep
+
+
+def open_bucket(
+    url: str, *, grace_s: float, spool_dir: Path | None = None
+) -> tuple[S3Blobs, S3Records, S3Sweep]:
+    """The parts of a store in a bucket. It opens no connection yet.
+
+    Raises:
+        StoreError: the address is malformed, or there are no credentials.
+    """
+    location = parse_location(url)
+    store, client = connect_blobs(location), connect_records(location)
+    blobs = S3Blobs(store, where=location.url, grace_s=grace_s, spool_dir=spool_dir)
+    return blobs, S3Records(client, location), S3Sweep(store, client, location)

@@ -1,0 +1,248 @@
+"""Blobs in an S3 bucket, by obstore.
+
+Workers may get and put here, and nothing more, so a blob found corrupt is not deleted but emptied
+(``If-Match`` on the version that was read): an empty object under the digest of something else
+counts as missing, and the next put writes over it.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import obstore
+from blake3 import blake3
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import S3Store
+
+from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
+from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.keys import blob_key, check_digest
+from flowmesh_store.oserrors import store_error
+from flowmesh_store.s3.errors import blobs_error
+from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+
+_EMPTY = digest_of(b"")
+_SINGLE_BYTES = 8 << 20
+_INLINE_BYTES = 64 << 10
+_STREAM_BYTES = 4 << 20
+_CONCURRENT_HEADS = 64
+
+
+class S3Blobs:
+    """Blobs under ``cas/``. ``get`` does not verify; see :class:`VerifyingBlobs`."""
+
+    def __init__(
+        self,
+        store: S3Store,
+        *,
+        where: str,
+        grace_s: float = DEFAULT_GRACE_S,
+        spool_dir: Path | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Takes the client.
+
+        Args:
+            store: the bucket and prefix.
+            where: its address, for errors.
+            grace_s: the collector's grace; a put renews a blob older than half of it.
+            spool_dir: where outputs are spooled; the system's temporary directory by default.
+            now: the time, comparable with the server's.
+        """
+        self._store = store
+        self._where = where
+        self._renew_after_s = grace_s / 2
+        self._spool_dir = spool_dir or Path(tempfile.gettempdir())
+        self._now = now
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`, unverified."""
+        data, _ = await self._get(digest)
+        if not data and digest != _EMPTY:
+            raise not_found(digest, self._where)
+        return data
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`; refuses content of another digest (BlobCorruptError)."""
+        if isinstance(data, Path):
+            try:
+                size = os.stat(data).st_size
+                if size > _SINGLE_BYTES:
+                    await self._put_stream(digest, data, size)
+                    return
+                data = await asyncio.to_thread(data.read_bytes)
+            except OSError as error:
+                raise store_error(error, str(data)) from error
+        require(digest_of(data), check_digest(digest), self._where)
+        await self._put_trusted(digest, data, len(data))
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        limit = asyncio.Semaphore(_CONCURRENT_HEADS)
+
+        async def absent(digest: Digest) -> Digest | None:
+            async with limit:
+                found = await head(self._store, digest, self._where, self._now())
+            return digest if found is None or (not found[0] and digest != _EMPTY) else None
+
+        answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
+        return {d for d in answers if d is not None}
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        key = blob_key(digest)
+        try:
+            result = await obstore.get_async(self._store, key)
+            size = result.meta["size"]
+            if not size and digest != _EMPTY:
+                raise not_found(digest, self._where)
+            with verified_file(target, digest, expected_bytes=size) as writer:
+                async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
+                    if len(chunk) <= _INLINE_BYTES:
+                        writer.write(memoryview(chunk))
+                    else:
+                        await asyncio.to_thread(writer.write, memoryview(chunk))
+        except FileNotFoundError:
+            raise not_found(digest, self._where) from None
+        except BaseError as error:
+            raise blobs_error(error, f"{self._where}: {key}") from error
+        return size
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`."""
+        return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        try:
+            if spooled.size_bytes <= _INLINE_BYTES:
+                content: bytes | Path = _read(spooled.path)
+            elif spooled.size_bytes <= _SINGLE_BYTES:
+                content = await asyncio.to_thread(_read, spooled.path)
+            else:
+                content = spooled.path
+            await self._put_trusted(spooled.digest, content, spooled.size_bytes)
+        finally:
+            spooled.discard()
+
+    async def discard(self, digest: Digest) -> None:
+        """As :meth:`Discarding.discard`: empties the object, see above."""
+        data, etag = await self._get(digest)
+        if not data or digest_of(data) == digest:
+            return
+        with suppress(PreconditionError, FileNotFoundError):
+            try:
+                await obstore.put_async(
+                    self._store, blob_key(digest), b"", mode={"e_tag": etag}, use_multipart=False
+                )
+            except (PreconditionError, FileNotFoundError):
+                raise
+            except BaseError as error:
+                raise blobs_error(error, self._where) from error
+
+    async def _get(self, digest: Digest) -> tuple[bytes, str | None]:
+        key = blob_key(digest)
+        try:
+            result = await obstore.get_async(self._store, key)
+            return bytes(await result.bytes_async()), result.meta["e_tag"]
+        except FileNotFoundError:
+            raise not_found(digest, self._where) from None
+        except BaseError as error:
+            raise blobs_error(error, f"{self._where}: {key}") from error
+
+    async def _holds(self, digest: Digest, size: int) -> bool:
+        found = await head(self._store, digest, self._where, self._now())
+        return found is not None and found[0] == size and found[1] < self._renew_after_s
+
+    async def _put_trusted(self, digest: Digest, data: bytes | Path, size: int) -> None:
+        """Uploads content that has this digest, unless it is there and young."""
+        key = blob_key(digest)
+        try:
+            if isinstance(data, bytes) and size <= _SINGLE_BYTES:
+                # Most blobs are new, and then this is the only round trip.
+                with suppress(AlreadyExistsError):
+                    await obstore.put_async(
+                        self._store, key, data, mode="create", use_multipart=False
+                    )
+                    return
+            if not await self._holds(digest, size):
+                await obstore.put_async(self._store, key, data, use_multipart=size > _SINGLE_BYTES)
+        except BaseError as error:
+            raise blobs_error(error, f"{self._where}: {key}") from error
+
+    async def _put_stream(self, digest: Digest, source: Path, size: int) -> None:
+        """Uploads a large file piece by piece; a wrong digest aborts before the last piece."""
+        if await self._holds(digest, size):
+            return
+        pieces = _VerifiedPieces(source, digest)
+        try:
+            await obstore.put_async(self._store, blob_key(digest), pieces.stream())
+        except Exception as error:
+            if pieces.error is not None:
+                raise pieces.error from None
+            if isinstance(error, BaseError):
+                raise blobs_error(error, self._where) from error
+            raise
+
+
+async def head(
+    store: S3Store, digest: Digest, where: str, now: datetime
+) -> tuple[int, float] | None:
+    """Size in bytes and age in seconds of a blob, or None.
+
+    Raises:
+        StoreUnavailableError, StoreError: the server did not answer, or refused.
+    """
+    try:
+        meta = await obstore.head_async(store, blob_key(digest))
+    except FileNotFoundError:
+        return None
+    except BaseError as error:
+        raise blobs_error(error, where) from error
+    return meta["size"], (now - meta["last_modified"]).total_seconds()
+
+
+class _VerifiedPieces:
+    """The pieces of a file, ending in an error where the whole has another digest."""
+
+    def __init__(self, source: Path, digest: Digest) -> None:
+        self._source = source
+        self._digest = digest
+        self.error: BlobCorruptError | None = None
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        hasher = blake3()
+        descriptor = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            piece = await asyncio.to_thread(_next_piece, descriptor, hasher)
+            while piece:
+                following = await asyncio.to_thread(_next_piece, descriptor, hasher)
+                if not following:
+                    self._check(Digest(hasher.hexdigest()))
+                yield piece
+                piece = following
+        finally:
+            os.close(descriptor)
+
+    def _check(self, found: Digest) -> None:
+        try:
+            require(found, self._digest, str(self._source))
+        except BlobCorruptError as error:
+            self.error = error
+            raise
+
+
+def _next_piece(descriptor: int, hasher: blake3) -> bytes:
+    piece = os.read(descriptor, _STREAM_BYTES)
+    hasher.update(piece)
+    return piece
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes()

@@ -1,0 +1,77 @@
+"""Errors of S3 servers and both clients, told as errors of the store."""
+
+from botocore.exceptions import BotoCoreError, ClientError
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+
+_HTTP_SERVER_ERROR = 500
+_FULL = frozenset({"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"})
+_REFUSED = frozenset(
+    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "Forbidden"}
+)
+
+
+def code_of(error: ClientError) -> str:
+    """The server's code, such as ``PreconditionFailed``."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def status_of(error: ClientError) -> int:
+    """The HTTP status; 0 where there is none."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def retries_of(error: ClientError) -> int:
+    """How often the client had sent the request before this answer."""
+    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+
+
+def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
+    """The store's error for one of boto3's."""
+    if not isinstance(error, ClientError):
+        return _unavailable(str(error), where)
+    code = code_of(error)
+    if code in _FULL:
+        return _full(code, where)
+    if code in _REFUSED:
+        return _refused(code, where)
+    if code == "NoSuchBucket":
+        return StoreError("there is no such bucket", where=where, remedy="create it first")
+    if status_of(error) >= _HTTP_SERVER_ERROR or code in ("SlowDown", "RequestTimeout"):
+        return _unavailable(str(error), where)
+    return StoreError(str(error), where=where, remedy="see what the S3 server says of this code")
+
+
+def blobs_error(error: BaseError, where: str) -> StoreError:
+    """The store's error for one of obstore's."""
+    reason = str(error).split("\n", 1)[0]
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
+        return _refused(reason, where)
+    if any(code in str(error) for code in _FULL):
+        return _full(reason, where)
+    if "NoSuchBucket" in str(error):
+        return StoreError("there is no such bucket", where=where, remedy="create it first")
+    return _unavailable(reason, where)
+
+
+def _full(reason: str, where: str) -> StoreError:
+    return StoreFullError(
+        f"the bucket is full ({reason})",
+        where=where,
+        remedy="raise the quota; `fmesh cache gc` removes what nobody needs",
+    )
+
+
+def _refused(reason: str, where: str) -> StoreError:
+    return StoreError(
+        f"access was refused ({reason})",
+        where=where,
+        remedy="check the credentials and the bucket's policy; workers need get and put on cas/",
+    )
+
+
+def _unavailable(reason: str, where: str) -> StoreError:
+    return StoreUnavailableError(
+        reason, where=where, remedy="check the endpoint and the network; the call may be repeated"
+    )

@@ -1,0 +1,124 @@
+"""Where a bucket is, and the two clients that reach it with the same credentials."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+import boto3
+from botocore.config import Config
+from obstore.auth.boto3 import Boto3CredentialProvider
+from obstore.store import S3Store
+
+from flowmesh_core.errors import StoreError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from obstore.store import S3Config
+
+RECORD_CONNECTIONS = 32
+_ATTEMPTS = 5
+_RETRY_FOR = timedelta(seconds=30)
+_EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Location:
+    """A bucket, a prefix in it (without slashes around it) and the server."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+
+    @property
+    def url(self) -> str:
+        """The address, as it was given."""
+        query = "&".join(
+            f"{name}={value}"
+            for name, value in (("endpoint", self.endpoint), ("region", self.region))
+            if value
+        )
+        return f"s3://{self.bucket}/{self.prefix}" + (f"?{query}" if query else "")
+
+    def key(self, key: str) -> str:
+        """A key of this store as one of the bucket."""
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def relative(self, key: str) -> str:
+        """A key of the bucket as one of this store."""
+        return key[len(self.prefix) + 1 :] if self.prefix else key
+
+
+def parse_location(url: str) -> S3Location:
+    """Reads ``s3://bucket/prefix?endpoint=URL&region=NAME``.
+
+    Raises:
+        StoreError: it is malformed.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    unknown = set(options) - {"endpoint", "region"}
+    prefix = parts.path.strip("/")
+    if parts.scheme != "s3" or not parts.hostname or unknown or "//" in prefix or "@" in url:
+        what = f"has unknown options {sorted(unknown)}" if unknown else "is malformed"
+        raise StoreError(
+            f"the address {parts.scheme}://{parts.hostname or ''}{parts.path} {what}",
+            remedy=f"write {_EXAMPLE}; credentials come from the environment, never the address",
+        )
+    return S3Location(
+        parts.netloc, prefix, options.get("endpoint", "").rstrip("/"), options.get("region", "")
+    )
+
+
+def _session(location: S3Location) -> boto3.Session:
+    session = boto3.Session(region_name=location.region or None)
+    if session.get_credentials() is None:
+        raise StoreError(
+            "no AWS credentials were found",
+            where=location.url,
+            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role",
+        )
+    return session
+
+
+def connect_blobs(location: S3Location) -> S3Store:
+    """The client for blobs. It opens no connection yet.
+
+    Raises:
+        StoreError: there are no credentials.
+    """
+    session = _session(location)
+    config: S3Config = {
+        "region": session.region_name or "us-east-1",
+        "virtual_hosted_style_request": not location.endpoint,
+    }
+    if location.endpoint:
+        config["endpoint"] = location.endpoint
+    return S3Store(
+        location.bucket,
+        prefix=location.prefix or None,
+        config=config,
+        credential_provider=Boto3CredentialProvider(session),
+        client_options={"allow_http": location.endpoint.startswith("http://")},
+        retry_config={"max_retries": _ATTEMPTS, "retry_timeout": _RETRY_FOR},
+    )
+
+
+def connect_records(location: S3Location) -> "S3Client":
+    """The client for records. It opens no connection yet.
+
+    Raises:
+        StoreError: there are no credentials.
+    """
+    return _session(location).client(
+        "s3",
+        endpoint_url=location.endpoint or None,
+        region_name=location.region or None,
+        config=Config(
+            signature_version="s3v4",
+            max_pool_connections=RECORD_CONNECTIONS,
+            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+            s3={"addressing_style": "path" if location.endpoint else "auto"},
+        ),
+    )

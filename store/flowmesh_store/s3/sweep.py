@@ -1,0 +1,83 @@
+"""What the collector does in an S3 bucket. Only the control plane's credentials allow it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import obstore
+from botocore.exceptions import BotoCoreError, ClientError
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from flowmesh_core.units import Digest
+from flowmesh_store.keys import CAS, blob_key, check_digest
+from flowmesh_store.ports import StoredBlob
+from flowmesh_store.s3.blobs import head
+from flowmesh_store.s3.errors import blobs_error, records_error
+from flowmesh_store.s3.location import S3Location
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class S3Sweep:
+    """The blobs of a bucket, to list and to delete."""
+
+    def __init__(
+        self,
+        store: S3Store,
+        client: "S3Client",
+        location: S3Location,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Takes both clients, where the blobs are, and the time (comparable with the server's)."""
+        self._store = store
+        self._client = client
+        self._location = location
+        self._now = now
+
+    async def blobs(self) -> AsyncIterator[StoredBlob]:
+        """As :meth:`Sweepable.blobs`."""
+        try:
+            async for page in obstore.list(self._store, f"{CAS}/"):
+                now = self._now()
+                for item in page:
+                    digest = check_digest(item["path"].rsplit("/", 1)[1])
+                    age = (now - item["last_modified"]).total_seconds()
+                    yield StoredBlob(digest, item["size"], max(0.0, age))
+        except BaseError as error:
+            raise blobs_error(error, self._location.url) from error
+
+    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
+        """As :meth:`Sweepable.delete`."""
+        found = await head(self._store, digest, self._location.url, self._now())
+        if found is None or found[1] < older_than_s:
+            return False
+        try:
+            await obstore.delete_async(self._store, blob_key(digest))
+        except BaseError as error:
+            raise blobs_error(error, self._location.url) from error
+        return True
+
+    async def discard_unfinished(self, *, older_than_s: float) -> int:
+        """As :meth:`Sweepable.discard_unfinished`: multipart uploads that nobody completed."""
+        try:
+            return await asyncio.to_thread(self._abort_uploads, older_than_s)
+        except (BotoCoreError, ClientError) as error:
+            raise records_error(error, self._location.url) from error
+
+    def _abort_uploads(self, older_than_s: float) -> int:
+        count = 0
+        bucket = self._location.bucket
+        for page in self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=bucket, Prefix=self._location.key(f"{CAS}/")
+        ):
+            for upload in page.get("Uploads", ()):
+                if (self._now() - upload["Initiated"]).total_seconds() >= older_than_s:
+                    self._client.abort_multipart_upload(
+                        Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
+                    count += 1
+        return count
