@@ -1,0 +1,235 @@
+"""Directories as blobs: a model or adapter is a manifest of its files.
+
+The manifest is canonical JSON, so equal directories have equal digests: files sorted by path, no
+times, owners or permissions but the executable bit. Links and special files are refused.
+"""
+
+import asyncio
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import msgspec
+import orjson
+
+from flowmesh_core.errors import StoreError
+from flowmesh_core.units import Digest
+from flowmesh_store.hashing import digest_of, digest_of_file
+from flowmesh_store.keys import check_digest
+from flowmesh_store.oserrors import store_error
+from flowmesh_store.ports import BlobFiles, BlobStore
+from flowmesh_store.spool import temporary_name
+
+_FILES_AT_ONCE = 8
+_EXECUTABLE = 0o755
+
+
+class TreeFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file: its relative path with slashes, content, size, and mode where it is executable."""
+
+    path: str
+    digest: Digest
+    bytes: int
+    mode: int = 0
+
+
+class TreeManifest(msgspec.Struct, frozen=True, tag_field="kind", tag="tree"):
+    """All files of a directory, sorted by path."""
+
+    files: list[TreeFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A stored directory: the manifest's digest, and the files' number and sum of sizes."""
+
+    digest: Digest
+    size_bytes: int
+    files: tuple[TreeFile, ...]
+
+
+class TreeBlobs(BlobStore, BlobFiles, Protocol):
+    """What :func:`fetch_tree` reads from: any backend or decorator."""
+
+
+async def put_tree(blobs: BlobStore, directory: Path) -> Digest:
+    """Stores a directory; the digest of its manifest. See :func:`store_tree`."""
+    return (await store_tree(blobs, directory)).digest
+
+
+async def store_tree(blobs: BlobStore, directory: Path) -> Tree:
+    """Stores a directory: its files, those the store lacks, then their manifest.
+
+    Raises:
+        StoreError: the directory is missing or holds a link or a special file.
+        BlobCorruptError: a file changed while it was stored.
+        StoreFullError, StoreUnavailableError: the store failed.
+    """
+    paths = await asyncio.to_thread(_regular_files, directory)
+    limit = asyncio.Semaphore(_FILES_AT_ONCE)
+
+    async def store(path: Path) -> TreeFile:
+        async with limit:
+            file = await asyncio.to_thread(_described, directory, path)
+            await blobs.put(file.digest, path)
+            return file
+
+    files = sorted(await asyncio.gather(*map(store, paths)), key=_order)
+    manifest = encode_tree(files)
+    digest = digest_of(manifest)
+    await blobs.put(digest, manifest)
+    return _tree(digest, files)
+
+
+async def read_tree(blobs: BlobStore, digest: Digest) -> Tree:
+    """Reads and checks a manifest.
+
+    Raises:
+        StoreError: it is no tree manifest, or names a path outside its directory.
+        BlobNotFoundError, BlobCorruptError, StoreUnavailableError: it cannot be read.
+    """
+    return _tree(digest, decode_tree(await blobs.get(digest), digest))
+
+
+async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
+    """Writes a stored directory, which appears whole or not at all.
+
+    Args:
+        blobs: where from; every file is verified while it is written.
+        digest: the manifest's.
+        target: must not exist, or be an empty directory.
+
+    Raises:
+        StoreError: the manifest is unsound, or the target is taken.
+        BlobNotFoundError, BlobCorruptError, StoreFullError, StoreUnavailableError.
+    """
+    tree = await read_tree(blobs, digest)
+    partial = target.with_name(temporary_name(f".{target.name}-"))
+    limit = asyncio.Semaphore(_FILES_AT_ONCE)
+
+    async def fetch(file: TreeFile) -> None:
+        async with limit:
+            path = partial / file.path
+            found = await blobs.fetch(file.digest, path)
+            if found != file.bytes:
+                raise _unsound(digest, f"{file.path} has {found} bytes, not {file.bytes}")
+            if file.mode:
+                os.chmod(path, file.mode)
+
+    try:
+        _make_directories(partial, tree.files)
+        async with asyncio.TaskGroup() as group:
+            for file in tree.files:
+                group.create_task(fetch(file))
+        os.rename(partial, target)
+    except* StoreError as errors:
+        raise _first(errors) from None
+    except* OSError as errors:
+        first = errors.exceptions[0]
+        assert isinstance(first, OSError)
+        raise store_error(first, str(target)) from first
+    finally:
+        await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
+    return tree
+
+
+def encode_tree(files: list[TreeFile]) -> bytes:
+    """The canonical form of a manifest, whatever the order of the files."""
+    manifest = TreeManifest(sorted(files, key=_order))
+    return orjson.dumps(msgspec.to_builtins(manifest), option=orjson.OPT_SORT_KEYS)
+
+
+def decode_tree(data: bytes, digest: Digest) -> list[TreeFile]:
+    """Reads a manifest and refuses what could write outside its directory.
+
+    Raises:
+        StoreError: it is unsound; the digest names it in the message.
+    """
+    try:
+        files = msgspec.json.decode(data, type=TreeManifest).files
+    except msgspec.DecodeError as error:
+        raise _unsound(digest, str(error)) from None
+    directories = {parent for f in files for parent in PurePosixPath(f.path).parents}
+    seen: set[str] = set()
+    for file in files:
+        check_digest(file.digest)
+        if not _is_inside(file.path):
+            raise _unsound(digest, f"the path {file.path!r} leaves the directory")
+        if file.path in seen or PurePosixPath(file.path) in directories:
+            raise _unsound(digest, f"the path {file.path!r} occurs twice")
+        if file.mode not in (0, _EXECUTABLE) or file.bytes < 0:
+            raise _unsound(digest, f"{file.path!r} has mode {file.mode:o}, {file.bytes} bytes")
+        seen.add(file.path)
+    return files
+
+
+def _is_inside(path: str) -> bool:
+    return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
+
+
+def _regular_files(directory: Path) -> list[Path]:
+    try:
+        return list(_walk(directory))
+    except OSError as error:
+        raise store_error(error, str(directory)) from error
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
+            else:
+                raise StoreError(
+                    "a stored directory holds files and directories only, no links or devices",
+                    where=entry.path,
+                    remedy="copy the directory with its links resolved (cp -rL) and store the copy",
+                )
+
+
+def _described(directory: Path, path: Path) -> TreeFile:
+    name = path.relative_to(directory).as_posix()
+    try:
+        name.encode()
+        status = path.stat()
+        digest = digest_of_file(path)
+    except UnicodeEncodeError:
+        raise StoreError(
+            "a file's name is not UTF-8", where=repr(name), remedy="rename the file"
+        ) from None
+    except OSError as error:
+        raise store_error(error, str(path)) from error
+    mode = _EXECUTABLE if status.st_mode & stat.S_IXUSR else 0
+    return TreeFile(name, digest, status.st_size, mode)
+
+
+def _make_directories(root: Path, files: tuple[TreeFile, ...]) -> None:
+    for directory in {(root / f.path).parent for f in files} | {root}:
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def _order(file: TreeFile) -> bytes:
+    return file.path.encode()
+
+
+def _tree(digest: Digest, files: list[TreeFile]) -> Tree:
+    return Tree(digest, sum(f.bytes for f in files), tuple(files))
+
+
+def _first(errors: ExceptionGroup[StoreError]) -> StoreError:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _unsound(digest: Digest, reason: str) -> StoreError:
+    return StoreError(
+        f"the tree manifest is unsound: {reason}",
+        where=f"cas/{digest}",
+        remedy="store the directory again with put_tree",
+    )
