@@ -1,0 +1,148 @@
+"""Decorators that tell a meter how often, how long and how much: metrics and benches listen."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.ports import Record, RecordStore
+from flowmesh_store.spool import Spooled, SpoolWriter
+
+OK = "ok"
+
+
+class Meter(Protocol):
+    """Whoever counts. It is called once an operation and must not block."""
+
+    def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
+        """Takes one operation.
+
+        Args:
+            operation: ``blob.get``, ``record.write`` and so on.
+            outcome: ``ok`` or the name of the error, such as ``BlobNotFoundError``.
+            seconds: how long it took.
+            size_bytes: content moved; 0 where it failed.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the operations of one kind and outcome."""
+
+    count: int = 0
+    seconds: float = 0.0
+    size_bytes: int = 0
+
+
+class CountingMeter:
+    """Sums in memory, by (operation, outcome)."""
+
+    def __init__(self) -> None:
+        """Starts at nothing."""
+        self.totals: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
+
+    def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
+        """As :meth:`Meter.observe`."""
+        total = self.totals[operation, outcome]
+        total.count += 1
+        total.seconds += seconds
+        total.size_bytes += size_bytes
+
+
+class _Span:
+    """One operation under way; its size is filled in by whoever runs it."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+@contextmanager
+def _span(meter: Meter, operation: str) -> Iterator[_Span]:
+    span, started = _Span(), time.perf_counter()
+    try:
+        yield span
+    except BaseException as error:
+        meter.observe(operation, type(error).__name__, time.perf_counter() - started, 0)
+        raise
+    meter.observe(operation, OK, time.perf_counter() - started, span.size_bytes)
+
+
+class MeteredBlobs:
+    """Blobs whose operations are measured."""
+
+    def __init__(self, inner: Blobs, meter: Meter) -> None:
+        """Takes the store and who listens."""
+        self._inner = inner
+        self._meter = meter
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`."""
+        with _span(self._meter, "blob.get") as span:
+            data = await self._inner.get(digest)
+            span.size_bytes = len(data)
+        return data
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`."""
+        with _span(self._meter, "blob.put") as span:
+            await self._inner.put(digest, data)
+            span.size_bytes = os.stat(data).st_size if isinstance(data, Path) else len(data)
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        with _span(self._meter, "blob.missing"):
+            return await self._inner.missing(digests)
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        with _span(self._meter, "blob.fetch") as span:
+            span.size_bytes = await self._inner.fetch(digest, target)
+        return span.size_bytes
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`; the writing itself is not measured."""
+        return self._inner.spool(expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        with _span(self._meter, "blob.put") as span:
+            await self._inner.put_spooled(spooled)
+            span.size_bytes = spooled.size_bytes
+
+
+class MeteredRecords:
+    """Records whose operations are measured."""
+
+    def __init__(self, inner: RecordStore, meter: Meter) -> None:
+        """Takes the store and who listens."""
+        self._inner = inner
+        self._meter = meter
+
+    async def read(self, key: str) -> Record | None:
+        """As :meth:`RecordStore.read`."""
+        with _span(self._meter, "record.read") as span:
+            record = await self._inner.read(key)
+            span.size_bytes = 0 if record is None else len(record.data)
+        return record
+
+    async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
+        """As :meth:`RecordStore.write`."""
+        with _span(self._meter, "record.write") as span:
+            etag = await self._inner.write(key, data, if_match=if_match)
+            span.size_bytes = len(data)
+        return etag
+
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordStore.keys`; measured from the first key to the last."""
+        with _span(self._meter, "record.keys"):
+            async for key in self._inner.keys(prefix):
+                yield key
