@@ -1,1 +1,1 @@
-"""The control plane: one single-writer loop around the pure core, without Kubernetes."""
+"""The control plane without Kubernetes: one writer, a gateway for workers, a ledger and an API."""

@@ -1,0 +1,54 @@
+"""Leadership as a sequence of records: who creates ``epochs/<n>`` leads, until somebody creates
+``epochs/<n+1>``.
+
+Creation is conditional, so an epoch has one owner. Everything that is not write-once by nature is
+keyed by the epoch; a leader that finds a later epoch stops.
+"""  # noqa: D205
+
+import orjson
+
+from flowmesh_control.run_keys import epoch_key
+from flowmesh_core.errors import ConditionFailedError, FlowMeshError
+from flowmesh_store.ports import RecordStore
+
+
+class SupersededError(FlowMeshError):
+    """Another control plane leads now; this one must stop."""
+
+    def __init__(self, epoch: int, later: int) -> None:
+        """Takes the own epoch and the later one."""
+        super().__init__(
+            f"epoch {later} was begun by another control plane; this one led epoch {epoch}",
+            where="epochs",
+            remedy="it has stopped and published nothing since; use the other one",
+        )
+
+
+async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
+    """Creates the next epoch and so begins to lead.
+
+    Returns:
+        Its number, from 1.
+    """
+    last = 0
+    async for key in records.keys("epochs/"):
+        last = max(last, int(key.rpartition("/")[2]))
+    content = orjson.dumps({"owner": owner, "time_s": now_s})
+    while True:
+        last += 1
+        try:
+            await records.write(epoch_key(last), content)
+        except ConditionFailedError:
+            continue
+        return last
+
+
+async def check_leads(records: RecordStore, epoch: int) -> None:
+    """Sees that no later epoch has begun.
+
+    Raises:
+        SupersededError: one has.
+        StoreUnavailableError: the store did not answer.
+    """
+    if await records.read(epoch_key(epoch + 1)) is not None:
+        raise SupersededError(epoch, epoch + 1)

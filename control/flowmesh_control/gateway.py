@@ -1,0 +1,281 @@
+"""The workers' door: a WebSocket on ``/worker`` that speaks ``flowmesh_core.protocol.messages``.
+
+Nothing dials a worker. It connects, says everything, and is answered with what goes on; then both
+sides send changes. The gateway turns that into events and knows nothing of runs. A worker that does
+not synchronise within the watchdog is lost, connected or not.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from flowmesh_control.clock import Clock
+from flowmesh_control.joining import Tokens
+from flowmesh_control.session import Session, refuse, welcome
+from flowmesh_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    AttemptEnd,
+    Hello,
+    Sync,
+    decode_worker,
+)
+from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
+
+HELLO_WITHIN_S = 10.0
+MAX_MESSAGE_BYTES = 256 << 20
+LAG_S = 2.0
+"""Where the control plane itself stood still for so long, the silence is its own fault."""
+
+
+class Telemetry(Protocol):
+    """Takes what workers say besides the protocol: logs and metrics."""
+
+    def synced(self, worker: str, sync: Sync) -> None:
+        """A worker's message."""
+        ...
+
+    def left(self, worker: str) -> None:
+        """The worker is gone."""
+        ...
+
+
+@dataclass(slots=True)
+class _Known:
+    """A worker that has joined and is not lost; its session is None between connections."""
+
+    incarnation: str
+    seen_s: float
+    session: Session | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: str
+    final: bool
+
+
+class Gateway:
+    """The way to and from the workers, in one epoch."""
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        post: Callable[[Event], None],
+        tokens: Tokens,
+        telemetry: Telemetry,
+        clock: Clock,
+        watchdog_s: float,
+        sync_interval_s: float,
+        later_epoch_seen: Callable[[int], None],
+    ) -> None:
+        """Takes where events go, who may join, and the times of the protocol."""
+        self._epoch = epoch
+        self._post = post
+        self._tokens = tokens
+        self._telemetry = telemetry
+        self._clock = clock
+        self._watchdog_s = watchdog_s
+        self._sync_interval_s = sync_interval_s
+        self._later_epoch_seen = later_epoch_seen
+        self._known: dict[str, _Known] = {}
+        self._checked_at = time.monotonic()
+
+    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+        """Serves one connection (the handler of ``/worker``)."""
+        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        await socket.prepare(request)
+        hello = await self._hello(socket)
+        if hello is None:
+            return socket
+        refusal = await self._refusal(hello)
+        if refusal is not None:
+            await refuse(socket, refusal.reason, final=refusal.final)
+            return socket
+        await self._serve(hello, socket)
+        return socket
+
+    @property
+    def workers(self) -> list[str]:
+        """Names of the workers that have joined and are not lost."""
+        return sorted(self._known)
+
+    def assign(self, worker: str, assignment: Assignment) -> None:
+        """As :meth:`Fleet.assign`; what is for an unconnected worker is said when it is back."""
+        session = self._session(worker)
+        if session is not None:
+            session.assign(assignment)
+
+    def cancel(self, worker: str, attempt_id: str) -> None:
+        """As :meth:`Fleet.cancel`."""
+        session = self._session(worker)
+        if session is not None:
+            session.cancel(attempt_id)
+
+    def acknowledge(self, worker: str, attempt_id: str) -> None:
+        """As :meth:`Fleet.acknowledge`."""
+        session = self._session(worker)
+        if session is not None:
+            session.acknowledge(attempt_id)
+
+    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+        """As :meth:`Fleet.keep`."""
+        session = self._session(worker)
+        if session is not None:
+            session.keep(attempts)
+
+    def report(self, worker: str, end: AttemptEnd) -> None:
+        """As :meth:`Fleet.report`."""
+        known = self._known.get(worker)
+        if known is not None:
+            self._post(WorkerSynced(worker, known.incarnation, Sync(seq=0, ended=(end,))))
+
+    def drain(self, worker: str) -> bool:
+        """Asks a worker to finish and leave; whether it is connected."""
+        session = self._session(worker)
+        if session is None:
+            return False
+        session.drain()
+        session.flush()
+        return True
+
+    def flush(self) -> None:
+        """As :meth:`Fleet.flush`."""
+        for known in self._known.values():
+            if known.session is not None:
+                known.session.flush()
+
+    def lost(self, worker: str, reason: str) -> None:
+        """The worker's process is known to be dead: no need to wait for the watchdog."""
+        if self._known.pop(worker, None) is not None:
+            self._telemetry.left(worker)
+            self._post(WorkerLost(worker, reason))
+
+    def watch(self) -> None:
+        """Finds workers that have been silent for too long; called every second or so."""
+        now = time.monotonic()
+        lag_s, self._checked_at = now - self._checked_at, now
+        if lag_s > LAG_S:
+            # The process stood still (a suspended laptop, a starved CPU): nobody could be heard.
+            for known in self._known.values():
+                known.seen_s = self._clock()
+            return
+        horizon = self._clock() - self._watchdog_s
+        silent = [n for n, k in self._known.items() if k.seen_s < horizon]
+        for name in silent:
+            known = self._known[name]
+            self.lost(name, "no synchronisation within the watchdog")
+            if known.session is not None:
+                closing = asyncio.ensure_future(known.session.close("silent for too long"))
+                closing.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+    async def watch_always(self) -> None:
+        """Watches until cancelled."""
+        self._checked_at = time.monotonic()
+        while True:
+            await asyncio.sleep(min(1.0, self._watchdog_s / 4))
+            self.watch()
+
+    def _session(self, worker: str) -> Session | None:
+        known = self._known.get(worker)
+        return None if known is None else known.session
+
+    async def _hello(self, socket: web.WebSocketResponse) -> Hello | None:
+        try:
+            message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
+        except TimeoutError:
+            await refuse(socket, "nothing was said in time", final=False)
+            return None
+        if message.type is not WSMsgType.BINARY:
+            await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
+            return None
+        try:
+            hello = decode_worker(message.data)
+        except msgspec.MsgspecError as e:
+            await refuse(socket, f"the first message cannot be read: {e}", final=True)
+            return None
+        if isinstance(hello, Hello):
+            return hello
+        await refuse(socket, "the first message must be a Hello", final=False)
+        return None
+
+    async def _refusal(self, hello: Hello) -> _Refusal | None:
+        if hello.version != PROTOCOL_VERSION:
+            return _Refusal(
+                f"protocol version {hello.version}; this control plane speaks {PROTOCOL_VERSION}; "
+                "use a worker of the same release",
+                final=True,
+            )
+        pool = await self._tokens.pool_of(hello.token)
+        if pool is None:
+            return _Refusal("the token is not valid for any pool", final=True)
+        if pool not in ("*", hello.shape.pool):
+            return _Refusal(f"the token is not for pool {hello.shape.pool!r}", final=True)
+        if hello.epoch > self._epoch:
+            self._later_epoch_seen(hello.epoch)
+            return _Refusal(
+                f"this control plane leads epoch {self._epoch}, the worker has seen {hello.epoch}",
+                final=False,
+            )
+        known = self._known.get(hello.shape.name)
+        taken = known is not None and known.session is not None
+        if known is not None and taken and known.incarnation != hello.incarnation:
+            return _Refusal(
+                f"a worker named {hello.shape.name!r} is connected; give this one another name",
+                final=False,
+            )
+        return None
+
+    async def _serve(self, hello: Hello, socket: web.WebSocketResponse) -> None:
+        name = hello.shape.name
+        before = self._session(name)
+        session = Session(hello, socket, epoch=self._epoch)
+        self._known[name] = _Known(hello.incarnation, self._clock(), session)
+        if before is not None:
+            await before.close("the worker has connected again")
+        await welcome(socket, epoch=self._epoch, sync_interval_s=self._sync_interval_s)
+        self._post(WorkerConnected(msgspec.structs.replace(hello, token="")))
+        sender = asyncio.create_task(session.send())
+        try:
+            await self._receive(session, socket)
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sender
+            known = self._known.get(name)
+            if known is not None and known.session is session:
+                known.session = None
+
+    async def _receive(self, session: Session, socket: web.WebSocketResponse) -> None:
+        async for message in socket:
+            known = self._known.get(session.name)
+            if known is None or known.session is not session:
+                await session.close("this connection is no longer the worker's")
+                return
+            sync = _read_sync(message.data) if message.type is WSMsgType.BINARY else None
+            if sync is None or not session.accepts(sync.seq):
+                await session.close("a message is missing or cannot be read; say everything again")
+                return
+            known.seen_s = self._clock()
+            self._telemetry.synced(session.name, sync)
+            self._post(WorkerSynced(session.name, session.incarnation, sync))
+            if sync.goodbye:
+                del self._known[session.name]
+                self._telemetry.left(session.name)
+                await session.close("goodbye")
+                return
+
+
+def _read_sync(data: bytes) -> Sync | None:
+    try:
+        message = decode_worker(data)
+    except msgspec.MsgspecError:
+        return None
+    return message if isinstance(message, Sync) else None

@@ -1,0 +1,27 @@
+"""Who may join as a worker: tokens of pools, compared in constant time."""
+
+import hmac
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Tokens(Protocol):
+    """Checks what a worker joins with."""
+
+    async def pool_of(self, token: str) -> str | None:
+        """The pool that the token is for, ``*`` for any; None where it is not valid."""
+        ...
+
+
+class StaticTokens:
+    """A fixed token for each pool: the laptop's way."""
+
+    def __init__(self, pools: Mapping[str, str]) -> None:
+        """Takes pool → token; the pool ``*`` admits workers of any pool."""
+        self._pools = {pool: token.encode() for pool, token in pools.items()}
+
+    async def pool_of(self, token: str) -> str | None:
+        """As :meth:`Tokens.pool_of`; every token is compared, whichever matches."""
+        given = token.encode()
+        found = [p for p, t in self._pools.items() if hmac.compare_digest(t, given)]
+        return found[0] if found else None

@@ -1,0 +1,149 @@
+"""The ledger's writer: lines gather in memory and are flushed as segments.
+
+A segment is written each second where there is something to write, and before a verdict is shown.
+Segments are keyed by epoch and number; the first of an epoch, number 0, is its *opening*: it says
+how many segments of each earlier epoch were read when the run was taken up. Segments that a former
+leader writes after that are not counted by anyone.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from flowmesh_control.epochs import SupersededError
+from flowmesh_control.run_keys import ledger_prefix, parse_segment, segment_key
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.run.ledger import Line, decode_lines, encode_lines
+from flowmesh_store.ports import RecordStore
+
+
+@dataclass(slots=True)
+class _Book:
+    """One run's lines: those written, and those still to be written."""
+
+    lines: list[Line]
+    written: int
+    next_seq: int
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Ledger:
+    """All live runs' ledgers in one epoch."""
+
+    def __init__(self, records: RecordStore, *, epoch: int) -> None:
+        """Takes where to write, and the epoch to write as."""
+        self._records = records
+        self._epoch = epoch
+        self._books: dict[str, _Book] = {}
+        self._dirty: set[str] = set()
+
+    async def open(self, uid: str) -> tuple[Line, ...]:
+        """Takes a run up: reads what counts of earlier epochs, and closes them with an opening.
+
+        Returns:
+            Its lines so far; empty for a new run (which needs no call of this).
+
+        Raises:
+            SupersededError: a later epoch has taken it up.
+        """
+        found = await read_segments(self._records, uid)
+        opening = orjson.dumps({str(e): n for e, n in found.counts.items()})
+        await self._write(uid, 0, opening)
+        self._books[uid] = _Book(list(found.lines), len(found.lines), 1)
+        return found.lines
+
+    def append(self, uid: str, line: Line) -> None:
+        """Adds a line; it is durable after the next flush."""
+        book = self._books.get(uid)
+        if book is None:
+            book = self._books[uid] = _Book([], 0, 1)
+        book.lines.append(line)
+        self._dirty.add(uid)
+
+    def lines(self, uid: str) -> Sequence[Line] | None:
+        """A live run's lines, written or not; None where the run is not open here."""
+        book = self._books.get(uid)
+        return None if book is None else book.lines
+
+    async def flush(self, uid: str) -> None:
+        """Writes a run's gathered lines as one segment.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: nothing was written; call it again.
+            SupersededError: another control plane wrote under this epoch.
+        """
+        book = self._books.get(uid)
+        if book is None:
+            return
+        async with book.lock:
+            self._dirty.discard(uid)
+            end = len(book.lines)
+            if book.written == end:
+                return
+            try:
+                await self._write(uid, book.next_seq, encode_lines(book.lines[book.written : end]))
+            except BaseException:
+                self._dirty.add(uid)
+                raise
+            book.written = end
+            book.next_seq += 1
+
+    async def flush_all(self) -> None:
+        """Writes all that has gathered; raises what :meth:`flush` does, at the first."""
+        for uid in list(self._dirty):
+            await self.flush(uid)
+
+    def close(self, uid: str) -> None:
+        """Forgets an ended run's lines; they are in the store."""
+        self._books.pop(uid, None)
+        self._dirty.discard(uid)
+
+    async def _write(self, uid: str, seq: int, data: bytes) -> None:
+        key = segment_key(uid, self._epoch, seq)
+        try:
+            await self._records.write(key, data)
+        except ConditionFailedError:
+            # Ours, where an earlier call was cut off after it had written.
+            record = await self._records.read(key)
+            if record is None or record.data != data:
+                raise SupersededError(self._epoch, self._epoch) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """What counts of a run's ledger.
+
+    Attributes:
+        lines: in the order they were written.
+        counts: epoch → segments of it that count, the opening included.
+        opened: the last epoch that took the run up; 0 where none did.
+    """
+
+    lines: tuple[Line, ...]
+    counts: Mapping[int, int]
+    opened: int
+
+
+async def read_segments(records: RecordStore, uid: str) -> Segments:
+    """Reads a run's ledger, leaving out what a former leader wrote too late."""
+    data: dict[tuple[int, int], bytes] = {}
+    async for key in records.keys(ledger_prefix(uid)):
+        record = await records.read(key)
+        if record is not None:
+            data[parse_segment(key)] = record.data
+    opened = max((e for e, n in data if n == 0), default=0)
+    bounds: dict[int, int] = {}
+    if opened:
+        bounds = {int(e): n for e, n in orjson.loads(data[opened, 0]).items()}
+    counting = [
+        (epoch, seq)
+        for epoch, seq in sorted(data)
+        if not opened or epoch >= opened or seq < bounds.get(epoch, 0)
+    ]
+    counts: dict[int, int] = {}
+    for epoch, seq in counting:
+        counts[epoch] = seq + 1
+    lines = [line for key in counting if key[1] > 0 for line in decode_lines(data[key])]
+    return Segments(tuple(lines), counts, opened)

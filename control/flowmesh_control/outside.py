@@ -1,0 +1,207 @@
+"""Does what the machine says, and answers with events: the way out of the core.
+
+What only concerns a connected worker or the ledger's memory is done at once; what touches the store
+goes to the hands, which do it concurrently and again while the store is unavailable.
+"""
+
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flowmesh_control.hands import Hands
+from flowmesh_control.ports import Finisher, Fleet, Secrets
+from flowmesh_core.dataset import encode_manifest
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    BlobNotFoundError,
+    Failure,
+    FailureKind,
+    FlowMeshError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
+from flowmesh_core.run.commands import (
+    Acknowledge,
+    Append,
+    Assign,
+    CancelAttempt,
+    Changed,
+    CheckBlobs,
+    Command,
+    Discard,
+    Finish,
+    KeepAttempts,
+    LookUp,
+    Publish,
+    PutManifest,
+)
+from flowmesh_core.run.events import (
+    BlobsChecked,
+    Event,
+    Finalised,
+    LookedUp,
+    Published,
+    PublishFailed,
+)
+from flowmesh_core.run.ledger import Line
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.blobs import Blobs
+
+
+class Outside:
+    """The executor of the control plane."""
+
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        cache: ActionCache,
+        fleet: Fleet,
+        hands: Hands,
+        append: Callable[[str, Line], None],
+        finish: Finisher,
+        changed: Callable[[str], None],
+        published: Callable[[Published], None],
+        secrets: Secrets,
+        post: Callable[[Event], None],
+    ) -> None:
+        """Takes everything that commands touch, and where to post the answers."""
+        self._blobs = blobs
+        self._cache = cache
+        self._fleet = fleet
+        self._hands = hands
+        self._append = append
+        self._finisher = finish
+        self._changed = changed
+        self._published = published
+        self._secrets = secrets
+        self._post = post
+        self._manifests = set[Digest]()
+        self._table: Mapping[type, Callable[[Any], None]] = {
+            LookUp: self._later(self._look_up),
+            Publish: self._later(self._publish),
+            PutManifest: self._put_manifest_later,
+            CheckBlobs: self._later(self._check_blobs),
+            Discard: self._later(self._discard),
+            Finish: self._later(self._finish),
+            Assign: self._assign,
+            CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
+            Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
+            KeepAttempts: lambda c: fleet.keep(c.worker, c.keep),
+            Append: lambda c: append(c.uid, c.line),
+            Changed: lambda c: changed(c.uid),
+        }
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Starts the work; answers come back as events."""
+        table = self._table
+        for command in commands:
+            table[type(command)](command)
+
+    def flush(self) -> None:
+        """Sends what was gathered for each worker."""
+        self._fleet.flush()
+
+    def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+        give = self._hands.give
+        return lambda command: give(job, command)
+
+    async def _look_up(self, c: LookUp) -> None:
+        found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
+        self._post(LookedUp(c.key, None if found is None else found.result))
+
+    async def _publish(self, c: Publish) -> None:
+        try:
+            event = await self._written(c)
+        except StoreUnavailableError:
+            raise
+        except FlowMeshError as e:
+            self._post(PublishFailed(c.key, _store_failure(e)))
+            return
+        self._published(event)
+        self._post(event)
+
+    async def _written(self, c: Publish) -> Published:
+        scope, result = c.key.scope, c.result
+        standing = None
+        if c.replace:
+            standing = await self._cache.lookup(c.key.action_id, [scope])
+        if standing is None:
+            now = await self._cache.publish(scope, result)
+        elif standing.result.generation >= result.generation:
+            now = standing
+        else:
+            now = await self._cache.replace(standing, result)
+        # A publication that was cut off after it was written finds itself: that is no adoption.
+        ours = now.won or now.result.provenance.attempt_id == result.provenance.attempt_id
+        return Published(c.key, now.result, adopted=not ours)
+
+    def _put_manifest_later(self, c: PutManifest) -> None:
+        self._manifests.add(c.digest)
+        self._hands.give(self._put_manifest, c)
+
+    async def _put_manifest(self, c: PutManifest) -> None:
+        try:
+            await self._blobs.put(c.digest, encode_manifest(c.manifest))
+        except StoreFullError as e:
+            raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
+        self._manifests.discard(c.digest)
+
+    async def _check_blobs(self, c: CheckBlobs) -> None:
+        missing = await self._blobs.missing(c.digests - self._manifests)
+        self._post(BlobsChecked(c.uid, frozenset(missing)))
+
+    async def _discard(self, c: Discard) -> None:
+        with tempfile.TemporaryDirectory(prefix="flowmesh-check-") as scratch:
+            for digest in sorted(c.digests):
+                try:
+                    # Reading verifies, and the store forgets what fails twice.
+                    await self._blobs.fetch(digest, Path(scratch) / digest)
+                except (BlobCorruptError, BlobNotFoundError):
+                    continue
+                (Path(scratch) / digest).unlink()
+
+    async def _finish(self, c: Finish) -> None:
+        if self._manifests:
+            raise StoreUnavailableError("manifests of outputs are still being stored")
+        await self._finisher.finish(c.uid)
+        self._post(Finalised(c.uid))
+
+    def _assign(self, c: Assign) -> None:
+        if c.secrets:
+            self._hands.give(self._assign_with_secrets, c)
+        else:
+            self._fleet.assign(c.worker, c.assignment)
+
+    async def _assign_with_secrets(self, c: Assign) -> None:
+        try:
+            values = await self._secrets.read(c.namespace, c.secrets)
+        except StoreUnavailableError:
+            raise
+        except FlowMeshError as e:
+            self._refuse(c, e)
+            return
+        self._fleet.assign(c.worker, msgspec.structs.replace(c.assignment, secrets=values))
+        self._fleet.flush()
+
+    def _refuse(self, c: Assign, error: FlowMeshError) -> None:
+        """Ends an attempt that never reached its worker, as the worker would have ended it."""
+        report = FailureReport(
+            kind=FailureKind.BAD_INPUT, message=error.message, remedy=error.remedy
+        )
+        end = AttemptEnd(c.assignment.attempt_id, c.assignment.action_id, failure=report)
+        self._fleet.report(c.worker, end)
+
+
+def _store_failure(error: FlowMeshError) -> Failure:
+    return Failure(
+        FailureKind.STORE,
+        f"the result could not be published: {error.message}",
+        remedy=error.remedy or "see that the store has space and is writable",
+        retry_after_s=5.0,
+    )

@@ -1,0 +1,88 @@
+"""What the loop needs from its neighbours, declared by the one who uses it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flowmesh_core.fleet.snapshot import Snapshot
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd
+from flowmesh_core.run.commands import Command
+from flowmesh_core.run.events import Event
+
+
+class MachinePort(Protocol):
+    """The run machine: events in, commands out, no I/O."""
+
+    wants_decision: bool
+    """Set when ready work or the fleet changed since the last snapshot."""
+
+    def apply(self, event: Event, now_s: float) -> list[Command]:
+        """Takes a fact in and says what is to be done about it."""
+        ...
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What the scheduler decides on; valid until the next event."""
+        ...
+
+
+class Executor(Protocol):
+    """Does what the machine says."""
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Starts the work; answers come back as events."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what was gathered; called once a turn of the loop."""
+        ...
+
+
+class Fleet(Protocol):
+    """The way to the workers: what they should hold."""
+
+    def assign(self, worker: str, assignment: Assignment) -> None:
+        """The worker should hold this attempt."""
+        ...
+
+    def cancel(self, worker: str, attempt_id: str) -> None:
+        """The worker should no longer hold this attempt."""
+        ...
+
+    def acknowledge(self, worker: str, attempt_id: str) -> None:
+        """The worker need not keep this report."""
+        ...
+
+    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+        """The answer to a worker's full state."""
+        ...
+
+    def report(self, worker: str, end: AttemptEnd) -> None:
+        """Reports an attempt that ended before it reached the worker, in the worker's name."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what was gathered for each worker."""
+        ...
+
+
+class Finisher(Protocol):
+    """Makes a run's end durable."""
+
+    async def finish(self, uid: str) -> None:
+        """Flushes its ledger, stores what its outputs refer to, writes ``final``.
+
+        Raises:
+            StoreUnavailableError: call it again.
+        """
+        ...
+
+
+class Secrets(Protocol):
+    """Reads secrets under the rights of their owner."""
+
+    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+        """The values by name.
+
+        Raises:
+            FlowMeshError: one is not there or may not be read; the message names it, not its value.
+        """
+        ...

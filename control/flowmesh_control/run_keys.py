@@ -1,0 +1,58 @@
+"""The keys of a run's records.
+
+::
+
+    runs/<uid>/spec                     what was submitted; its presence means accepted
+    runs/<uid>/pins                     plan, scopes, versions; written before the spec
+    runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
+    runs/<uid>/final                    the verdict and the last status
+    epochs/<n>                          leaderships
+    policies/<name>                     cache policies
+"""
+
+_EPOCH_DIGITS = 8
+_SEQ_DIGITS = 8
+
+RUNS = "runs/"
+POLICIES = "policies/"
+
+
+def spec_key(uid: str) -> str:
+    """What was submitted."""
+    return f"runs/{uid}/spec"
+
+
+def pins_key(uid: str) -> str:
+    """What it was compiled to."""
+    return f"runs/{uid}/pins"
+
+
+def final_key(uid: str) -> str:
+    """How it ended."""
+    return f"runs/{uid}/final"
+
+
+def ledger_prefix(uid: str) -> str:
+    """Where its segments are."""
+    return f"runs/{uid}/ledger/"
+
+
+def segment_key(uid: str, epoch: int, seq: int) -> str:
+    """A segment; keys sort by epoch, then number."""
+    return f"{ledger_prefix(uid)}{epoch:0{_EPOCH_DIGITS}d}-{seq:0{_SEQ_DIGITS}d}"
+
+
+def parse_segment(key: str) -> tuple[int, int]:
+    """Epoch and number of a segment's key."""
+    epoch, _, seq = key.rpartition("/")[2].partition("-")
+    return int(epoch), int(seq)
+
+
+def epoch_key(number: int) -> str:
+    """A leadership."""
+    return f"epochs/{number:0{_EPOCH_DIGITS}d}"
+
+
+def policy_key(name: str) -> str:
+    """A cache policy."""
+    return f"{POLICIES}{name}"

@@ -1,0 +1,153 @@
+"""One worker's connection: what it should hold gathers here and goes out in batches.
+
+Messages are numbered within a connection. While one is being sent, further changes gather, so that
+a slow worker gets few large messages instead of many small ones.
+"""
+
+import asyncio
+import contextlib
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Desired,
+    Hello,
+    Refused,
+    Welcome,
+    encode,
+)
+
+BATCH_ASSIGNMENTS = 256
+MESSAGE_BYTES = 2 << 20
+"""Larger batches are split; one assignment alone may be larger."""
+
+
+class Session:
+    """A connection that was welcomed."""
+
+    def __init__(self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int) -> None:
+        """Takes what the worker said, and the open socket."""
+        self.name = hello.shape.name
+        self.incarnation = hello.incarnation
+        self._socket = socket
+        self._epoch = epoch
+        self._assign: list[Assignment] = []
+        self._cancel: list[str] = []
+        self._acknowledged: list[str] = []
+        self._keep: tuple[str, ...] | None = None
+        self._drain = False
+        self._opened = False
+        self._sent = 0
+        self._received = 0
+        self._ready = asyncio.Event()
+
+    def keep(self, attempts: tuple[str, ...]) -> None:
+        """Opens the way out: the first message names the held attempts that go on."""
+        self._assign, self._cancel, self._acknowledged = [], [], []
+        self._keep = attempts
+        self._opened = True
+
+    def assign(self, assignment: Assignment) -> None:
+        """Gathers an attempt to take up; dropped before the full state was answered."""
+        if self._opened:
+            self._assign.append(assignment)
+
+    def cancel(self, attempt_id: str) -> None:
+        """Gathers an attempt to stop; one that was not sent yet is still sent first."""
+        if self._opened:
+            self._cancel.append(attempt_id)
+
+    def acknowledge(self, attempt_id: str) -> None:
+        """Gathers a report that need not be kept."""
+        if self._opened:
+            self._acknowledged.append(attempt_id)
+
+    def drain(self) -> None:
+        """The worker should take nothing new, end what runs, and leave."""
+        self._drain = True
+
+    def flush(self) -> None:
+        """Lets the sender send what has gathered."""
+        if self._opened and self._pending:
+            self._ready.set()
+
+    @property
+    def _pending(self) -> bool:
+        return bool(
+            self._assign
+            or self._cancel
+            or self._acknowledged
+            or self._drain
+            or self._keep is not None
+        )
+
+    def accepts(self, seq: int) -> bool:
+        """Whether this is the next message of the worker."""
+        self._received += 1
+        return seq == self._received
+
+    async def send(self) -> None:
+        """Sends what gathers until the socket closes or the task is cancelled."""
+        with contextlib.suppress(ConnectionResetError):
+            while not self._socket.closed:
+                await self._ready.wait()
+                self._ready.clear()
+                while self._pending and not self._socket.closed:
+                    for data in self._batch():
+                        await self._socket.send_bytes(data)
+
+    async def close(self, reason: str) -> None:
+        """Closes the socket; the worker connects again and says everything again."""
+        with contextlib.suppress(ConnectionResetError, asyncio.TimeoutError):
+            await self._socket.close(code=4000, message=reason.encode()[:120])
+
+    def _batch(self) -> list[bytes]:
+        assign = self._assign[:BATCH_ASSIGNMENTS]
+        del self._assign[:BATCH_ASSIGNMENTS]
+        # A cancel must not overtake its assignment, which may wait for the next batch.
+        cancel: list[str] = []
+        if not self._assign:
+            cancel, self._cancel = self._cancel, []
+        message = Desired(
+            epoch=self._epoch,
+            seq=0,
+            assign=tuple(assign),
+            cancel=tuple(cancel),
+            acknowledged=tuple(self._acknowledged),
+            everything=self._keep is not None,
+            keep=self._keep or (),
+            drain=self._drain,
+        )
+        self._acknowledged, self._keep, self._drain = [], None, False
+        return self._encoded(message)
+
+    def _encoded(self, message: Desired) -> list[bytes]:
+        data = self._numbered(message)
+        if len(data) <= MESSAGE_BYTES or len(message.assign) <= 1:
+            return [data]
+        self._sent -= 1
+        half = len(message.assign) // 2
+        first = msgspec.structs.replace(message, assign=message.assign[:half], cancel=())
+        rest = Desired(
+            epoch=self._epoch, seq=0, assign=message.assign[half:], cancel=message.cancel
+        )
+        return [*self._encoded(first), *self._encoded(rest)]
+
+    def _numbered(self, message: Desired) -> bytes:
+        self._sent += 1
+        return encode(msgspec.structs.replace(message, seq=self._sent))
+
+
+async def welcome(socket: web.WebSocketResponse, *, epoch: int, sync_interval_s: float) -> None:
+    """Answers a worker that may stay."""
+    await socket.send_bytes(encode(Welcome(PROTOCOL_VERSION, epoch, sync_interval_s)))
+
+
+async def refuse(socket: web.WebSocketResponse, reason: str, *, final: bool) -> None:
+    """Answers a worker that may not stay, and closes."""
+    with contextlib.suppress(ConnectionResetError):
+        await socket.send_bytes(encode(Refused(reason, final)))
+        await socket.close(code=4001, message=reason.encode()[:120])

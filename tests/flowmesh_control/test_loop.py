@@ -1,0 +1,287 @@
+"""The loop and the work outside, on real stores; the machine is a list of answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from tests.flowmesh_control.waiting import until
+
+from flowmesh_control.hands import Hands
+from flowmesh_control.loop import Loop
+from flowmesh_control.outside import Outside
+from flowmesh_core.dataset import Manifest, Schema, encode_manifest
+from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd
+from flowmesh_core.protocol.results import ActionResult, Provenance
+from flowmesh_core.run.commands import (
+    Assign,
+    CheckBlobs,
+    Command,
+    Finish,
+    LookUp,
+    Publish,
+    PutManifest,
+)
+from flowmesh_core.run.events import (
+    ActionKey,
+    BlobsChecked,
+    CancelRequested,
+    Decided,
+    Event,
+    Finalised,
+    LookedUp,
+    Published,
+    PublishFailed,
+    Ticked,
+)
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.store import Store
+
+D = Digest("a" * 64)
+KEY = ActionKey("ns-a", D)
+
+
+@dataclass
+class Answers:
+    """Answers a named event with the commands a test has put there, and keeps what it was told."""
+
+    commands: dict[str, list[Command]] = field(default_factory=dict)
+    told: list[Event] = field(default_factory=list)
+    wants_decision: bool = False
+
+    def apply(self, event: Event, now_s: float) -> list[Command]:
+        if not isinstance(event, Ticked):
+            self.told.append(event)
+        uid = event.uid if isinstance(event, CancelRequested) else ""
+        if uid == "boom":
+            raise RuntimeError("boom")
+        return self.commands.get(uid, []) if uid else []
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        self.wants_decision = False
+        return Snapshot((), (), {}, {}, now_s)
+
+    def of(self, kind: type) -> list[Any]:
+        return [e for e in self.told if isinstance(e, kind)]
+
+
+@dataclass
+class Workers:
+    assigned: list[tuple[str, Assignment]] = field(default_factory=list)
+    reports: list[AttemptEnd] = field(default_factory=list)
+
+    def assign(self, worker: str, assignment: Assignment) -> None:
+        self.assigned.append((worker, assignment))
+
+    def cancel(self, worker: str, attempt_id: str) -> None: ...
+    def acknowledge(self, worker: str, attempt_id: str) -> None: ...
+    def keep(self, worker: str, attempts: tuple[str, ...]) -> None: ...
+    def flush(self) -> None: ...
+
+    def report(self, worker: str, end: AttemptEnd) -> None:
+        self.reports.append(end)
+
+
+@dataclass
+class Bench:
+    machine: Answers
+    loop: Loop
+    hands: Hands
+    cache: ActionCache
+    workers: Workers
+    store: Store
+    failures: list[BaseException]
+    finished: list[str]
+    running: "asyncio.Task[None]"
+
+    async def do(self, *commands: Command) -> None:
+        self.machine.commands["now"] = list(commands)
+        await self.loop.ask(CancelRequested("now"))
+
+
+class NoSecrets:
+    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+        return {n: f"{namespace}/{n}" for n in names}
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.finished: list[str] = []
+
+    async def finish(self, uid: str) -> None:
+        self.finished.append(uid)
+
+
+def nothing(*_: object) -> None: ...
+
+
+@pytest.fixture
+async def bench(store: Store) -> AsyncIterator[Bench]:
+    machine, workers, notes = Answers(), Workers(), Notes()
+    failures: list[BaseException] = []
+    hands = Hands(failed=failures.append, count=4)
+    cache = ActionCache(store.records)
+    posts: list[Callable[[Event], None]] = []
+
+    def post(event: Event) -> None:
+        posts[0](event)
+
+    outside = Outside(
+        blobs=store.blobs,
+        cache=cache,
+        fleet=workers,
+        hands=hands,
+        append=nothing,
+        finish=notes,
+        changed=nothing,
+        published=nothing,
+        secrets=NoSecrets(),
+        post=post,
+    )
+    loop = Loop(
+        machine=machine, decide=lambda s: Decision((), ()), executor=outside, clock=lambda: 5.0
+    )
+    posts.append(loop.post)
+    hands.start()
+    running = asyncio.create_task(loop.run())
+    yield Bench(machine, loop, hands, cache, workers, store, failures, notes.finished, running)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError, RuntimeError):
+        await running
+    await hands.stop()
+
+
+def result(attempt: str = "t1", generation: int = 1) -> ActionResult:
+    return ActionResult(
+        action_id=D,
+        generation=generation,
+        engine="test.noop",
+        contract=1,
+        implementation=1,
+        inputs={},
+        outputs={},
+        provenance=Provenance(attempt_id=attempt),
+    )
+
+
+async def test_what_is_not_published_is_a_miss_and_what_is_published_a_hit(bench: Bench) -> None:
+    await bench.do(LookUp(KEY, ("ns-a",)))
+    await until(lambda: bench.machine.of(LookedUp))
+    await bench.do(Publish(KEY, result()))
+    await until(lambda: bench.machine.of(Published))
+    await bench.do(LookUp(KEY, ("ns-b", "ns-a")))
+    await until(lambda: len(bench.machine.of(LookedUp)) == 2)
+    miss, hit = bench.machine.of(LookedUp)
+    assert miss.result is None
+    assert hit.result.provenance.attempt_id == "t1"
+
+
+async def test_the_second_publication_adopts_the_first(bench: Bench) -> None:
+    await bench.do(Publish(KEY, result("t1")))
+    await bench.do(Publish(KEY, result("t2")))
+    await until(lambda: len(bench.machine.of(Published)) == 2)
+    first, second = bench.machine.of(Published)
+    assert (first.adopted, second.adopted) == (False, True)
+    assert second.result.provenance.attempt_id == "t1"
+
+
+async def test_a_publication_that_finds_itself_was_not_somebody_elses(bench: Bench) -> None:
+    await bench.do(Publish(KEY, result("t1")), Publish(KEY, result("t1")))
+    await until(lambda: len(bench.machine.of(Published)) == 2)
+    assert [p.adopted for p in bench.machine.of(Published)] == [False, False]
+
+
+async def test_a_lost_result_is_replaced_once_by_a_higher_generation(bench: Bench) -> None:
+    await bench.do(Publish(KEY, result("t1")))
+    await until(lambda: bench.machine.of(Published))
+    await bench.do(Publish(KEY, result("t2", 2), replace=True))
+    await until(lambda: len(bench.machine.of(Published)) == 2)
+    await bench.do(Publish(KEY, result("t3", 2), replace=True))
+    await until(lambda: len(bench.machine.of(Published)) == 3)
+    _, repaired, late = bench.machine.of(Published)
+    assert (repaired.adopted, repaired.result.generation) == (False, 2)
+    assert (late.adopted, late.result.provenance.attempt_id) == (True, "t2")
+
+
+async def test_a_store_that_refuses_for_good_fails_the_publication(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = msgspec.structs.replace(result(), action_id=Digest("not a digest/"))
+    await bench.do(Publish(ActionKey("ns-a", bad.action_id), bad))
+    await until(lambda: bench.machine.of(PublishFailed))
+    [failed] = bench.machine.of(PublishFailed)
+    assert failed.failure.kind == "store"
+
+
+async def test_an_unavailable_store_is_asked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = bench.cache.lookup, list[int]()
+
+    async def shaky(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) < 3:
+            raise StoreUnavailableError("try later")
+        return await real(*args, **kwargs)
+
+    monkeypatch.setattr(bench.cache, "lookup", shaky)
+    await bench.do(LookUp(KEY, ("ns-a",)))
+    await until(lambda: bench.machine.of(LookedUp))
+    assert len(calls) == 3
+    assert bench.hands.retries == 2
+    assert bench.failures == []
+
+
+async def test_a_manifest_is_stored_before_the_run_that_shows_it_ends(bench: Bench) -> None:
+    manifest = Manifest(Schema())
+    digest = digest_bytes(encode_manifest(manifest))
+    await bench.do(PutManifest(digest, manifest), Finish("run-1"))
+    await until(lambda: bench.machine.of(Finalised))
+    assert await bench.store.blobs.get(digest) == encode_manifest(manifest)
+    assert bench.finished == ["run-1"]
+
+
+async def test_missing_blobs_are_named(bench: Bench) -> None:
+    data = b"here"
+    await bench.store.blobs.put(digest_bytes(data), data)
+    await bench.do(CheckBlobs("run-1", frozenset({D, digest_bytes(data)})))
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({D}))]
+
+
+async def test_secrets_are_read_for_the_attempt_that_names_them(bench: Bench) -> None:
+    plain = Assignment("t1", D, D, "code", 1, 1, {}, {}, {})
+    await bench.do(Assign("w1", plain, ("key",), "team-a"), Assign("w1", plain))
+    await until(lambda: len(bench.workers.assigned) == 2)
+    assert sorted(a.secrets.get("key", "") for _, a in bench.workers.assigned) == ["", "team-a/key"]
+
+
+async def test_the_scheduler_is_asked_when_the_machine_wants_it(bench: Bench) -> None:
+    bench.machine.wants_decision = True
+    await bench.do()
+    await until(lambda: bench.machine.of(Decided))
+    assert not bench.machine.wants_decision
+
+
+async def test_an_error_of_the_machine_ends_the_loop_and_reaches_who_asked(bench: Bench) -> None:
+    with pytest.raises(RuntimeError, match="boom"):
+        await bench.loop.ask(CancelRequested("boom"))
+    with pytest.raises(RuntimeError, match="boom"):
+        await bench.running
+
+
+async def test_ten_thousand_events_are_applied_in_order(
+    bench: Bench,
+) -> None:
+    uids = [f"u{n}" for n in range(10_000)]
+    for uid in uids:
+        bench.loop.post(CancelRequested(uid))
+    await until(lambda: len(bench.machine.told) == len(uids))
+    assert [e.uid for e in bench.machine.of(CancelRequested)] == uids
