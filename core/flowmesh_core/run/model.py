@@ -72,6 +72,7 @@ class Attempt:
         phase: empty until the worker has said something of it.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
+        reserved: what is held back from each run's budget for it.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
     """
@@ -83,6 +84,8 @@ class Attempt:
     assigned_s: float
     predicted_s: float
     reserve_nanousd: int
+    deadline_s: float = float("inf")
+    reserved: dict[str, int] = field(default_factory=dict)
     phase: str = ""
     running_s: float = 0.0
     units: int = 0
@@ -160,9 +163,13 @@ class StepRun:
     Attributes:
         contract: the pinned contract.
         waiting: parents that have not ended.
-        inputs: artifacts by port, once known (the row port only when it is known whole).
+        inputs: artifacts by port, once known (without the row port while that still grows).
         parts: by number; ``total`` is how many there are, None while the row port still grows.
-        whole: the input of the row port when it is known.
+        fresh: parts published since the steps that stream from this one were told.
+        streams: the step whose parts feed this one's row port as they come; empty otherwise.
+        lookup: the step-level look-up, under way or answered.
+        step_level: its only part is a step-level result.
+        skip_lookup: the step-level result lost a blob; go by the parts.
         outputs: by port; None for a skipped step's.
     """
 
@@ -171,13 +178,15 @@ class StepRun:
     state: StepState = StepState.PENDING
     waiting: int = 0
     inputs: dict[str, Artifact] = field(default_factory=dict)
-    inline: dict[Digest, bytes] = field(default_factory=dict)
+    fresh: list[int] = field(default_factory=list)
+    streams: str = ""
     parts: dict[int, Part] = field(default_factory=dict)
     total: int | None = None
     pending_parts: int = 0
     begun: bool = False
-    streaming: bool = False
     lookup: ActionKey | None = None
+    skip_lookup: bool = False
+    step_level: bool = False
     outputs: dict[str, Artifact | None] = field(default_factory=dict)
     reason: str = ""
     failure: Failure | None = None
@@ -207,6 +216,7 @@ class Run:
     """One execution of a workflow.
 
     Attributes:
+        inline: contents of small blobs of its artifacts.
         children: step path → paths of the steps that wait for it.
         open_steps: steps that have not ended.
         todo: steps to look at again before ``apply`` returns.
@@ -221,6 +231,7 @@ class Run:
     created_s: float
     scopes: ScopePlan
     artifacts: dict[str, Artifact]
+    inline: dict[Digest, bytes]
     steps: dict[str, StepRun]
     children: dict[str, list[str]]
     phase: Phase = Phase.RUNNING
@@ -246,6 +257,11 @@ class Run:
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def deadline_at_s(self) -> float:
+        """The absolute time of the deadline; infinity where there is none."""
+        return self.created_s + self.deadline_s if self.deadline_s else float("inf")
 
     def move(self, step: StepRun, state: StepState, now_s: float, why: str = "") -> None:
         """Changes a step's state by the table.

@@ -1,0 +1,50 @@
+"""What running out of memory has taught about a signature on a device class.
+
+First the admitted load is halved; when an action fails alone, the requirement is raised above the
+worker that it failed on, so that the next action of that signature goes to one that fits. Successes
+give the load back.
+"""
+
+from dataclasses import dataclass, field
+
+from flowmesh_core.units import Digest
+
+LEAST_FACTOR = 1 / 64
+RECOVERY = 1.25
+
+
+@dataclass(slots=True)
+class LearnedMemory:
+    """Learned by (signature, device class); a snapshot that may be lost."""
+
+    _factor: dict[tuple[Digest, str], float] = field(default_factory=dict)
+    _more_than: dict[tuple[Digest, str], int] = field(default_factory=dict)
+
+    def out_of_memory(
+        self, signature: Digest, device_class: str, memory_mib: int, *, alone: bool
+    ) -> None:
+        """An attempt ran out of memory on a worker with ``memory_mib`` MiB a device."""
+        key = (signature, device_class)
+        if alone:
+            self._more_than[key] = max(self._more_than.get(key, 0), memory_mib)
+        else:
+            self._factor[key] = max(LEAST_FACTOR, self._factor.get(key, 1.0) / 2)
+
+    def succeeded(self, signature: Digest, device_class: str) -> None:
+        """An attempt ended well: the admitted load recovers by a quarter."""
+        key = (signature, device_class)
+        factor = self._factor.get(key)
+        if factor is None:
+            return
+        if factor * RECOVERY >= 1.0:
+            del self._factor[key]
+        else:
+            self._factor[key] = factor * RECOVERY
+
+    def capacity_factors(self, signature: Digest) -> dict[str, float]:
+        """Device class → share of a lane's capacity that may be admitted."""
+        return {c: f for (s, c), f in self._factor.items() if s == signature}
+
+    def more_than_mib(self, signature: Digest) -> dict[str, int]:
+        """Device class → MiB that a device must exceed."""
+        return {c: m for (s, c), m in self._more_than.items() if s == signature}

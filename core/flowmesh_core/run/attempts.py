@@ -1,0 +1,366 @@
+"""The end of an attempt: publication, retry, or failure.
+
+At least once to run, at most once to publish: the first report of a success is sent to be
+published; whatever comes after it for the same action is settled as fabric.
+"""
+
+from collections.abc import Callable
+
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.protocol.messages import AttemptEnd
+from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
+from flowmesh_core.run import actions, money, repair
+from flowmesh_core.run.commands import Acknowledge, CancelAttempt, Publish
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
+from flowmesh_core.run.state import State, parse_attempt_id
+from flowmesh_core.run.states import ActionState
+
+THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
+"""Failures whose cause is the step's: its runs pay for the attempt."""
+
+
+def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
+    """Takes a worker's report of an attempt's end; a repeated report changes nothing."""
+    attempt = worker.held.pop(end.attempt_id, None)
+    if attempt is None:
+        _unknown(state, worker, end, now_s)
+        return
+    state.dirty = True
+    attempt.end = end
+    action = attempt.action
+    _log(state, action, end)
+    if end.failure is None:
+        _succeeded(state, worker, attempt, now_s)
+        return
+    failure = Failure(
+        kind=FailureKind(end.failure.kind),
+        message=end.failure.message,
+        remedy=end.failure.remedy,
+        detail=end.failure.detail,
+        retry_after_s=end.failure.retry_after_s,
+    )
+    state.emit(Acknowledge(worker.name, end.attempt_id))
+    failed(state, worker, attempt, failure, now_s)
+
+
+def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
+    known = state.attempts.get(end.attempt_id)
+    if known is not None and known.end is not None:
+        return  # its publication is under way; the acknowledgement follows
+    key = parse_attempt_id(end.attempt_id)
+    action = state.actions.get(key)
+    if end.failure is None and (now_s < state.recovering_until_s or action is not None):
+        state.unclaimed[key] = (worker.name, end)
+        return
+    state.emit(Acknowledge(worker.name, end.attempt_id))
+
+
+def claim(state: State, now_s: float) -> None:
+    """Joins attempts that workers finished or still run with the actions that want them."""
+    for key in [k for k in state.unclaimed if _wants(state, k)]:
+        name, end = state.unclaimed.pop(key)
+        worker = state.workers.get(name)
+        if worker is not None:
+            adopt(state, worker, state.actions[key], end.attempt_id, now_s)
+            ended(state, worker, end, now_s)
+    for key in [k for k in state.unclaimed_held if _wants(state, k)]:
+        name, attempt_id = state.unclaimed_held.pop(key)
+        worker = state.workers.get(name)
+        if worker is not None:
+            adopt(state, worker, state.actions[key], attempt_id, now_s)
+
+
+def _wants(state: State, key: ActionKey) -> bool:
+    action = state.actions.get(key)
+    return action is not None and action.state is ActionState.READY
+
+
+def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: float) -> Attempt:
+    """Takes up an attempt that a worker already runs, as after a restart."""
+    attempt = Attempt(
+        attempt_id=attempt_id,
+        action=action,
+        worker=worker.name,
+        incarnation=worker.incarnation,
+        assigned_s=now_s,
+        predicted_s=0.0,
+        reserve_nanousd=0,
+        phase="running",
+    )
+    hold(state, worker, action, attempt, now_s)
+    return attempt
+
+
+def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
+    """Books an attempt as held by a worker."""
+    action.attempts[attempt.attempt_id] = attempt
+    action.state = ActionState.RUNNING
+    state.ready.pop(action.key, None)
+    state.attempts[attempt.attempt_id] = attempt
+    worker.held[attempt.attempt_id] = attempt
+    for uid in action.runs():
+        state.runs[uid].unsettled[attempt.attempt_id] = None
+    actions.started(state, action, now_s)
+
+
+def _log(state: State, action: Action, end: AttemptEnd) -> None:
+    if not end.log:
+        return
+    for subscriber in action.subscribers:
+        step = state.runs[subscriber.uid].steps[subscriber.path]
+        step.log.extend(end.log.splitlines()[-step.log.maxlen :] if step.log.maxlen else ())
+
+
+def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
+    action, end = attempt.action, attempt.end
+    assert end is not None  # noqa: S101 - set by the only caller
+    spec = action.spec
+    state.learned.succeeded(spec.info.signature, worker.shape.device_class)
+    state.model.observe(
+        spec.contract.name,
+        spec.info.signature,
+        worker.shape.device_class,
+        spec.work,
+        end.usage,
+    )
+    for artifact in end.outputs.values():
+        worker.near[artifact.digest] = None
+    if action.state is not ActionState.RUNNING:
+        state.emit(Acknowledge(worker.name, attempt.attempt_id))
+        if action.state is not ActionState.PUBLISHING:
+            money.settle(state, attempt, payers_of(attempt), "cancelled", now_s)
+        else:
+            money.settle(state, attempt, [], "replica", now_s)
+        return
+    action.state = ActionState.PUBLISHING
+    action.publishing = attempt
+    state.emit(Publish(action.key, _result(state, worker, attempt, end, now_s), action.replace))
+
+
+def _result(
+    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
+) -> ActionResult:
+    action = attempt.action
+    spec = action.spec
+    ttl = state.settings.result_ttl_s
+    return ActionResult(
+        action_id=action.key.action_id,
+        generation=action.generation,
+        engine=spec.contract.name,
+        contract=spec.contract.version,
+        implementation=spec.contract.implementation,
+        inputs={port: a.digest for port, a in spec.inputs.items()},
+        outputs=end.outputs,
+        params=spec.params,
+        fields=spec.fields,
+        inline=end.inline,
+        usage=end.usage,
+        bill=Bill(attempt.charged_nanousd, end.usage.joules, end.usage.joules_estimated),
+        provenance=Provenance(
+            worker=worker.name,
+            pool=worker.shape.pool,
+            device_class=worker.shape.device_class,
+            attempt_id=attempt.attempt_id,
+            libraries=end.libraries,
+            started_s=end.started_s,
+            ended_s=end.ended_s,
+        ),
+        created_s=now_s,
+        expires_s=now_s + ttl if ttl else 0.0,
+        run_uid=next(iter(action.subscribers)).uid if action.subscribers else "",
+    )
+
+
+def published(
+    state: State, key: ActionKey, result: ActionResult, now_s: float, *, adopted: bool
+) -> None:
+    """Takes the answer to a publication: settles the attempt, completes the subscribers."""
+    action = state.actions.get(key)
+    attempt = action.publishing if action is not None else _publishing(state, key)
+    if attempt is None:
+        return  # a step-level result; nobody waits for it
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    outcome = "adopted" if adopted else "published"
+    subscribers = list(attempt.action.subscribers)
+    shares = money.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
+    if action is None:
+        return
+    state.book.executed += 1
+    first = subscribers[0].uid if subscribers else ""
+    sharers = tuple(dict.fromkeys(s.uid for s in subscribers))
+    for s in subscribers:
+        run = state.runs[s.uid]
+        step = run.steps[s.path]
+        step.shared_with.update({u: None for u in sharers if u != s.uid})
+        if s is subscribers[0]:
+            step.executed += 1
+        else:
+            paid = shares.get(s.uid, 0) if s.uid != first else 0
+            others = tuple(u for u in sharers if u != s.uid)
+            actions.merged(
+                state, run, step, s, result, share_nanousd=paid, sharers=others, now_s=now_s
+            )
+    for other in action.attempts.values():
+        if not other.cancelled:
+            other.cancelled = True
+            state.emit(CancelAttempt(other.worker, other.attempt_id))
+    actions.deliver(state, action, result)
+
+
+def _publishing(state: State, key: ActionKey) -> Attempt | None:
+    """The attempt whose publication was asked for before its action was withdrawn."""
+    return next(
+        (a for a in state.attempts.values() if a.end is not None and a.action.key == key), None
+    )
+
+
+def publish_failed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
+    """Takes a refusal by the store: the action is tried again, or fails."""
+    action = state.actions.get(key)
+    attempt = action.publishing if action is not None else _publishing(state, key)
+    if attempt is None:
+        return
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    worker = state.workers.get(attempt.worker)
+    if action is not None:
+        action.publishing = None
+        action.state = ActionState.RUNNING
+    failed(state, worker, attempt, failure, now_s)
+
+
+def payers_of(attempt: Attempt) -> list[Subscriber]:
+    """Who pays for an attempt that nobody subscribes to any more."""
+    return [Subscriber(uid, *attempt.payer_steps[uid]) for uid in attempt.payers]
+
+
+def failed(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """Settles a failed attempt and decides what becomes of its action."""
+    action = attempt.action
+    alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
+    if attempt.payers:
+        payers = payers_of(attempt)
+    elif alive and failure.kind in THEIRS:
+        payers = list(action.subscribers)
+    else:
+        payers = []
+    _count_attempt(state, action)
+    uids = action.runs()
+    money.settle(state, attempt, payers, failure.kind, now_s, failure.message)
+    for uid in uids:
+        state.runs[uid].unsettled.pop(attempt.attempt_id, None)
+        state.touched[uid] = None
+    if action.state is ActionState.RUNNING and not action.attempts:
+        action.last_failure = failure
+        _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)
+
+
+def _count_attempt(state: State, action: Action) -> None:
+    for s in action.subscribers:
+        state.runs[s.uid].steps[s.path].attempts += 1
+
+
+def _give_up(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    actions.fail(state, attempt.action, failure)
+
+
+def _again(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """Preemption, drain and our own cancels count for nothing."""
+    actions.back_to_ready(state, attempt.action, now_s)
+
+
+def _retry(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """Engine and store errors: bounded, with backoff, another worker first."""
+    action = attempt.action
+    action.failures[failure.kind] += 1
+    count = action.failures[failure.kind]
+    if not failure.retryable or count >= action.spec.max_attempts:
+        actions.fail(state, action, failure)
+        return
+    factor = state.settings.backoff_factor ** (count - 1)
+    action.not_before_s = now_s + max(failure.retry_after_s, action.spec.backoff_s * factor)
+    action.avoid.add(attempt.worker)
+    actions.back_to_ready(state, action, now_s)
+
+
+def _lost(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """Lost workers and crashed hosts: suspects run alone; the third loss is poison."""
+    action = attempt.action
+    if attempt.phase in ("running", "loading", "storing"):
+        action.losses += 1
+        action.isolate = True
+        action.avoid.add(attempt.worker)
+    if action.losses >= state.settings.poison_losses or action.spec.max_attempts == 1:
+        poison = Failure(
+            FailureKind.POISON,
+            f"the action ended its engine host or worker {action.losses} times "
+            f"(last: {failure.message})",
+            "look at the log for the row that does it; raise resources.memory if it is memory",
+            failure.detail,
+        )
+        actions.fail(state, action, poison)
+        return
+    actions.back_to_ready(state, action, now_s)
+
+
+def _out_of_memory(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """First less at once, then a worker with more memory."""
+    action = attempt.action
+    if worker is None:
+        _retry(state, worker, attempt, failure, now_s)
+        return
+    signature = action.spec.info.signature
+    alone = action.isolate or not any(
+        a.action.spec.info.signature == signature for a in worker.held.values()
+    )
+    memory = worker.shape.device_memory_mib
+    state.learned.out_of_memory(signature, worker.shape.device_class, memory, alone=alone)
+    action.failures[failure.kind] += 1
+    action.isolate = True
+    if action.failures[failure.kind] > action.spec.max_attempts:
+        actions.fail(state, action, failure)
+        return
+    actions.back_to_ready(state, action, now_s)
+
+
+def _missing_blob(
+    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+) -> None:
+    """A lost input is made again by the steps that gave it."""
+    action = attempt.action
+    action.repairs += 1
+    digests = frozenset(failure.detail.split())
+    if action.repairs > state.settings.repairs or not digests:
+        actions.fail(state, action, failure)
+        return
+    actions.back_to_ready(state, action, now_s)
+    repair.inputs_lost(state, action, digests, failure, now_s)
+
+
+Policy = Callable[[State, Worker | None, Attempt, Failure, float], None]
+
+_POLICY: dict[FailureKind, Policy] = {
+    FailureKind.BAD_INPUT: _give_up,
+    FailureKind.USER_CODE: _give_up,
+    FailureKind.TIMEOUT: _give_up,
+    FailureKind.BUDGET: _give_up,
+    FailureKind.DRAINED: _again,
+    FailureKind.PREEMPTED: _again,
+    FailureKind.CANCELLED: _again,
+    FailureKind.LOST: _lost,
+    FailureKind.HOST_CRASHED: _lost,
+    FailureKind.OUT_OF_MEMORY: _out_of_memory,
+    FailureKind.MISSING_BLOB: _missing_blob,
+}

@@ -1,0 +1,157 @@
+"""From a step's part to an action: its name, its signature, its predicted size.
+
+Called when the inputs of a part are known.
+"""
+
+from typing import Any
+
+from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
+from flowmesh_core.graph.plan import StepPlan
+from flowmesh_core.identity.action import action_id, signature
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.model import ActionSpec, Run, StepRun
+from flowmesh_core.run.state import State
+from flowmesh_core.units import Digest
+
+BYTES_PER_TOKEN = 4
+MIB = 1024 * 1024
+SEPARATOR = "\x00"
+
+
+def name_of(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> Digest:
+    """The action id of a part of a step."""
+    plan = step.plan
+    return action_id(
+        step.contract,
+        plan.params,
+        plan.fields,
+        {port: artifact.digest for port, artifact in inputs.items()},
+        _salt(run, plan),
+        ignored_inputs=[p for p in plan.cache.ignored_inputs if p in inputs],
+    )
+
+
+def _salt(run: Run, plan: StepPlan) -> str:
+    parts = [run.scopes.salt, plan.cache.salt]
+    if plan.cache.reuse == "run":
+        parts.append(f"run:{run.uid}")
+    elif plan.cache.reuse == "never":
+        parts += [f"run:{run.uid}", f"step:{plan.path}"]
+    return SEPARATOR.join(parts) if any(parts) else ""
+
+
+def spec_of(
+    state: State, run: Run, step: StepRun, inputs: dict[str, Artifact], cache_salt: str
+) -> ActionSpec:
+    """Everything that a worker needs to know of a part of a step."""
+    plan, contract = step.plan, step.contract
+    components = tuple(
+        name for name in inputs if (port := contract.input_port(name)) and port.component
+    )
+    info = _signature_info(state, plan, contract, {c: inputs[c] for c in components})
+    inline = {
+        digest: run.inline[digest]
+        for artifact in inputs.values()
+        for digest in artifact.blobs()
+        if digest in run.inline
+    }
+    return ActionSpec(
+        contract=contract,
+        params=plan.params,
+        fields=plan.fields,
+        inputs=inputs,
+        inline=inline,
+        components=components,
+        signature_params={
+            **{p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide},
+            **plan.fields,
+        },
+        info=info,
+        work=_work(contract, plan.params, inputs, components),
+        cache_salt=cache_salt,
+        row_output=contract.row_output if contract.row_wise else "",
+        timeout_s=plan.timeout_s,
+        max_attempts=1 if _only_once(contract) else plan.retry.attempts,
+        backoff_s=plan.retry.backoff_s,
+        secrets=plan.secrets,
+    )
+
+
+def _only_once(contract: EngineContract) -> bool:
+    return contract.determinism is Determinism.EXTERNAL and not contract.idempotent
+
+
+def _signature_info(
+    state: State, plan: StepPlan, contract: EngineContract, components: dict[str, Artifact]
+) -> SignatureInfo:
+    resources = plan.resources
+    size = sum(a.size_bytes for a in components.values())
+    memory = resources.memory_mib or round(
+        contract.base_memory_mib + contract.component_memory_factor * size / MIB
+    )
+    resource_class = repr(
+        (
+            memory,
+            resources.tensor_parallel,
+            resources.gpu_product,
+            sorted(resources.labels.items()),
+            sorted(resources.anti_labels.items()),
+        )
+    )
+    name = signature(
+        contract,
+        plan.params,
+        plan.fields,
+        {port: a.digest for port, a in components.items()},
+        resource_class,
+    )
+    known = state.signatures.get(name)
+    if known is None:
+        known = SignatureInfo(
+            signature=name,
+            requirement=_requirement(plan, contract, memory),
+            components=tuple((a.digest, a.size_bytes) for a in components.values()),
+            capacity=contract.capacity,
+            work_unit=contract.work_unit,
+        )
+        state.signatures[name] = known
+    return known
+
+
+def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> Requirement:
+    fields = plan.fields
+    return Requirement(
+        engine=contract.name,
+        contract=contract.version,
+        implementation_version=contract.implementation,
+        memory_mib=memory_mib,
+        checks_honours=bool(contract.identity_fields),
+        implementation=str(fields.get("implementation") or ""),
+        dtype=str(fields.get("dtype") or ""),
+        batch_invariant=fields.get("batchInvariant"),
+        tensor_parallel=plan.resources.tensor_parallel,
+        user_code=contract.user_code,
+        gpu_product=plan.resources.gpu_product,
+        labels=plan.resources.labels,
+        anti_labels=plan.resources.anti_labels,
+    )
+
+
+def _work(
+    contract: EngineContract,
+    params: dict[str, Any],
+    inputs: dict[str, Artifact],
+    components: tuple[str, ...],
+) -> Work:
+    data = [a for name, a in inputs.items() if name not in components]
+    rows = max((a.rows for a in data), default=0) or 1
+    input_bytes = sum(a.size_bytes for a in data)
+    component_bytes = sum(inputs[c].size_bytes for c in components)
+    if contract.work_unit != "tokens":
+        units = float(rows) if contract.work_unit == "rows" else 1.0
+        return Work(units, 0.0, 0.0, input_bytes, component_bytes)
+    samples = float(params.get("samples") or 1)
+    tokens_in = rows * samples * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
+    tokens_out = rows * samples * float(params.get("maxTokens") or 1)
+    return Work(tokens_in + tokens_out, tokens_in, tokens_out, input_bytes, component_bytes)

@@ -1,0 +1,171 @@
+"""The machine: events in, commands out. It reads no clock, and nothing else changes its state.
+
+The control plane, the laptop mode and the simulator run this same code::
+
+    commands = machine.apply(event, now_s)
+    decision = decide(machine.snapshot(now_s), machine.state.model)
+    commands = machine.apply(Decided(decision), now_s)
+"""
+
+from collections.abc import Mapping
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.model import CostModel
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.learned import LearnedMemory
+from flowmesh_core.fleet.snapshot import Snapshot
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run import actions, attempts, lifecycle, money, placing, steps, workers
+from flowmesh_core.run.commands import CancelAttempt, Command
+from flowmesh_core.run.events import (
+    Amended,
+    BlobsChecked,
+    CancelRequested,
+    Decided,
+    Event,
+    Finalised,
+    LookedUp,
+    Published,
+    PublishFailed,
+    Submitted,
+    Ticked,
+    WorkerConnected,
+    WorkerLost,
+    WorkerSynced,
+)
+from flowmesh_core.run.settings import Settings
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.fairness import FairShare
+
+
+class Machine:
+    """All runs, actions and workers of one control plane.
+
+    Attributes:
+        state: everything it knows; for projections to read, and for nobody to change.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        catalog: Catalog,
+        settings: Settings,
+        model: CostModel,
+        book: Book | None = None,
+        billed: Mapping[str, int] | None = None,
+        recovering_until_s: float = 0.0,
+    ) -> None:
+        """Starts empty.
+
+        Args:
+            epoch: this control plane's epoch; part of every attempt's id.
+            catalog: the contracts that plans may use.
+            settings: fixed from now on.
+            model: the cost model; learns in place.
+            book: accounts of earlier epochs to go on with.
+            billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
+            recovering_until_s: dispatch nothing before; workers say what they run and hold.
+        """
+        self.state = State(
+            epoch=epoch,
+            catalog=catalog,
+            settings=settings,
+            model=model,
+            fair=FairShare(),
+            learned=LearnedMemory(),
+            book=book or Book(),
+            resumed_bills=dict(billed or {}),
+            recovering_until_s=recovering_until_s,
+        )
+
+    @property
+    def wants_decision(self) -> bool:
+        """Whether ready work or the fleet has changed since the last snapshot."""
+        return self.state.dirty and bool(self.state.ready)
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What the scheduler is to decide on now."""
+        self.state.dirty = False
+        return placing.snapshot(self.state, now_s)
+
+    def apply(self, event: Event, now_s: float) -> list[Command]:
+        """Takes one event and says what is to be done.
+
+        Args:
+            event: what happened; a repeated or stale one changes nothing.
+            now_s: seconds since the epoch (UTC); it may step back.
+
+        Raises:
+            InvariantError: a step was to change in a way that the table does not know.
+        """
+        state = self.state
+        self._dispatch(event, now_s)
+        while state.touched or state.unclaimed or state.unclaimed_held:
+            attempts.claim(state, now_s)
+            touched, state.touched = state.touched, {}
+            for uid in touched:
+                run = state.runs.get(uid)
+                if run is not None:
+                    steps.settle(state, run, now_s)
+                    lifecycle.end_if_over(state, run, now_s)
+            if not state.touched:
+                break
+        out, state.out = state.out, []
+        return out
+
+    def _dispatch(self, event: Event, now_s: float) -> None:
+        state = self.state
+        match event:
+            case WorkerSynced():
+                workers.synced(state, event.name, event.incarnation, event.sync, now_s)
+            case Published():
+                attempts.published(
+                    state, event.key, event.result, now_s, adopted=event.adopted
+                )
+            case LookedUp():
+                actions.looked_up(state, event.key, event.result, now_s)
+                steps.step_looked_up(state, event.key, event.result, now_s)
+            case Decided():
+                placing.decided(state, event.decision, now_s)
+            case Ticked():
+                self._tick(now_s)
+            case Submitted():
+                lifecycle.submitted(state, event, now_s)
+            case PublishFailed():
+                attempts.publish_failed(state, event.key, event.failure, now_s)
+            case WorkerConnected():
+                workers.connected(state, event.hello, now_s)
+            case WorkerLost():
+                workers.lost(state, event.name, event.reason, now_s)
+            case BlobsChecked():
+                lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
+            case Amended():
+                lifecycle.amended(state, event.uid, event.changes, now_s)
+            case CancelRequested():
+                failure = Failure(FailureKind.CANCELLED, event.reason)
+                lifecycle.cancel(state, event.uid, failure, now_s)
+            case Finalised():
+                lifecycle.finalised(state, event.uid)
+
+    def _tick(self, now_s: float) -> None:
+        state = self.state
+        for name, worker in list(state.workers.items()):
+            if now_s - worker.last_seen_s > state.settings.watchdog_s:
+                workers.lost(state, name, "no synchronisation within the watchdog", now_s)
+            else:
+                money.accrue(state, worker, now_s)
+        lifecycle.deadlines(state, now_s)
+        lifecycle.overspent(state, now_s)
+        state.dirty = state.dirty or bool(state.ready)
+        if state.recovering_until_s and now_s >= state.recovering_until_s:
+            state.recovering_until_s = 0.0
+            self._end_recovery()
+
+    def _end_recovery(self) -> None:
+        """Drops what workers finished or run though nobody wants it any more."""
+        state = self.state
+        state.dirty = True
+        for name, attempt_id in state.unclaimed_held.values():
+            state.emit(CancelAttempt(name, attempt_id))
+        state.unclaimed_held.clear()

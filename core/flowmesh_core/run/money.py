@@ -1,0 +1,143 @@
+"""Who pays: splits workers' time among attempts, and attempts' cost among runs.
+
+Σ receipts + fabric + unsettled = bill after every call.
+"""
+
+from flowmesh_core.protocol.results import Usage
+from flowmesh_core.receipts.meter import Activity, split_segment
+from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
+from flowmesh_core.run.state import State
+from flowmesh_core.units import NanoUsd, split_exactly
+
+ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
+
+
+def accrue(state: State, worker: Worker, now_s: float) -> None:
+    """Splits what a worker has cost since the last call among the attempts it holds."""
+    delta = worker.meter.advance(now_s)
+    if not delta:
+        return
+    state.book.bill_nanousd += delta
+    active = {
+        a.attempt_id: Activity(
+            lane=a.action.spec.info.signature,
+            running=a.phase in ("running", "storing"),
+            units=max(0, a.units - a.metered_units),
+        )
+        for a in worker.held.values()
+        if a.phase in ACTIVE
+    }
+    shares = split_segment(delta, active)
+    state.book.fabric_nanousd += shares.fabric
+    for attempt_id, share in shares.execution.items():
+        worker.held[attempt_id].charged_nanousd += share
+    for attempt_id, share in shares.loading.items():
+        worker.held[attempt_id].charged_nanousd += share
+        worker.held[attempt_id].load_nanousd += share
+    for attempt_id in active:
+        attempt = worker.held[attempt_id]
+        attempt.metered_units = max(attempt.metered_units, attempt.units)
+
+
+def settle(
+    state: State,
+    attempt: Attempt,
+    payers: list[Subscriber],
+    outcome: str,
+    now_s: float,
+    message: str = "",
+) -> dict[str, int]:
+    """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
+
+    Args:
+        payers: one subscriber a run (a run counts once).
+
+    Returns:
+        The share of each paying run, in nano-dollars, by uid.
+    """
+    state.attempts.pop(attempt.attempt_id, None)
+    attempt.action.attempts.pop(attempt.attempt_id, None)
+    release(state, attempt)
+    total = attempt.charged_nanousd
+    if not payers:
+        state.book.fabric_nanousd += total
+        return {}
+    ordered = sorted({p.uid: p for p in payers}.values(), key=lambda p: p.uid)
+    shares = split_exactly(total, [1] * len(ordered))
+    loads = split_exactly(attempt.load_nanousd, [1] * len(ordered))
+    usage = attempt.end.usage if attempt.end else Usage()
+    for payer, share, load in zip(ordered, shares, loads, strict=True):
+        run = state.runs[payer.uid]
+        line = _line(attempt, payer, outcome, now_s, message, usage, share, load, len(ordered))
+        state.append(run, line)
+        state.book.receipts_nanousd += share
+        state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
+        _book(run, payer, line)
+        run.unsettled.pop(attempt.attempt_id, None)
+        state.touched[run.uid] = None
+    return dict(zip((p.uid for p in ordered), shares, strict=True))
+
+
+def _line(
+    attempt: Attempt,
+    payer: Subscriber,
+    outcome: str,
+    now_s: float,
+    message: str,
+    usage: Usage,
+    share: int,
+    load: int,
+    sharers: int,
+) -> AttemptLine:
+    return AttemptLine(
+        time_s=now_s,
+        step=payer.path,
+        chunk=payer.part,
+        action_id=attempt.action.key.action_id,
+        attempt_id=attempt.attempt_id,
+        worker=attempt.worker,
+        incarnation=attempt.incarnation,
+        outcome=outcome,
+        bill_nanousd=attempt.charged_nanousd,
+        share_nanousd=share,
+        load_nanousd=load,
+        sharers=sharers,
+        units=usage.units,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        run_s=usage.run_s,
+        load_s=usage.load_s,
+        joules=usage.joules,
+        joules_estimated=usage.joules_estimated,
+        message=message,
+    )
+
+
+def _book(run: Run, payer: Subscriber, line: AttemptLine) -> None:
+    step = run.steps[payer.path]
+    joules = line.joules / line.sharers
+    run.paid_nanousd += line.share_nanousd
+    run.joules += joules
+    run.joules_estimated = run.joules_estimated or line.joules_estimated
+    step.paid_nanousd += line.share_nanousd
+    step.joules += joules
+    step.tokens += line.tokens_in + line.tokens_out
+
+
+def reserve(state: State, attempt: Attempt) -> None:
+    """Holds an attempt's predicted p95 cost back from the budgets of its runs."""
+    uids = attempt.action.runs()
+    for uid, part in zip(
+        uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
+    ):
+        state.runs[uid].reserved_nanousd += part
+        attempt.reserved[uid] = part
+
+
+def release(state: State, attempt: Attempt) -> None:
+    """Gives back what :func:`reserve` held."""
+    for uid, part in attempt.reserved.items():
+        if uid in state.runs:
+            state.runs[uid].reserved_nanousd -= part
+    attempt.reserved = {}

@@ -1,0 +1,305 @@
+"""From the ready set to a snapshot, and from a decision to assignments."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from flowmesh_core.catalog.contract import Determinism
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.snapshot import (
+    Decision,
+    LaneView,
+    Placement,
+    ReadyAction,
+    RejectionCause,
+    SignatureInfo,
+    Snapshot,
+    Tier,
+    WorkerView,
+)
+from flowmesh_core.protocol.messages import Assignment, InputRef
+from flowmesh_core.run import actions, attempts, money, workers
+from flowmesh_core.run.commands import Assign
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.model import Action, Attempt, Run, Worker
+from flowmesh_core.run.state import State, attempt_id_of
+from flowmesh_core.run.states import ActionState
+from flowmesh_core.units import Digest
+
+NEVER = frozenset(
+    {
+        RejectionCause.ENGINE_NOT_OFFERED,
+        RejectionCause.VERSION_NOT_OFFERED,
+        RejectionCause.NOT_HONOURED,
+        RejectionCause.MEMORY,
+        RejectionCause.DEVICES,
+        RejectionCause.LABELS,
+        RejectionCause.USER_CODE,
+    }
+)
+"""Causes that no waiting mends on a fleet that does not grow."""
+
+
+def snapshot(state: State, now_s: float) -> Snapshot:
+    """What the scheduler decides on; empty while a recovery waits for workers."""
+    recovering = now_s < state.recovering_until_s
+    ready = [] if recovering else [_ready(state, a, now_s) for a in _placeable(state)]
+    if state.settings.replicas and not recovering:
+        ready += _stragglers(state, now_s)
+    return Snapshot(
+        workers=[_view(state, w, now_s) for _, w in sorted(state.workers.items())],
+        ready=ready,
+        signatures=_signatures(state, ready),
+        fair_share=_fair_share(state, now_s),
+        now_s=now_s,
+    )
+
+
+def _placeable(state: State) -> list[Action]:
+    found = []
+    for key in state.ready:
+        action = state.actions[key]
+        if any(not state.runs[s.uid].suspended for s in action.subscribers):
+            found.append(action)
+    return found
+
+
+def _fair_share(state: State, now_s: float) -> dict[str, float]:
+    tenants = {r.plan.namespace for r in state.runs.values()}
+    return {t: state.fair.virtual_time(t, now_s) for t in tenants}
+
+
+def _signatures(state: State, ready: list[ReadyAction]) -> dict[Digest, SignatureInfo]:
+    found = {}
+    for signature in {r.signature for r in ready}:
+        info = state.signatures[signature]
+        factors = state.learned.capacity_factors(signature)
+        more_than = state.learned.more_than_mib(signature)
+        if factors or more_than:
+            requirement = replace(
+                info.requirement, capacity_factor=factors, min_memory_by_class=more_than
+            )
+            info = replace(info, requirement=requirement)
+        found[signature] = info
+    return found
+
+
+def ready_name(key: ActionKey) -> Digest:
+    """The scheduler's opaque name of an action: unlike its id it tells scopes apart."""
+    return Digest(f"{key.scope}/{key.action_id}")
+
+
+def _ready(state: State, action: Action, now_s: float, replica_of: str = "") -> ReadyAction:
+    runs = [state.runs[uid] for uid in action.runs()]
+    spec = action.spec
+    return ReadyAction(
+        action_id=ready_name(action.key),
+        signature=spec.info.signature,
+        tenant=runs[0].plan.namespace,
+        priority=max(r.priority for r in runs),
+        deadline_s=min(r.deadline_at_s for r in runs),
+        critical_path_s=0.0,
+        ready_s=action.ready_s,
+        work=spec.work,
+        inputs=tuple(
+            (a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.components
+        ),
+        weights=runs[0].plan.weights,
+        isolate=action.isolate,
+        avoid=frozenset(action.avoid),
+        replica_of=replica_of,
+        not_before_s=action.not_before_s,
+    )
+
+
+_INF = float("inf")
+
+
+def _stragglers(state: State, now_s: float) -> list[ReadyAction]:
+    """Actions that have run for far longer than predicted, while somebody idles."""
+    if all(w.held or w.draining for w in state.workers.values()):
+        return []
+    settings = state.settings
+    found = []
+    for attempt in state.attempts.values():
+        action = attempt.action
+        late = attempt.running_s and now_s - attempt.running_s > max(
+            settings.replica_after_s, settings.replica_factor * attempt.predicted_s
+        )
+        if not late or len(action.attempts) != 1 or action.state is not ActionState.RUNNING:
+            continue
+        if action.spec.contract.determinism is not Determinism.EXTERNAL:
+            found.append(_ready(state, action, now_s, attempt.worker))
+    return found
+
+
+def _view(state: State, worker: Worker, now_s: float) -> WorkerView:
+    held: dict[Digest, list[Attempt]] = defaultdict(list)
+    for attempt in worker.held.values():
+        held[attempt.action.spec.info.signature].append(attempt)
+    lanes = {}
+    reserved = 0
+    for lane in worker.lanes:
+        mine = held.pop(lane.signature, [])
+        lanes[lane.signature] = _lane(lane.signature, lane.capacity, lane.memory_mib, mine, now_s)
+        reserved += lane.memory_mib if mine else 0
+    for signature, mine in held.items():
+        info = mine[0].action.spec.info
+        memory = info.requirement.memory_mib
+        lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
+        reserved += memory
+    workers.trim_near(worker)
+    near = dict.fromkeys(worker.near, Tier.DISK)
+    near.update({c.digest: Tier(c.tier) for c in worker.components})
+    total = worker.shape.device_memory_mib * worker.shape.devices
+    return WorkerView(worker.shape, lanes, near, total - reserved, worker.draining)
+
+
+def _lane(
+    signature: Digest,
+    capacity: int,
+    memory_mib: int,
+    held: list[Attempt],
+    now_s: float,
+    *,
+    starting: bool = False,
+) -> LaneView:
+    remaining_s = max((a.assigned_s + a.predicted_s - now_s for a in held), default=0.0)
+    return LaneView(
+        signature=signature,
+        capacity=max(1, capacity),
+        held=len(held),
+        remaining_s=max(0.0, remaining_s),
+        load_remaining_s=0.0 if not starting else max(0.0, remaining_s / 2),
+        memory_mib=memory_mib,
+        isolated=any(a.action.isolate for a in held),
+        tightest_deadline_s=min((a.deadline_s for a in held), default=_INF),
+    )
+
+
+def decided(state: State, decision: Decision, now_s: float) -> None:
+    """Turns placements into assignments, and keeps the reasons of what was not placed."""
+    state.rejections = decision.rejections
+    for placement in decision.placements:
+        worker = state.workers.get(placement.worker)
+        if worker is None:
+            state.dirty = True
+            continue
+        money.accrue(state, worker, now_s)
+        for index, name in enumerate(placement.actions):
+            scope, _, action_id = name.partition("/")
+            action = state.actions.get(ActionKey(scope, Digest(action_id)))
+            if action is not None and _still_wanted(action, placement):
+                _assign(state, worker, action, placement, index, now_s)
+    _wait_reasons(state, decision, now_s)
+
+
+def _still_wanted(action: Action, placement: Placement) -> bool:
+    if action.state is ActionState.READY:
+        return True
+    return action.state is ActionState.RUNNING and len(action.attempts) == 1
+
+
+def _assign(
+    state: State, worker: Worker, action: Action, placement: Placement, index: int, now_s: float
+) -> None:
+    reserve = placement.reserve_nanousd[index]
+    if not _affordable(state, action, reserve):
+        return
+    action.tries += 1
+    attempt = Attempt(
+        attempt_id=attempt_id_of(action.key, state.epoch, action.tries),
+        action=action,
+        worker=worker.name,
+        incarnation=worker.incarnation,
+        assigned_s=now_s,
+        predicted_s=placement.predicted_s[index],
+        reserve_nanousd=reserve,
+        deadline_s=min(state.runs[uid].deadline_at_s for uid in action.runs()),
+    )
+    attempts.hold(state, worker, action, attempt, now_s)
+    money.reserve(state, attempt)
+    first = state.runs[next(iter(action.subscribers)).uid]
+    state.emit(
+        Assign(
+            worker.name,
+            _assignment(state, action, attempt),
+            action.spec.secrets,
+            first.plan.namespace,
+        )
+    )
+
+
+def _affordable(state: State, action: Action, reserve: int) -> bool:
+    """Whether some subscribed run can pay its part; fails the action where none can."""
+    uids = action.runs()
+    part = -(-reserve // len(uids))
+    poor = [r for uid in uids if _over(r := state.runs[uid], part)]
+    if len(poor) < len(uids):
+        return True
+    run = poor[0]
+    failure = Failure(
+        FailureKind.BUDGET,
+        f"the next action is predicted to cost up to ${part / 1e9:.6f}; of the budget of "
+        f"${run.budget_nanousd / 1e9:.6f} ${run.paid_nanousd / 1e9:.6f} are spent and "
+        f"${run.reserved_nanousd / 1e9:.6f} reserved",
+        "raise spec.budgetUsd, or ask for fewer rows, samples or tokens",
+    )
+    if not any(run.reserved_nanousd for run in poor):
+        actions.fail(state, action, failure)
+    return False
+
+
+def _over(run: Run, part: int) -> bool:
+    if not run.budget_nanousd:
+        return False
+    return run.paid_nanousd + run.reserved_nanousd + part > run.budget_nanousd
+
+
+def _assignment(state: State, action: Action, attempt: Attempt) -> Assignment:
+    spec = action.spec
+    runs = [state.runs[uid] for uid in action.runs()]
+    return Assignment(
+        attempt_id=attempt.attempt_id,
+        action_id=action.key.action_id,
+        signature=spec.info.signature,
+        engine=spec.contract.name,
+        contract=spec.contract.version,
+        implementation=spec.contract.implementation,
+        params=spec.params,
+        fields=spec.fields,
+        inputs={
+            port: InputRef(a, {d: spec.inline[d] for d in a.blobs() if d in spec.inline})
+            for port, a in spec.inputs.items()
+        },
+        signature_params=spec.signature_params,
+        components=spec.components,
+        row_output=spec.row_output,
+        memory_mib=spec.requirement.memory_mib,
+        tensor_parallel=spec.requirement.tensor_parallel,
+        priority=max(r.priority for r in runs),
+        timeout_s=spec.timeout_s,
+        isolate=action.isolate,
+        cache_salt=spec.cache_salt,
+        run_uids=tuple(r.uid for r in runs),
+    )
+
+
+def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
+    """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
+    reasons = {r.signature: r for r in decision.rejections}
+    if not reasons:
+        return
+    patience_s = state.settings.unplaceable_after_s
+    for key in list(state.ready):
+        action = state.actions[key]
+        rejection = reasons.get(action.spec.info.signature)
+        if rejection is None:
+            continue
+        never = rejection.cause in NEVER
+        if patience_s and never and now_s - action.ready_s > patience_s:
+            failure = Failure(FailureKind.UNPLACEABLE, rejection.detail)
+            actions.fail(state, action, failure)
+            continue
+        for s in action.subscribers:
+            step = state.runs[s.uid].steps[s.path]
+            step.wait_reason, step.wait_detail = rejection.cause, rejection.detail

@@ -1,0 +1,94 @@
+"""The machine's whole state, and the few primitives that every module of this room shares."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run.commands import Append, Changed, Command
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.model import Action, Attempt, Run, Worker
+from flowmesh_core.run.settings import Settings
+from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.costmodel.model import CostModel
+    from flowmesh_core.fleet.learned import LearnedMemory
+    from flowmesh_core.protocol.messages import AttemptEnd
+    from flowmesh_core.run.ledger import Line
+    from flowmesh_core.scheduler.fairness import FairShare
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """Everything the machine knows. Changed in place; read by projections.
+
+    Attributes:
+        step_lookups: step-level look-ups under way: key → (uid, step path) of those who wait.
+        ready: keys of actions that wait for a placement, in order of readiness.
+        unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
+        unclaimed_held: attempts that workers run though their action is not known (yet).
+        resumed_bills: incarnation → what was billed for it before a restart.
+        touched: runs whose steps need another look before ``apply`` returns.
+        recovering_until_s: nothing is dispatched before.
+    """
+
+    epoch: int
+    catalog: Catalog
+    settings: Settings
+    model: "CostModel"
+    fair: "FairShare"
+    learned: "LearnedMemory"
+    book: Book = field(default_factory=Book)
+    runs: dict[str, Run] = field(default_factory=dict)
+    actions: dict[ActionKey, Action] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    step_lookups: dict[ActionKey, list[tuple[str, str]]] = field(default_factory=dict)
+    ready: dict[ActionKey, None] = field(default_factory=dict)
+    unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
+    unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
+    resumed_bills: dict[str, int] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    out: list[Command] = field(default_factory=list)
+    rejections: tuple[Rejection, ...] = ()
+    recovering_until_s: float = 0.0
+    dirty: bool = False
+
+    def emit(self, command: Command) -> None:
+        """Wants something done."""
+        self.out.append(command)
+
+    def append(self, run: Run, line: "Line") -> None:
+        """Adds a line to a run's ledger."""
+        run.lines.append(line)
+        self.out.append(Append(run.uid, line))
+
+    def touch(self, run: Run, path: str) -> None:
+        """Wants a step looked at again, and the run's status shown."""
+        run.todo.append(path)
+        self.touched[run.uid] = None
+
+    def changed(self, run: Run) -> None:
+        """Wants the run's status shown."""
+        self.out.append(Changed(run.uid))
+
+
+def parse_attempt_id(attempt_id: str) -> ActionKey:
+    """The action that an attempt is of.
+
+    Raises:
+        InvariantError: the id was not made by :func:`attempt_id_of`.
+    """
+    parts = attempt_id.split("/")
+    if len(parts) != 3:  # noqa: PLR2004 - scope, action, epoch and number
+        raise InvariantError(f"attempt id {attempt_id!r} does not read scope/action/epoch-number")
+    return ActionKey(parts[0], Digest(parts[1]))
+
+
+def attempt_id_of(key: ActionKey, epoch: int, number: int) -> str:
+    """A name that says which action, and that no other attempt of any epoch has."""
+    return f"{key.scope}/{key.action_id}/{epoch}-{number}"

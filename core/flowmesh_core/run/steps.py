@@ -1,0 +1,374 @@
+"""The course of a step run: from its parents' ends to its own.
+
+``settle`` looks at every touched step until nothing moves any more. A step begins when its parents
+have ended; a row-wise step whose row port is fed by a row-wise step streams: chunk k begins when
+chunk k of its parent is published.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.dataset.manifest import Manifest, concat, dataset_digest, encode_manifest
+from flowmesh_core.dataset.reductions import reduce_metrics
+from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
+from flowmesh_core.graph.conditions import evaluate
+from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.protocol.results import ActionResult, Artifact, Bill
+from flowmesh_core.run import actions
+from flowmesh_core.run.commands import LookUp, Publish
+from flowmesh_core.run.estimate import name_of
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.ledger import StepLine
+from flowmesh_core.run.model import Part, Run, StepRun
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import StepState
+from flowmesh_core.units import Digest
+
+BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
+
+
+def settle(state: State, run: Run, now_s: float) -> None:
+    """Looks at the run's touched steps until nothing moves any more."""
+    while run.todo:
+        step = run.steps[run.todo.popleft()]
+        if step.ended:
+            continue
+        if step.failure is not None:
+            _end(state, run, step, StepState.FAILED, now_s, step.failure.kind)
+        elif not step.begun:
+            _try_begin(state, run, step, now_s)
+        else:
+            _advance(state, run, step, now_s)
+
+
+def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
+    parents = {p: run.steps[p] for p in step.plan.parents()}
+    if any(p.state in BROKEN for p in parents.values()):
+        _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
+        return
+    open_parents = [p for p, s in parents.items() if not s.ended]
+    streams = _streams_from(run, step, open_parents)
+    if open_parents and not streams:
+        return
+    try:
+        wanted = not step.plan.when or _condition(run, step)
+        inputs = _inputs(run, step, skip=streams) if wanted else None
+    except FlowMeshError as e:
+        step.failure = Failure(FailureKind.BAD_INPUT, str(e), e.remedy)
+        _end(state, run, step, StepState.FAILED, now_s, FailureKind.BAD_INPUT)
+        return
+    if inputs is None:
+        why = "" if wanted else "condition"
+        _end(state, run, step, StepState.SKIPPED, now_s, why or "input skipped")
+        return
+    step.inputs = inputs
+    step.begun = True
+    if streams:
+        _stream(state, run, step, run.steps[streams], now_s)
+    else:
+        _begin(state, run, step, now_s)
+
+
+def _streams_from(run: Run, step: StepRun, open_parents: list[str]) -> str:
+    """The one open parent whose parts this step may take as they come; empty if there is none."""
+    if len(open_parents) != 1 or not step.contract.row_wise:
+        return ""
+    name = open_parents[0]
+    parent = run.steps[name]
+    edges = [e for e in step.plan.edges if StepSource in map(type, e.sources)]
+    uses = [(e.port, s) for e in edges for s in e.sources if _of(s, name)]
+    row = StepSource(name, parent.contract.row_output)
+    if uses != [(step.contract.row_wise, row)] or name in step.plan.when_steps:
+        return ""
+    if any(e.concatenate for e in edges if e.port == step.contract.row_wise):
+        return ""
+    multi = parent.begun and parent.state is StepState.RUNNING and parent.total != 1
+    return name if multi and not parent.step_level else ""
+
+
+def _of(source: object, step: str) -> bool:
+    return isinstance(source, StepSource) and source.step == step
+
+
+def _condition(run: Run, step: StepRun) -> bool:
+    values: dict[str, dict[str, Mapping[str, Any] | None]] = {}
+    for path in step.plan.when_steps:
+        outputs = run.steps[path].outputs
+        values[path] = {port: a.value if a is not None else None for port, a in outputs.items()}
+    return evaluate(
+        step.plan.when, params=run.plan.params, matrix=step.plan.matrix, steps=values
+    )
+
+
+def _inputs(run: Run, step: StepRun, *, skip: str) -> dict[str, Artifact] | None:
+    """Artifacts by port; None where a required input comes from a skipped step."""
+    found: dict[str, Artifact] = {}
+    for edge in step.plan.edges:
+        if skip and any(_of(s, skip) for s in edge.sources):
+            continue
+        artifact = _artifact(run, edge)
+        if artifact is not None:
+            found[edge.port] = artifact
+        elif edge.required:
+            return None
+    return found
+
+
+def _artifact(run: Run, edge: Edge) -> Artifact | None:
+    given = [g for s in edge.sources if (g := source_artifact(run, s)) is not None]
+    if not given:
+        return None
+    if len(given) == 1 and not (edge.concatenate and len(edge.sources) > 1):
+        return given[0]
+    return dataset_artifact(concat([_manifest(g) for g in given]))
+
+
+def _manifest(artifact: Artifact) -> Manifest:
+    if artifact.manifest is None:
+        raise FlowMeshError(
+            f"{artifact.kind} {artifact.digest[:12]} has no manifest", remedy="import it again"
+        )
+    return artifact.manifest
+
+
+def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact | None:
+    """What a source gives; None for a skipped step's output."""
+    if isinstance(source, ArtifactSource):
+        return run.artifacts[source.reference]
+    return run.steps[source.step].outputs.get(source.port)
+
+
+def dataset_artifact(manifest: Manifest) -> Artifact:
+    """The artifact of a manifest that the control plane composed."""
+    return Artifact(
+        kind=PortKind.DATASET,
+        digest=dataset_digest(manifest),
+        blob=digest_bytes(encode_manifest(manifest)),
+        size_bytes=manifest.blob_bytes,
+        rows=manifest.row_count,
+        manifest=manifest,
+    )
+
+
+def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
+    row = step.inputs.get(step.contract.row_wise) if step.contract.row_wise else None
+    if step.state is StepState.PENDING:
+        run.move(step, StepState.READY, now_s)
+    if row is None or row.manifest is None or len(row.manifest.chunks) <= 1:
+        step.total = step.pending_parts = 1
+        step.parts = {0: Part(step.inputs)}
+        actions.want(state, run, step, 0, now_s)
+        return
+    if step.skip_lookup:
+        expand(state, run, step, now_s)
+        return
+    key = ActionKey(run.scopes.publish, name_of(run, step, step.inputs))
+    step.lookup = key
+    waiting = state.step_lookups.setdefault(key, [])
+    waiting.append((run.uid, step.plan.path))
+    if len(waiting) == 1:
+        max_age_s = step.plan.cache.max_age_s
+        oldest_s = run.created_s - max_age_s if max_age_s else 0.0
+        state.emit(LookUp(key, run.scopes.lookup, oldest_s))
+
+
+def step_looked_up(
+    state: State, key: ActionKey, result: ActionResult | None, now_s: float
+) -> None:
+    """Takes the answer to a step-level look-up: a hit completes the step, a miss expands it."""
+    for uid, path in state.step_lookups.pop(key, ()):
+        run = state.runs.get(uid)
+        step = run.steps[path] if run is not None else None
+        if run is None or step is None or step.ended or step.parts:
+            continue
+        if result is not None:
+            actions.step_hit(state, run, step, key, result, now_s)
+        else:
+            expand(state, run, step, now_s)
+
+
+def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
+    """Makes one part a chunk of the row port and wants them all."""
+    row = step.inputs[step.contract.row_wise]
+    chunks = _manifest(row).chunks
+    step.total = step.pending_parts = len(chunks)
+    for number, chunk in enumerate(chunks):
+        piece = dataset_artifact(Manifest(_manifest(row).schema, (chunk,)))
+        step.parts[number] = Part({**step.inputs, step.contract.row_wise: piece})
+    for number in range(len(chunks)):
+        actions.want(state, run, step, number, now_s)
+
+
+def _stream(state: State, run: Run, step: StepRun, parent: StepRun, now_s: float) -> None:
+    step.streams = parent.plan.path
+    run.move(step, StepState.RUNNING, now_s, f"streams from {parent.plan.path}")
+    for number in sorted(n for n, p in parent.parts.items() if p.result is not None):
+        _take_part(state, run, step, parent, number, now_s)
+
+
+def _take_part(
+    state: State, run: Run, step: StepRun, parent: StepRun, number: int, now_s: float
+) -> None:
+    part = parent.parts[number]
+    if number in step.parts or part.result is None:
+        return
+    piece = part.result.outputs[parent.contract.row_output]
+    step.parts[number] = Part({**step.inputs, step.contract.row_wise: piece})
+    step.pending_parts += 1
+    actions.want(state, run, step, number, now_s)
+
+
+def _advance(state: State, run: Run, step: StepRun, now_s: float) -> None:
+    path = step.plan.path
+    fresh, step.fresh = step.fresh, []
+    if fresh:
+        if step.state is StepState.READY and step.total != 1:
+            run.move(step, StepState.RUNNING, now_s)
+        state.changed(run)
+        for child_path in run.children.get(path, ()):
+            child = run.steps[child_path]
+            if child.streams == path and not child.ended:
+                for number in fresh:
+                    _take_part(state, run, child, step, number, now_s)
+            elif not child.begun and child.contract.row_wise and step.total != 1:
+                run.todo.append(child_path)
+    if step.streams and step.total is None:
+        parent = run.steps[step.streams]
+        if parent.state is StepState.COMPLETED:
+            step.total = parent.total
+        elif parent.ended:
+            actions.unsubscribe(state, run, step)
+            _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
+            return
+    if step.total is not None and step.pending_parts == 0 and len(step.parts) == step.total:
+        _complete(state, run, step, now_s)
+
+
+def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
+    results = [r for n in sorted(step.parts) if (r := step.parts[n].result) is not None]
+    try:
+        step.outputs = {
+            port.name: _compose(step, port.name, results) for port in step.contract.outputs
+        }
+    except FlowMeshError as e:
+        step.failure = Failure(FailureKind.ENGINE, str(e), e.remedy)
+        _end(state, run, step, StepState.FAILED, now_s, FailureKind.ENGINE)
+        return
+    if step.total and step.total > 1 and not step.step_level:
+        _publish_step(state, run, step, results, now_s)
+    _end(state, run, step, StepState.COMPLETED, now_s, "")
+
+
+def _compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:
+    given = [r.outputs[port] for r in results if port in r.outputs]
+    if len(given) == 1 or not given:
+        return given[0] if given else None
+    declared = step.contract.output_port(port)
+    if declared is None or declared.kind is PortKind.DATASET:
+        return dataset_artifact(concat([_manifest(g) for g in given]))
+    if declared.kind is PortKind.METRICS:
+        return metrics_artifact(
+            reduce_metrics(declared.reduction, [g.value or {} for g in given])
+        )
+    raise FlowMeshError(
+        f"{declared.kind} outputs of {len(given)} chunks cannot be joined",
+        where=f"{step.plan.path}.{port}",
+        remedy="the engine's contract must not be row-wise with such an output",
+    )
+
+
+def metrics_artifact(values: dict[str, Any]) -> Artifact:
+    """The artifact of metrics that the control plane composed."""
+    data = canonical_bytes(values)
+    digest = digest_bytes(data)
+    return Artifact(
+        kind=PortKind.METRICS, digest=digest, blob=digest, size_bytes=len(data), value=values
+    )
+
+
+def _publish_step(
+    state: State, run: Run, step: StepRun, results: list[ActionResult], now_s: float
+) -> None:
+    """Publishes the whole step under the dataset's digest, so that the next one looks up once."""
+    inputs = dict(step.inputs)
+    if step.streams:
+        row = run.steps[step.streams].outputs.get(run.steps[step.streams].contract.row_output)
+        if row is None:
+            return
+        inputs[step.contract.row_wise] = row
+    outputs = {port: a for port, a in step.outputs.items() if a is not None}
+    ttl = state.settings.result_ttl_s
+    key = ActionKey(run.scopes.publish, name_of(run, step, inputs))
+    inline: dict[Digest, bytes] = {}
+    for artifact in outputs.values():
+        if artifact.kind == PortKind.METRICS and artifact.value is not None:
+            inline[artifact.blob] = canonical_bytes(artifact.value)
+        elif artifact.manifest is not None:
+            inline.update(
+                {d: run.inline[d] for d in artifact.blobs() if d in run.inline}
+            )
+    run.inline.update(inline)
+    state.emit(
+        Publish(
+            key,
+            ActionResult(
+                action_id=key.action_id,
+                generation=1 + max(r.generation for r in results) * step.skip_lookup,
+                engine=step.contract.name,
+                contract=step.contract.version,
+                implementation=step.contract.implementation,
+                inputs={port: a.digest for port, a in inputs.items()},
+                outputs=outputs,
+                params=step.plan.params,
+                fields=step.plan.fields,
+                inline=inline,
+                bill=Bill(
+                    sum(r.bill.nanousd for r in results),
+                    sum(r.bill.joules for r in results),
+                    any(r.bill.joules_estimated for r in results),
+                ),
+                created_s=now_s,
+                expires_s=now_s + ttl if ttl else 0.0,
+                run_uid=run.uid,
+            ),
+            replace=step.skip_lookup,
+        )
+    )
+
+
+def _end(
+    state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str
+) -> None:
+    """Ends a step and tells its children."""
+    step.reason = reason
+    if to is not StepState.COMPLETED:
+        actions.unsubscribe(state, run, step)
+        step.outputs = {p.name: None for p in step.contract.outputs}
+    run.move(step, to, now_s, reason)
+    if to is StepState.FAILED and run.failure is None:
+        run.failed_step, run.failure = step.plan.path, step.failure
+    state.append(
+        run,
+        StepLine(
+            time_s=now_s,
+            step=step.plan.path,
+            state=to,
+            reason=reason,
+            message=step.failure.message if step.failure else "",
+            outputs=step.outputs,
+        ),
+    )
+    state.changed(run)
+    for path in run.children.get(step.plan.path, ()):
+        child = run.steps[path]
+        child.waiting -= 1
+        if child.waiting <= 0 or to in BROKEN or child.streams:
+            run.todo.append(path)
+
+
+def end_cancelled(state: State, run: Run, step: StepRun, now_s: float, reason: str) -> None:
+    """Cancels a step that has not ended."""
+    _end(state, run, step, StepState.CANCELLED, now_s, reason)
