@@ -40,7 +40,9 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
     state.emit(LookUp(key, lookup, run.created_s - max_age_s if max_age_s else 0.0))
 
 
-def remake(state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float) -> None:
+def remake(
+    state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
+) -> None:
     """Wants a part made again, since a blob of its published result is lost."""
     part = step.parts[number]
     part.result = None
@@ -137,8 +139,15 @@ def _hit(
 
 
 def merged(
-    state: State, run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult,
-    *, share_nanousd: int, sharers: tuple[str, ...], now_s: float,
+    state: State,
+    run: Run,
+    step: StepRun,
+    subscriber: Subscriber,
+    result: ActionResult,
+    *,
+    share_nanousd: int,
+    sharers: tuple[str, ...],
+    now_s: float,
 ) -> None:
     """Books a part that was merged with a running action, with what that saved."""
     saved = max(0, result.bill.nanousd - share_nanousd)

@@ -6,6 +6,7 @@ published; whatever comes after it for the same action is settled as fabric.
 
 from collections.abc import Callable
 
+from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
@@ -114,16 +115,10 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
-    assert end is not None  # noqa: S101 - set by the only caller
+    assert end is not None
     spec = action.spec
     state.learned.succeeded(spec.info.signature, worker.shape.device_class)
-    state.model.observe(
-        spec.contract.name,
-        spec.info.signature,
-        worker.shape.device_class,
-        spec.work,
-        end.usage,
-    )
+    _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         worker.near[artifact.digest] = None
     if action.state is not ActionState.RUNNING:
@@ -136,6 +131,16 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action.state = ActionState.PUBLISHING
     action.publishing = attempt
     state.emit(Publish(action.key, _result(state, worker, attempt, end, now_s), action.replace))
+
+
+def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
+    spec, usage = attempt.action.spec, end.usage
+    key, device_class = CostKey.of(spec.info), worker.shape.device_class
+    mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
+    state.model.observe(
+        key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
+    )
+    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
 
 
 def _result(

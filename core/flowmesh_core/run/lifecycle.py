@@ -228,5 +228,3 @@ def overspent(state: State, now_s: float) -> None:
                 attempt.payer_steps[s.uid] = (s.path, s.part)
             attempt.payers = tuple(dict.fromkeys(attempt.payer_steps))
             actions.fail(state, attempt.action, failure)
-
-

@@ -114,15 +114,13 @@ class Machine:
         out, state.out = state.out, []
         return out
 
-    def _dispatch(self, event: Event, now_s: float) -> None:
+    def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912 - one case an event
         state = self.state
         match event:
             case WorkerSynced():
                 workers.synced(state, event.name, event.incarnation, event.sync, now_s)
             case Published():
-                attempts.published(
-                    state, event.key, event.result, now_s, adopted=event.adopted
-                )
+                attempts.published(state, event.key, event.result, now_s, adopted=event.adopted)
             case LookedUp():
                 actions.looked_up(state, event.key, event.result, now_s)
                 steps.step_looked_up(state, event.key, event.result, now_s)

@@ -50,8 +50,7 @@ def settle(
 ) -> dict[str, int]:
     """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
 
-    Args:
-        payers: one subscriber a run (a run counts once).
+    A run among the payers counts once, whatever number of its steps subscribe.
 
     Returns:
         The share of each paying run, in nano-dollars, by uid.

@@ -17,7 +17,10 @@ from flowmesh_core.units import Digest
 
 
 def inputs_lost(
-    state: State, action: Action, digests: frozenset[Digest] | frozenset[str], failure: Failure,
+    state: State,
+    action: Action,
+    digests: frozenset[Digest] | frozenset[str],
+    failure: Failure,
     now_s: float,
 ) -> None:
     """An attempt found inputs missing: makes them again in every run that wants the action.
@@ -30,7 +33,9 @@ def inputs_lost(
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
-        made = [p for p in step.plan.parents() if remake_lost(state, run, run.steps[p], lost, now_s)]
+        made = [
+            p for p in step.plan.parents() if remake_lost(state, run, run.steps[p], lost, now_s)
+        ]
         if not made:
             step.failure = failure
         actions.unsubscribe(state, run, step)
@@ -103,5 +108,3 @@ def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) 
             if isinstance(source, StepSource):
                 made = remake_lost(state, run, run.steps[source.step], lost, now_s) or made
     return made
-
-

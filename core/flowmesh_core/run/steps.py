@@ -5,8 +5,7 @@ have ended; a row-wise step whose row port is fed by a row-wise step streams: ch
 chunk k of its parent is published.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.dataset.manifest import Manifest, concat, dataset_digest, encode_manifest
@@ -25,7 +24,11 @@ from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.run.model import Part, Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
-from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowmesh_core.units import Digest
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
@@ -98,9 +101,7 @@ def _condition(run: Run, step: StepRun) -> bool:
     for path in step.plan.when_steps:
         outputs = run.steps[path].outputs
         values[path] = {port: a.value if a is not None else None for port, a in outputs.items()}
-    return evaluate(
-        step.plan.when, params=run.plan.params, matrix=step.plan.matrix, steps=values
-    )
+    return evaluate(step.plan.when, params=run.plan.params, matrix=step.plan.matrix, steps=values)
 
 
 def _inputs(run: Run, step: StepRun, *, skip: str) -> dict[str, Artifact] | None:
@@ -175,9 +176,7 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         state.emit(LookUp(key, run.scopes.lookup, oldest_s))
 
 
-def step_looked_up(
-    state: State, key: ActionKey, result: ActionResult | None, now_s: float
-) -> None:
+def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
     """Takes the answer to a step-level look-up: a hit completes the step, a miss expands it."""
     for uid, path in state.step_lookups.pop(key, ()):
         run = state.runs.get(uid)
@@ -222,29 +221,33 @@ def _take_part(
 
 
 def _advance(state: State, run: Run, step: StepRun, now_s: float) -> None:
-    path = step.plan.path
     fresh, step.fresh = step.fresh, []
     if fresh:
         if step.state is StepState.READY and step.total != 1:
             run.move(step, StepState.RUNNING, now_s)
         state.changed(run)
-        for child_path in run.children.get(path, ()):
-            child = run.steps[child_path]
-            if child.streams == path and not child.ended:
-                for number in fresh:
-                    _take_part(state, run, child, step, number, now_s)
-            elif not child.begun and child.contract.row_wise and step.total != 1:
-                run.todo.append(child_path)
+        _feed(state, run, step, fresh, now_s)
     if step.streams and step.total is None:
         parent = run.steps[step.streams]
         if parent.state is StepState.COMPLETED:
             step.total = parent.total
         elif parent.ended:
-            actions.unsubscribe(state, run, step)
             _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
             return
     if step.total is not None and step.pending_parts == 0 and len(step.parts) == step.total:
         _complete(state, run, step, now_s)
+
+
+def _feed(state: State, run: Run, step: StepRun, fresh: list[int], now_s: float) -> None:
+    """Gives new parts to the steps that stream from this one, or could begin to."""
+    path = step.plan.path
+    for child_path in run.children.get(path, ()):
+        child = run.steps[child_path]
+        if child.streams == path and not child.ended:
+            for number in fresh:
+                _take_part(state, run, child, step, number, now_s)
+        elif not child.begun and child.contract.row_wise and step.total != 1:
+            run.todo.append(child_path)
 
 
 def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
@@ -270,9 +273,7 @@ def _compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact 
     if declared is None or declared.kind is PortKind.DATASET:
         return dataset_artifact(concat([_manifest(g) for g in given]))
     if declared.kind is PortKind.METRICS:
-        return metrics_artifact(
-            reduce_metrics(declared.reduction, [g.value or {} for g in given])
-        )
+        return metrics_artifact(reduce_metrics(declared.reduction, [g.value or {} for g in given]))
     raise FlowMeshError(
         f"{declared.kind} outputs of {len(given)} chunks cannot be joined",
         where=f"{step.plan.path}.{port}",
@@ -307,9 +308,7 @@ def _publish_step(
         if artifact.kind == PortKind.METRICS and artifact.value is not None:
             inline[artifact.blob] = canonical_bytes(artifact.value)
         elif artifact.manifest is not None:
-            inline.update(
-                {d: run.inline[d] for d in artifact.blobs() if d in run.inline}
-            )
+            inline.update({d: run.inline[d] for d in artifact.blobs() if d in run.inline})
     run.inline.update(inline)
     state.emit(
         Publish(
@@ -339,9 +338,7 @@ def _publish_step(
     )
 
 
-def _end(
-    state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str
-) -> None:
+def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str) -> None:
     """Ends a step and tells its children."""
     step.reason = reason
     if to is not StepState.COMPLETED:
