@@ -18,13 +18,13 @@ from blake3 import blake3
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.errors import BlobCorruptError, StoreError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import blob_key, check_digest
 from flowmesh_store.oserrors import store_error
-from flowmesh_store.s3.errors import blobs_error
+from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
 
 _EMPTY = digest_of(b"")
@@ -108,8 +108,8 @@ class S3Blobs:
                         writer.write(memoryview(chunk))
                     else:
                         await asyncio.to_thread(writer.write, memoryview(chunk))
-        except FileNotFoundError:
-            raise not_found(digest, self._where) from None
+        except FileNotFoundError as error:
+            raise self._absent(digest, error) from None
         except BaseError as error:
             raise blobs_error(error, f"{self._where}: {key}") from error
         return size
@@ -151,10 +151,15 @@ class S3Blobs:
         try:
             result = await obstore.get_async(self._store, key)
             return bytes(await result.bytes_async()), result.meta["e_tag"]
-        except FileNotFoundError:
-            raise not_found(digest, self._where) from None
+        except FileNotFoundError as error:
+            raise self._absent(digest, error) from None
         except BaseError as error:
             raise blobs_error(error, f"{self._where}: {key}") from error
+
+    def _absent(self, digest: Digest, error: FileNotFoundError) -> StoreError:
+        if is_missing_bucket(error):
+            return blobs_error(error, self._where)
+        return not_found(digest, self._where)
 
     async def _holds(self, digest: Digest, size: int) -> bool:
         found = await head(self._store, digest, self._where, self._now())
@@ -173,7 +178,7 @@ class S3Blobs:
                     return
             if not await self._holds(digest, size):
                 await obstore.put_async(self._store, key, data, use_multipart=size > _SINGLE_BYTES)
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:
             raise blobs_error(error, f"{self._where}: {key}") from error
 
     async def _put_stream(self, digest: Digest, source: Path, size: int) -> None:
@@ -186,7 +191,7 @@ class S3Blobs:
         except Exception as error:
             if pieces.error is not None:
                 raise pieces.error from None
-            if isinstance(error, BaseError):
+            if isinstance(error, (BaseError, FileNotFoundError)):
                 raise blobs_error(error, self._where) from error
             raise
 

@@ -43,16 +43,21 @@ def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
     return StoreError(str(error), where=where, remedy="see what the S3 server says of this code")
 
 
-def blobs_error(error: BaseError, where: str) -> StoreError:
-    """The store's error for one of obstore's."""
+def blobs_error(error: BaseError | FileNotFoundError, where: str) -> StoreError:
+    """The store's error for one of obstore's; a blob that is missing is the caller's to tell."""
     reason = str(error).split("\n", 1)[0]
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
         return _refused(reason, where)
     if any(code in str(error) for code in _FULL):
         return _full(reason, where)
-    if "NoSuchBucket" in str(error):
+    if is_missing_bucket(error):
         return StoreError("there is no such bucket", where=where, remedy="create it first")
     return _unavailable(reason, where)
+
+
+def is_missing_bucket(error: Exception) -> bool:
+    """Whether obstore speaks of the bucket where it says that something was not found."""
+    return "NoSuchBucket" in str(error)
 
 
 def _full(reason: str, where: str) -> StoreError:

@@ -1,0 +1,126 @@
+"""No space left: a clear error, and nothing left behind."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from flowmesh_core.errors import StoreFullError
+from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.store import Store, open_store
+
+LIMIT_BYTES = 1 << 20
+TOO_MUCH = os.urandom(3 * LIMIT_BYTES)
+WAYS = ["bytes", "file", "spool", "record", "replaced record"]
+
+
+@contextmanager
+def no_file_beyond(size_bytes: int) -> Iterator[None]:
+    """Any write past this size fails, as a disk without space does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root and CAP_SYS_ADMIN")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+async def write(store: Store, way: str, source: Path) -> None:
+    if way == "bytes":
+        await store.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
+    elif way == "file":
+        await store.blobs.put(digest_of(TOO_MUCH), source)
+    elif way == "spool":
+        with store.blobs.spool() as writer:
+            writer.write(TOO_MUCH)
+            await store.blobs.put_spooled(writer.finish())
+    elif way == "record":
+        await store.records.write("runs/u/spec", TOO_MUCH)
+    else:
+        record = await store.records.read("runs/u/small")
+        etag = await store.records.write("runs/u/small", b"s") if record is None else record.etag
+        await store.records.write("runs/u/small", TOO_MUCH, if_match=etag)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_write_that_does_not_fit_says_so_and_leaves_nothing(
+    tmp_path: Path, way: str
+) -> None:
+    (tmp_path / "source").write_bytes(TOO_MUCH)
+    store = open_store(tmp_path / "store")
+    with no_file_beyond(LIMIT_BYTES), pytest.raises(StoreFullError, match="fmesh cache gc"):
+        await write(store, way, tmp_path / "source")
+    await nothing_is_left(store, tmp_path / "store")
+
+
+async def test_a_fetch_that_does_not_fit_leaves_no_partial_file(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for store in (open_store(tmp_path / "store"), open_store("memory:")):
+        await store.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
+        with no_file_beyond(LIMIT_BYTES), pytest.raises(StoreFullError):
+            await store.blobs.fetch(digest_of(TOO_MUCH), tmp_path / "out" / "target")
+        assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.slow
+async def test_on_a_full_disk_everything_fails_cleanly_and_works_again_with_space(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_bytes(TOO_MUCH)
+    store = open_store(small_disk / "store")
+    ballast = small_disk / "ballast"
+    for way in WAYS:
+        with pytest.raises(StoreFullError):
+            await write(store, way, tmp_path / "source")
+        await nothing_is_left(store, small_disk / "store")
+    fill(ballast)
+    with pytest.raises(StoreFullError):
+        await store.blobs.put(digest_of(b"x" * 9000), b"x" * 9000)
+    ballast.unlink()
+    await store.blobs.put(digest_of(b"x" * 9000), b"x" * 9000)
+    assert await store.blobs.get(digest_of(b"x" * 9000)) == b"x" * 9000
+
+
+@pytest.mark.slow
+async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    behind = open_store(tmp_path / "behind")
+    await behind.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
+    cache = CachingBlobs(behind.blobs, small_disk / "cache", budget_bytes=1 << 30)
+    assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
+    assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)
+    assert cache.held() == {}
+    assert list((small_disk / "cache" / ".tmp").iterdir()) == []
+
+
+def fill(ballast: Path) -> None:
+    """Leaves less than a page free."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
+async def nothing_is_left(store: Store, directory: Path) -> None:
+    digest = digest_of(TOO_MUCH)
+    assert await store.blobs.missing([digest]) == {digest}
+    small = await store.records.read("runs/u/small")
+    assert small is None or small.data == b"s"
+    assert await store.records.read("runs/u/spec") is None
+    assert list((directory / ".tmp").iterdir()) == []

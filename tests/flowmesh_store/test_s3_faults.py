@@ -1,0 +1,141 @@
+"""What can go wrong on the way to a bucket: lost answers, refusals, abandoned uploads."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+import versitygw
+
+from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.store import open_store
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def losing_first_answer(endpoint: str, method: bytes) -> AsyncIterator[str]:
+    """A relay to the server that swallows the first answer to this method, after it took effect."""
+    lost = asyncio.Event()
+    upstream = urlsplit(endpoint)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server, from_server = await asyncio.open_connection(upstream.hostname, upstream.port)
+        answers, requests = to_server, from_server
+        doomed = False
+
+        async def forward() -> None:
+            nonlocal doomed
+            while data := await reader.read(1 << 16):
+                doomed = doomed or (data.startswith(method) and not lost.is_set())
+                requests.write(data)
+                await requests.drain()
+
+        forwarding = asyncio.create_task(forward())
+        while data := await answers.read(1 << 16):
+            if doomed and not data.startswith(b"HTTP/1.1 100"):
+                lost.set()
+                break
+            writer.write(data)
+            await writer.drain()
+        forwarding.cancel()
+        for end in (writer, requests):
+            end.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+        assert lost.is_set()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+async def test_a_write_whose_answer_was_lost_is_known_for_ones_own(
+    s3_server: versitygw.S3Server, tmp_path: Path, replacing: bool
+) -> None:
+    direct = open_store(s3_server.url(tmp_path.name))
+    etag = await direct.records.write("epochs/1", b"0") if replacing else None
+    async with losing_first_answer(s3_server.endpoint, b"PUT") as endpoint:
+        store = open_store(s3_server.url(tmp_path.name).replace(s3_server.endpoint, endpoint))
+        written = await store.records.write("epochs/1", b"mine", if_match=etag)
+        store.close()
+    record = await direct.records.read("epochs/1")
+    assert record is not None
+    assert (record.data, record.etag) == (b"mine", written)
+    with pytest.raises(ConditionFailedError):
+        await direct.records.write("epochs/1", b"mine", if_match=etag)
+    direct.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_retryable() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"s3://b/p?endpoint=http://127.0.0.1:{unused.getsockname()[1]}&region=us-east-1"
+        store = open_store(url)
+        with pytest.raises(StoreUnavailableError, match="check the endpoint"):
+            await store.records.read("epochs/1")
+        with pytest.raises(StoreUnavailableError, match="check the endpoint"):
+            await store.blobs.get(digest_of(b"x"))
+        store.close()
+
+
+async def test_a_missing_bucket_is_named(s3_server: versitygw.S3Server) -> None:
+    store = open_store(s3_server.url().replace("/fabric/", "/nowhere/"))
+    with pytest.raises(StoreError, match="no such bucket"):
+        await store.records.read("epochs/1")
+    with pytest.raises(StoreError, match="no such bucket"):
+        await store.records.write("epochs/1", b"")
+    with pytest.raises(StoreError, match="no such bucket"):
+        await store.blobs.put(digest_of(b"x"), b"x")
+    with pytest.raises(StoreError, match="no such bucket"):
+        await store.blobs.get(digest_of(b"x"))
+    store.close()
+
+
+async def test_wrong_credentials_are_told_as_such(
+    s3_server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    store = open_store(s3_server.url())
+    with pytest.raises(StoreError, match="check the credentials"):
+        await store.records.read("epochs/1")
+    with pytest.raises(StoreError, match="check the credentials"):
+        await store.blobs.get(digest_of(b"x"))
+    store.close()
+
+
+def test_without_credentials_a_bucket_is_refused_before_use(
+    s3_server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    with pytest.raises(StoreError, match="no AWS credentials"):
+        open_store(s3_server.url())
+
+
+async def test_uploads_that_nobody_completed_are_aborted_by_collection(
+    s3_server: versitygw.S3Server, tmp_path: Path
+) -> None:
+    client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    key = f"{tmp_path.name}/cas/00/{'0' * 64}"
+    upload = client.create_multipart_upload(Bucket=versitygw.BUCKET, Key=key)["UploadId"]
+    client.upload_part(
+        Bucket=versitygw.BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"half"
+    )
+    store = open_store(s3_server.url(tmp_path.name))
+    sweep = store.sweepable_blobs
+    assert await sweep.discard_unfinished(older_than_s=3600) == 0
+    assert await sweep.discard_unfinished(older_than_s=-3600) == 1
+    assert await sweep.discard_unfinished(older_than_s=-3600) == 0
+    assert [blob async for blob in sweep.blobs()] == []
+    client.close()
+    store.close()
