@@ -188,6 +188,7 @@ class Snapshot:
         signatures: by signature, for all ready actions.
         fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
         now_s: the time of the tick.
+        tenant_weights: tenant → weight of its fair share; 1 where absent.
     """
 
     workers: Sequence[WorkerView]
@@ -195,6 +196,7 @@ class Snapshot:
     signatures: Mapping[Digest, SignatureInfo]
     fair_share: Mapping[str, float]
     now_s: float
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 class RejectionCause(StrEnum):

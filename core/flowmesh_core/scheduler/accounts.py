@@ -1,0 +1,157 @@
+"""What a tick has given away: the mutable side of the snapshot's workers and lanes.
+
+Made by ``decide`` from a snapshot and changed as it places. Capacity and memory are taken here and
+nowhere else, so a tick cannot over-commit.
+"""
+
+from collections.abc import Sequence
+
+from flowmesh_core.fleet.snapshot import LaneView, Requirement, SignatureInfo, WorkerView
+from flowmesh_core.units import Digest
+
+RUN, AHEAD, WAIT = 0, 1, 2
+"""Tiers of a lane's places: running at once; queued at the worker; not placed, waiting for it.
+Further tiers wait for one more filling of the lane each."""
+
+
+class LaneAccount:
+    """A lane as the tick fills it.
+
+    Attributes:
+        capacity: actions it runs at once, as far as they are admitted.
+        limit: actions it may hold: twice the capacity, unless memory or a deadline forbids more.
+        held: actions in it, those placed in this tick included.
+        waiting: actions that were left unplaced because waiting for this lane is best.
+        memory_mib: reserved while it holds anything.
+        closed: takes nothing more in this tick.
+    """
+
+    __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view", "waiting")
+
+    def __init__(self, capacity: int, limit: int, memory_mib: int, view: LaneView | None) -> None:
+        """Takes the snapshot's view of the lane, or None where the tick opens it."""
+        self.capacity = capacity
+        self.limit = limit
+        self.held = view.held if view else 0
+        self.waiting = 0
+        self.memory_mib = memory_mib
+        self.closed = view.isolated if view else False
+        self.view = view
+
+    def tier(self) -> int:
+        """The tier of its next place."""
+        taken = self.held + self.waiting
+        if taken < self.limit:
+            return RUN if taken < self.capacity else AHEAD
+        return WAIT + (taken - self.limit) // self.capacity
+
+    def guard(self, at_once: float) -> None:
+        """Lowers the limit, so that the batch stays small enough for a deadline inside."""
+        self.limit = max(self.held, min(self.limit, int(min(at_once, self.limit))))
+
+
+class WorkerAccount:
+    """A worker as the tick fills it.
+
+    Attributes:
+        claimed: room is being made here for an action that waits; no lane is opened.
+    """
+
+    __slots__ = ("claimed", "free_mib", "index", "lanes", "view")
+
+    def __init__(self, index: int, view: WorkerView) -> None:
+        """Takes the worker's place in the snapshot and its view."""
+        self.index = index
+        self.view = view
+        self.free_mib = view.free_memory_mib
+        self.lanes: dict[Digest, LaneAccount] = {}
+        self.claimed = False
+
+    def lane(self, info: SignatureInfo) -> LaneAccount | None:
+        """The lane of a signature, opened by the snapshot or by this tick."""
+        account = self.lanes.get(info.signature)
+        if account is None:
+            view = self.view.lanes.get(info.signature)
+            if view is None:
+                return None
+            capacity = lane_capacity(info, view, self.view.shape.device_class)
+            limit = lane_limit(info.requirement, capacity, self.view.shape.device_class)
+            account = LaneAccount(capacity, limit, view.memory_mib, view)
+            self.lanes[info.signature] = account
+        return account
+
+    def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
+        """The tier of the next place for a signature; None where it cannot go here in this tick."""
+        lane = self.lane(info)
+        if lane is None or lane.held == 0:
+            memory_mib = info.requirement.memory_mib if lane is None else lane.memory_mib
+            if self.claimed or memory_mib > self.free_mib or (lane is not None and lane.closed):
+                return None
+            return RUN if lane is None else lane.tier()
+        return None if lane.closed or alone else lane.tier()
+
+    def take(self, info: SignatureInfo, *, alone: bool) -> None:
+        """Takes the next place, opening a lane where there is none."""
+        lane = self.lane(info)
+        if lane is None:
+            lane = self.new_lane(info)
+            self.lanes[info.signature] = lane
+        if lane.held == 0:
+            self.free_mib -= lane.memory_mib
+        lane.held += 1
+        lane.closed = lane.closed or alone
+
+    def close(self, signature: Digest) -> None:
+        """Lets a lane of the snapshot take nothing more in this tick."""
+        account = self.lanes.get(signature)
+        if account is None:
+            view = self.view.lanes[signature]
+            account = LaneAccount(view.capacity, view.capacity, view.memory_mib, view)
+            self.lanes[signature] = account
+        account.closed = True
+
+    def give_back(self, info: SignatureInfo) -> None:
+        """Returns a place that this tick took."""
+        lane = self.lanes[info.signature]
+        lane.held -= 1
+        if lane.held == 0:
+            self.free_mib += lane.memory_mib
+            if lane.view is None:
+                del self.lanes[info.signature]
+
+    def new_lane(self, info: SignatureInfo) -> LaneAccount:
+        """A lane that the tick would open here."""
+        device_class = self.view.shape.device_class
+        capacity = lane_capacity(info, None, device_class)
+        limit = lane_limit(info.requirement, capacity, device_class)
+        return LaneAccount(capacity, limit, info.requirement.memory_mib, None)
+
+    def idle(self) -> bool:
+        """Whether it holds no action at all, nothing placed in this tick included."""
+        if any(view.held for view in self.view.lanes.values()):
+            return False
+        return not any(lane.held for lane in self.lanes.values())
+
+
+def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str) -> int:
+    """Actions that a lane may run at once; while it loads, its contract's word is taken."""
+    capacity = info.capacity
+    if view is not None:
+        known = view.load_remaining_s <= 0.0
+        capacity = view.capacity if known else max(view.capacity, info.capacity)
+    factor = info.requirement.capacity_factor.get(device_class, 1.0)
+    return max(1, int(capacity * min(1.0, factor)))
+
+
+def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
+    """Actions that a lane may hold: one capacity ahead, none where memory bounds the load.
+
+    The engine would run what is held ahead of a load that was cut after running out of memory.
+    """
+    bounded = requirement.capacity_factor.get(device_class, 1.0) < 1.0
+    return capacity if bounded else 2 * capacity
+
+
+def open_accounts(workers: Sequence[WorkerView]) -> list[WorkerAccount]:
+    """One account a worker, in the snapshot's order."""
+    return [WorkerAccount(i, worker) for i, worker in enumerate(workers)]

@@ -1,0 +1,65 @@
+"""Room for those who wait: keeps a lane that is always fed from holding its worker for ever.
+
+An action whose engine has no lane and finds no room anywhere would starve behind lanes that later
+actions keep full. Once it has waited longer than changing engines costs, its turn in the fair order
+claims a worker: the lanes that must go take nothing from those behind it, and no lane is opened
+there. Those before it in the order are not held back, so a claim never turns fairness round.
+"""
+
+from flowmesh_core.fleet.snapshot import LaneView, ReadyAction
+from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_core.scheduler.candidates import Tick
+from flowmesh_core.scheduler.groups import Group
+
+PATIENCE_S = 5.0
+"""The least time that an action waits before it claims a worker."""
+PATIENCE_LOADS = 2.0
+"""And this many times the loading time that the change of engines costs, so that two tenants who
+take turns on one worker keep it working at least half of the time."""
+
+
+def claim(tick: Tick, group: Group, action: ReadyAction) -> bool:
+    """Makes room for a group that has none; says whether a worker was claimed."""
+    unmet = tick.feasibility.unmet_by_kind(group.info.signature, group.info.requirement)
+    best: tuple[float, int] | None = None
+    victims: list[LaneView] = []
+    waited_s = tick.snapshot.now_s - action.ready_s
+    for worker_class in tick.fleet.classes:
+        if unmet[worker_class.kind] is not None:
+            continue
+        for index in worker_class.members:
+            account = tick.accounts[index]
+            if account.claimed or account.view.name in group.avoid | {group.replica_of}:
+                continue
+            load_s = tick.load_s(group, account)
+            lanes = _to_close(account, group)
+            if lanes is None or waited_s < max(PATIENCE_S, PATIENCE_LOADS * load_s):
+                continue
+            ready_in_s = max((lane.remaining_s for lane in lanes), default=0.0) + load_s
+            if best is None or (ready_in_s, index) < best:
+                best, victims = (ready_in_s, index), lanes
+    if best is None:
+        return False
+    account = tick.accounts[best[1]]
+    account.claimed = True
+    for lane in victims:
+        account.close(lane.signature)
+    return True
+
+
+def _to_close(account: WorkerAccount, group: Group) -> list[LaneView] | None:
+    """The lanes that must end for the group to fit, soonest first; None where it never will."""
+    need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib
+    found: list[LaneView] = []
+    held = [lane for lane in account.view.lanes.values() if lane.held]
+    own = [lane for lane in held if lane.signature == group.info.signature]
+    if group.isolate:
+        found.extend(own)
+        need_mib -= sum(lane.memory_mib for lane in own)
+    for lane in sorted(held, key=lambda lane: (lane.remaining_s, lane.signature)):
+        if need_mib <= 0:
+            break
+        if lane not in found:
+            found.append(lane)
+            need_mib -= lane.memory_mib
+    return found if need_mib <= 0 else None

@@ -1,0 +1,107 @@
+"""Hard constraints: whether a worker could ever run an action, and if not, what is missing.
+
+They concern what a worker *is*, not what it holds; called once per signature and kind of worker.
+"""
+
+from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
+from flowmesh_core.protocol.messages import Honours, WorkerShape
+
+CHECKS = (
+    RejectionCause.ENGINE_NOT_OFFERED,
+    RejectionCause.VERSION_NOT_OFFERED,
+    RejectionCause.NOT_HONOURED,
+    RejectionCause.USER_CODE,
+    RejectionCause.LABELS,
+    RejectionCause.DEVICES,
+    RejectionCause.MEMORY,
+)
+"""In this order; the worker that fails the last of them was nearest, and gives the reason."""
+
+
+def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
+    """The first constraint that the worker does not meet, or None where it meets all."""
+    offered = shape.engines.get(requirement.engine)
+    if offered is None:
+        return RejectionCause.ENGINE_NOT_OFFERED
+    if tuple(offered) != (requirement.contract, requirement.implementation_version):
+        return RejectionCause.VERSION_NOT_OFFERED
+    if requirement.checks_honours and not any(_honoured(requirement, h) for h in shape.honours):
+        return RejectionCause.NOT_HONOURED
+    if requirement.user_code and not shape.allows_user_code:
+        return RejectionCause.USER_CODE
+    return _unmet_by_hardware(requirement, shape)
+
+
+def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
+    labels = shape.labels
+    if any(labels.get(k) != v for k, v in requirement.labels.items()) or any(
+        labels.get(k) == v for k, v in requirement.anti_labels.items()
+    ):
+        return RejectionCause.LABELS
+    if requirement.tensor_parallel > shape.devices or (
+        requirement.gpu_product and shape.device_class not in requirement.gpu_product
+    ):
+        return RejectionCause.DEVICES
+    memory_mib = shape.device_memory_mib * requirement.tensor_parallel
+    if requirement.memory_mib > memory_mib or (
+        shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
+    ):
+        return RejectionCause.MEMORY
+    return None
+
+
+def _honoured(requirement: Requirement, honours: Honours) -> bool:
+    return (
+        honours.engine == requirement.engine
+        and requirement.implementation in {"", honours.implementation}
+        and (not requirement.dtype or requirement.dtype in honours.dtypes)
+        and requirement.batch_invariant in {None, *honours.batch_invariant}
+    )
+
+
+def remedy(requirement: Requirement, cause: RejectionCause, largest_mib: int) -> str:
+    """One sentence for users: what is missing and what to change.
+
+    Args:
+        requirement: of the signature.
+        cause: one of ``CHECKS``.
+        largest_mib: memory of the largest device among the workers.
+    """
+    r = requirement
+    invariant = "" if r.batch_invariant is None else f", batchInvariant {r.batch_invariant}"
+    told = {
+        RejectionCause.ENGINE_NOT_OFFERED: (
+            f"no worker offers engine {r.engine}; add a pool whose image holds it"
+        ),
+        RejectionCause.VERSION_NOT_OFFERED: (
+            f"no worker offers {r.engine} in contract version {r.contract}, implementation "
+            f"{r.implementation_version}; add a pool with that image or re-pin the run"
+        ),
+        RejectionCause.NOT_HONOURED: (
+            f"no worker serves {r.engine} with implementation {r.implementation or 'any'}, dtype "
+            f"{r.dtype or 'any'}{invariant}; change these in the step's `with` or add a pool that "
+            "serves them"
+        ),
+        RejectionCause.USER_CODE: (
+            f"{r.engine} runs code of the user and no pool with this engine allows it; use a pool "
+            "with allowUserCode"
+        ),
+        RejectionCause.LABELS: (
+            f"no worker has labels {dict(r.labels)} without {dict(r.anti_labels)}; change "
+            "resources.labels or label a pool"
+        ),
+        RejectionCause.DEVICES: (
+            f"no worker has {r.tensor_parallel} device(s) of {' or '.join(r.gpu_product) or 'any'}"
+            " class; change resources.gpuProduct or resources.tensorParallel, or add a pool"
+        ),
+        RejectionCause.MEMORY: (
+            f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
+            f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+        ),
+    }
+    return told[cause]
+
+
+def min_learned(requirement: Requirement) -> int:
+    """The least of the learned memory bounds over device classes; -1 where there is none."""
+    return min(requirement.min_memory_by_class.values(), default=-1)

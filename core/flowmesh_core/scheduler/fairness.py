@@ -1,0 +1,76 @@
+"""Weighted fair share: what every tenant paid of late, over its weight.
+
+Held by the run machine, which charges a tenant when an action is placed (the predicted cost) and
+settles the difference when it is billed; ``decide`` serves the tenant with the least virtual time
+first and adds what it places within the tick.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp2
+
+HALF_LIFE_S = 600.0
+"""Dollars paid ten minutes ago count half."""
+FORGOTTEN_NANOUSD = 1.0
+"""Below this, a tenant's past is forgotten."""
+
+
+@dataclass(slots=True)
+class _Account:
+    nanousd: float
+    at_s: float
+
+
+class FairShare:
+    """Decayed dollars by tenant."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        """Takes weights by tenant; a tenant without one has weight 1."""
+        self._accounts: dict[str, _Account] = {}
+        self._weights: dict[str, float] = {}
+        for tenant, weight in (weights or {}).items():
+            self.set_weight(tenant, weight)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weights by tenant, where set."""
+        return self._weights
+
+    def set_weight(self, tenant: str, weight: float) -> None:
+        """Changes a tenant's weight, from now on and for what it has paid.
+
+        Raises:
+            ValueError: the weight is not a positive number.
+        """
+        if not 0.0 < weight < float("inf"):
+            raise ValueError(f"weight of tenant {tenant!r} is {weight}; give a positive number")
+        self._weights[tenant] = weight
+
+    def charge(self, tenant: str, nanousd: int, now_s: float) -> None:
+        """Adds dollars; a negative amount gives back what was charged too much.
+
+        A clock that goes back does not bring old dollars to life: they count as of the later time.
+        """
+        account = self._accounts.get(tenant)
+        if account is None:
+            account = self._accounts[tenant] = _Account(0.0, now_s)
+        now_s = max(now_s, account.at_s)
+        account.nanousd = max(0.0, _decayed(account, now_s) + nanousd)
+        account.at_s = now_s
+
+    def virtual_time(self, tenant: str, now_s: float) -> float:
+        """Decayed nano-dollars over weight."""
+        account = self._accounts.get(tenant)
+        paid = _decayed(account, max(now_s, account.at_s)) if account else 0.0
+        return paid / self._weights.get(tenant, 1.0)
+
+    def virtual_times(self, now_s: float) -> dict[str, float]:
+        """For a snapshot: every tenant that has paid something of late."""
+        for tenant, account in list(self._accounts.items()):
+            if _decayed(account, max(now_s, account.at_s)) < FORGOTTEN_NANOUSD:
+                del self._accounts[tenant]
+        return {tenant: self.virtual_time(tenant, now_s) for tenant in self._accounts}
+
+
+def _decayed(account: _Account, now_s: float) -> float:
+    return account.nanousd * exp2(-(now_s - account.at_s) / HALF_LIFE_S)

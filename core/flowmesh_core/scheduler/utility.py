@@ -1,0 +1,107 @@
+"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality (DESIGN §6).
+
+Each term is in [0, 1] over that action's feasible workers: those that could take it now, and those
+whose open lane it could wait for. A worker that is not feasible does not enter, so it cannot change
+a rank. The coefficients are computed once a tick, on the snapshot.
+"""
+
+from dataclasses import dataclass
+
+from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.scheduler.accounts import RUN
+
+NEARNESS: dict[Tier, float] = {
+    Tier.DEVICE: 1.0,
+    Tier.HOST: 0.8,
+    Tier.DISK: 0.5,
+    Tier.ZONE: 0.2,
+    Tier.FAR: 0.0,
+}
+"""What a byte counts as near: on the device nothing moves, from a far store everything does."""
+LEAST_FINISH_S = 1e-6
+
+
+@dataclass(slots=True)
+class Prospect:
+    """What placing an action of a group on a worker of a class is predicted to give.
+
+    Attributes:
+        load_s: seconds before the first place in the lane can run: loading and fetching.
+        wait_s: seconds until a place of the second tier can run; each further tier waits ``run_s``
+            more.
+        first_tier: tier of the lane's next place on the snapshot.
+        run_s: running time at ``batch``, the number expected in the lane.
+        nanousd: the action's share, loading and transfer included.
+        near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
+        lane: whether a lane of the signature is open.
+    """
+
+    load_s: float
+    wait_s: float
+    first_tier: int
+    run_s: float
+    batch: float
+    nanousd: int
+    near_bytes: float
+    needed_bytes: int
+    lane: bool
+
+    def start_s(self, tier: int) -> float:
+        """Seconds from now until a place of this tier runs."""
+        if tier == RUN:
+            return self.load_s
+        return self.wait_s + (tier - 1) * self.run_s
+
+    def finish_s(self, tier: int) -> float:
+        """Seconds from now until an action in a place of this tier is done."""
+        return max(LEAST_FINISH_S, self.start_s(tier) + self.run_s)
+
+    @property
+    def locality(self) -> float:
+        """Share of the bytes needed that are near; 1 where none are needed."""
+        return self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the terms of one group are measured against.
+
+    Attributes:
+        earliest_s: earliest predicted finish over the feasible workers.
+        dearest_nanousd: of their predicted costs.
+    """
+
+    weights: Weights
+    earliest_s: float
+    dearest_nanousd: int
+
+    @staticmethod
+    def over(weights: Weights, prospects: list[Prospect]) -> "Scale":
+        """The scale over all feasible workers of a group; at least one."""
+        return Scale(
+            weights,
+            min(p.finish_s(p.first_tier) for p in prospects),
+            max(1, *(p.nanousd for p in prospects)),
+        )
+
+    def utility(self, prospect: Prospect, tier: int) -> float:
+        """U of a place of this tier. A later tier is never better than an earlier one."""
+        w = self.weights
+        return (
+            w.alpha * min(1.0, self.earliest_s / prospect.finish_s(tier))
+            - w.beta * prospect.nanousd / self.dearest_nanousd
+            + w.gamma * prospect.locality
+        )
+
+    def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
+        """The same, term by term, for placements and ``fmesh explain``."""
+        return UtilityTerms(
+            throughput=min(1.0, self.earliest_s / prospect.finish_s(tier)),
+            cost=prospect.nanousd / self.dearest_nanousd,
+            locality=prospect.locality,
+            utility=self.utility(prospect, tier),
+            start_s=prospect.start_s(tier),
+            finish_s=prospect.finish_s(tier),
+            nanousd=prospect.nanousd,
+        )
