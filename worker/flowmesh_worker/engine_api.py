@@ -9,7 +9,7 @@ A plugin has two entry points: group ``flowmesh.contracts`` names a callable tha
 under the contract's name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,17 +40,37 @@ class HostSettings:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInput:
-    """A dataset (or one chunk of one): its manifest and the local Parquet file of every chunk."""
+    """A dataset (or one chunk of one).
+
+    Attributes:
+        manifest: its schema and its chunks.
+        files: the Parquet file of every chunk in order: a local path, or its bytes where it is
+            small enough to have come with the assignment.
+    """
 
     manifest: Manifest
-    files: tuple[Path, ...]
+    files: tuple[Path | bytes, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows in order, as Python values."""
-        from flowmesh_store.datasets.chunks import read_chunk  # noqa: PLC0415 - pyarrow is heavy
+        from flowmesh_store.datasets import read_chunk  # noqa: PLC0415 - pyarrow is heavy
 
         schema = self.manifest.schema
-        return [row for path in self.files for row in read_chunk(path.read_bytes(), schema)]
+        return [row for data in self._contents() for row in read_chunk(data, schema)]
+
+    def table(self) -> Any:
+        """All rows in order, as one ``pyarrow.Table``; json columns are canonical strings."""
+        import pyarrow as pa  # noqa: PLC0415 - pyarrow is heavy
+
+        from flowmesh_store.datasets import read_table  # noqa: PLC0415
+        from flowmesh_store.datasets.parquet import arrow_schema  # noqa: PLC0415
+
+        schema = self.manifest.schema
+        tables = [read_table(data, schema) for data in self._contents()]
+        return pa.concat_tables(tables) if tables else arrow_schema(schema).empty_table()
+
+    def _contents(self) -> Iterator[bytes]:
+        return (f if isinstance(f, bytes) else f.read_bytes() for f in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +83,14 @@ class TreeInput:
 
 @dataclass(frozen=True, slots=True)
 class BlobInput:
-    """A blob or metrics: a local file."""
+    """A blob or metrics: a local file, or bytes where it is small."""
 
     digest: str
-    path: Path
+    content: Path | bytes
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
 
 
 Input = DatasetInput | TreeInput | BlobInput
@@ -74,9 +98,14 @@ Input = DatasetInput | TreeInput | BlobInput
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A dataset output. The agent writes it as Parquet and cuts it (or keeps it as one chunk)."""
+    """A dataset output. The host writes it as Parquet and cuts it (or keeps it as one chunk).
 
-    rows: Sequence[Mapping[str, Any]]
+    Attributes:
+        rows: objects, or a ``pyarrow.Table``.
+        schema: the columns' types; found from the rows where None.
+    """
+
+    rows: Sequence[Mapping[str, Any]] | Any
     schema: Schema | None = None
 
 
@@ -114,7 +143,7 @@ class Work:
         params: typed parameters, decoded from the canonical form.
         fields: the identity fields.
         inputs: local inputs by port (for a ``*`` port, by the names the user chose).
-        out_dir: an empty directory for outputs.
+        out_dir: an empty directory for outputs, made when it is first asked for.
         cache_salt: separates prefix caches of tenants that do not share.
         priority: higher first, where the engine can order its queue.
         secrets: values sent for this one attempt; never log them.

@@ -1,0 +1,58 @@
+"""``python -m flowmesh_worker``: a worker process."""
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import ExitStack
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_store.store import open_store
+from flowmesh_worker.agent import Agent
+from flowmesh_worker.energy import Meter, NvmlMeter, RaplMeter
+from flowmesh_worker.engines.registry import installed_engines
+from flowmesh_worker.settings import WorkerSettings, parse_settings
+from flowmesh_worker.shape import describe, find_devices, nvml
+
+EXIT_REFUSED = 3
+
+
+def main() -> None:
+    """Runs a worker until it is told to stop."""
+    settings = parse_settings()
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format=f"{settings.name} %(levelname)s %(message)s"
+    )
+    try:
+        asyncio.run(run_worker(settings))
+    except FlowMeshError as error:
+        sys.stderr.write(f"{settings.name}: {error}\n")
+        sys.exit(EXIT_REFUSED)
+
+
+async def run_worker(settings: WorkerSettings) -> None:
+    """Runs a worker in this event loop until SIGTERM or SIGINT, a drain, or no control plane.
+
+    Raises:
+        RefusedForGoodError: the control plane does not want this worker.
+        StoreError: the store or the cache directory cannot be used.
+    """
+    with ExitStack() as stack:
+        devices = None if settings.cpu_only else find_devices()
+        engines = installed_engines(on_devices=devices is not None)
+        store = open_store(settings.store)
+        meter: Meter | None = None
+        if devices is not None:
+            meter = NvmlMeter(stack.enter_context(nvml()))
+        elif (rapl := RaplMeter()).available:
+            meter = rapl
+        shape = describe(settings, devices, engines)
+        agent = Agent(settings, shape, engines, store.blobs, devices=devices, meter=meter)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, agent.stop)
+        await agent.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""The life of an attempt: fetch, wait for a lane, run, store, report. One task each.
+
+Whatever happens to an attempt ends in an ``AttemptEnd``; nothing an attempt does ends the agent.
+"""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    AttemptEnd,
+    AttemptProgress,
+    FailureReport,
+    LogLine,
+)
+from flowmesh_core.protocol.results import Usage
+from flowmesh_worker.energy import EnergyShares
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.failures import store_failure
+from flowmesh_worker.held import Held
+from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
+from flowmesh_worker.inputs import Inputs
+from flowmesh_worker.lane import Job, Outcome
+from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.outputs import Outputs, Stored
+
+_LOG_CHARS_MAX = 8192
+
+
+@dataclass(slots=True)
+class _Attempt:
+    assignment: Assignment
+    task: "asyncio.Task[None] | None" = None
+    phase: str = "fetching"
+    job: Job | None = None
+    stopped: FailureReport | None = None
+    started_s: float = field(default_factory=time.time)
+    fetch_s: float = 0.0
+    put_s: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Attempts:
+    """All attempts that this worker works on."""
+
+    def __init__(
+        self,
+        held: Held,
+        engines: Engines,
+        inputs: Inputs,
+        lanes: Lanes,
+        outputs: Outputs,
+        energy: EnergyShares,
+    ) -> None:
+        """Takes the parts that an attempt passes through."""
+        self._held = held
+        self._engines = engines
+        self._inputs = inputs
+        self._lanes = lanes
+        self._outputs = outputs
+        self._energy = energy
+        self._attempts: dict[str, _Attempt] = {}
+        self.none_left = asyncio.Event()
+        self.none_left.set()
+        self.counts: dict[str, int] = {}
+
+    def __contains__(self, attempt_id: str) -> bool:
+        """Whether it is being worked on."""
+        return attempt_id in self._attempts
+
+    def ids(self) -> list[str]:
+        """What is being worked on."""
+        return list(self._attempts)
+
+    def start(self, assignment: Assignment) -> None:
+        """Takes an attempt up; one that is known already is left alone."""
+        if self._held.knows(assignment.attempt_id):
+            return
+        attempt = _Attempt(assignment)
+        self._attempts[assignment.attempt_id] = attempt
+        self.none_left.clear()
+        self._held.take(assignment.attempt_id)
+        refusal = self._refusal(assignment)
+        if refusal is not None:
+            self._end(attempt, failure=refusal)
+            return
+        attempt.task = asyncio.get_running_loop().create_task(self._live(attempt))
+
+    def stop(self, attempt_id: str, kind: FailureKind, message: str) -> None:
+        """Stops an attempt, which ends with this kind; harmless for an unknown one."""
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None or attempt.stopped is not None or attempt.task is None:
+            return
+        attempt.stopped = FailureReport(kind.value, message)
+        attempt.task.cancel()
+
+    def hand_back(self, *, running: bool) -> None:
+        """Ends attempts with kind ``drained``: those that do not run yet, or all."""
+        for attempt_id, attempt in list(self._attempts.items()):
+            if running or attempt.phase not in ("running", "storing"):
+                self.stop(attempt_id, FailureKind.DRAINED, "the worker was told to stop")
+
+    def _refusal(self, assignment: Assignment) -> FailureReport | None:
+        name = assignment.engine
+        contract = self._engines.contract(name)
+        if self._held.draining:
+            return FailureReport(FailureKind.DRAINED.value, "the worker takes nothing new")
+        if contract is None:
+            return FailureReport(
+                FailureKind.ENGINE.value,
+                f"this worker has no engine {name!r}",
+                f"it has {', '.join(self._engines.names())}; install the plugin in its image",
+            )
+        wanted = (assignment.contract, assignment.implementation)
+        if wanted != (contract.version, contract.implementation):
+            return FailureReport(
+                FailureKind.ENGINE.value,
+                f"{name} is wanted in contract and implementation {wanted}; this worker has "
+                f"{(contract.version, contract.implementation)}",
+                "use a pool with the pinned version, or re-pin the run",
+            )
+        return None
+
+    async def _live(self, attempt: _Attempt) -> None:
+        # The stack of pins is closed last, when nothing reads the inputs any more.
+        async with AsyncExitStack() as pins:
+            try:
+                await self._through(attempt, pins)
+            except asyncio.CancelledError:
+                if attempt.job is not None:
+                    self._lanes.abandon(attempt.job)
+                stopped = attempt.stopped or FailureReport(
+                    FailureKind.CANCELLED.value, "the attempt was stopped"
+                )
+                self._end(attempt, failure=stopped)
+            except Exception as error:
+                self._end(attempt, failure=_failure(error, "the attempt"))
+
+    async def _through(self, attempt: _Attempt, pins: AsyncExitStack) -> None:
+        inputs = Inputs.at_hand(attempt.assignment)
+        if inputs is None:
+            began = time.perf_counter()
+            self._phase(attempt, "fetching")
+            try:
+                inputs = await self._inputs.fetch(attempt.assignment, pins)
+            except Exception as error:
+                self._end(attempt, failure=_failure(error, "an input could not be fetched"))
+                return
+            attempt.fetch_s = time.perf_counter() - began
+        outcome = await self._run(attempt, inputs)
+        if outcome.failure is not None or outcome.ended is None:
+            self._end(attempt, outcome=outcome, failure=outcome.failure)
+            return
+        await self._store(attempt, outcome, outcome.ended)
+
+    async def _run(self, attempt: _Attempt, inputs: dict[str, HostInput]) -> Outcome:
+        a = attempt.assignment
+        attempt.job = Job(
+            assignment=a,
+            run=Run(
+                attempt_id=a.attempt_id,
+                action_id=a.action_id,
+                params=a.params,
+                fields=a.fields,
+                inputs=inputs,
+                row_output=a.row_output,
+                cache_salt=a.cache_salt,
+                priority=a.priority,
+                secrets=a.secrets,
+            ),
+            components=self._components(a, inputs),
+            on_phase=lambda phase: self._phase(attempt, phase),
+            on_progress=lambda done, total, unit: self._progress(attempt, done, total, unit),
+            on_line=lambda text: self._held.log(LogLine(a.attempt_id, time.time(), text)),
+            outcome=asyncio.get_running_loop().create_future(),
+        )
+        self._lanes.submit(attempt.job)
+        return await attempt.job.outcome
+
+    def _components(self, a: Assignment, inputs: dict[str, HostInput]) -> dict[str, HostInput]:
+        contract = self._engines.contract(a.engine)
+        mixable = {p.name for p in contract.inputs if p.mixable} if contract else set()
+        return {p: inputs[p] for p in a.components if p in inputs and p not in mixable}
+
+    async def _store(self, attempt: _Attempt, outcome: Outcome, ended: Ended) -> None:
+        stored = Outputs.inline(ended.outputs)
+        try:
+            if stored is None:
+                began = time.perf_counter()
+                self._phase(attempt, "storing")
+                contract = self._engines.contract(attempt.assignment.engine)
+                stored = await self._outputs.store(ended.outputs, contract)
+                attempt.put_s = time.perf_counter() - began
+        except Exception as error:
+            failure = _failure(error, "an output could not be stored")
+            self._end(attempt, outcome=outcome, failure=failure)
+        else:
+            self._end(attempt, outcome=outcome, stored=stored)
+        finally:
+            if ended.keeps_files and attempt.job is not None and attempt.job.lane is not None:
+                attempt.job.lane.release_files(attempt.assignment.attempt_id)
+
+    def _phase(self, attempt: _Attempt, phase: str) -> None:
+        attempt.phase = phase
+        attempt_id = attempt.assignment.attempt_id
+        if phase == "running":
+            self._energy.begin(attempt_id)
+            timeout_s = attempt.assignment.timeout_s
+            if timeout_s > 0:
+                attempt.timer = asyncio.get_running_loop().call_later(
+                    timeout_s,
+                    self.stop,
+                    attempt_id,
+                    FailureKind.TIMEOUT,
+                    f"the attempt ran longer than its {timeout_s:g} s",
+                )
+        self._held.report(AttemptProgress(attempt_id, phase))
+
+    def _progress(self, attempt: _Attempt, done: float, total: float, unit: str) -> None:
+        self._held.report(
+            AttemptProgress(attempt.assignment.attempt_id, "running", int(done), done, total, unit)
+        )
+
+    def _end(
+        self,
+        attempt: _Attempt,
+        *,
+        outcome: Outcome | None = None,
+        stored: Stored | None = None,
+        failure: FailureReport | None = None,
+    ) -> None:
+        a = attempt.assignment
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if self._attempts.pop(a.attempt_id, None) is None:
+            return
+        artifacts, inline = stored or ({}, {})
+        end = AttemptEnd(
+            attempt_id=a.attempt_id,
+            action_id=a.action_id,
+            outputs=artifacts,
+            inline=inline,
+            failure=failure,
+            usage=self._usage(attempt, outcome),
+            libraries=dict(outcome.libraries) if outcome else {},
+            started_s=attempt.started_s,
+            ended_s=time.time(),
+            log=(outcome.log if outcome else self._last_lines(attempt))[-_LOG_CHARS_MAX:],
+        )
+        kind = failure.kind if failure else "completed"
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._held.end(end)
+        if not self._attempts:
+            self.none_left.set()
+
+    @staticmethod
+    def _last_lines(attempt: _Attempt) -> str:
+        job = attempt.job
+        return job.lane.last_lines(job.log_from) if job is not None and job.lane else ""
+
+    def _usage(self, attempt: _Attempt, outcome: Outcome | None) -> Usage:
+        job = attempt.job
+        used = outcome.ended.usage if outcome and outcome.ended else HostUsage()
+        joules = self._energy.end(attempt.assignment.attempt_id)
+        run_s = used.run_s
+        if not run_s and job is not None and job.sent_s:
+            run_s = time.time() - job.sent_s
+        return Usage(
+            units=used.units,
+            tokens_in=used.tokens_in,
+            tokens_out=used.tokens_out,
+            load_s=job.load_s if job else 0.0,
+            run_s=run_s,
+            fetch_s=attempt.fetch_s,
+            put_s=attempt.put_s,
+            joules=used.joules or joules,
+            joules_estimated=not used.joules and self._energy.estimated,
+            peak_memory_mib=max(used.peak_memory_mib, job.peak_memory_mib if job else 0),
+        )
+
+
+def _failure(error: BaseException, doing: str) -> FailureReport:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return store_failure(error, doing)

@@ -1,0 +1,1 @@
+"""Engines that run code of the user."""

@@ -1,0 +1,181 @@
+"""What a query may not contain: anything whose answer is not given by its inputs alone.
+
+The query is parsed by DuckDB itself. Functions that it declares to vary (``random()``, ``now()``,
+``nextval()`` ...), tables that are not inputs, table functions that read files or the database's
+own state, and samples without a seed are refused before anything runs.
+"""
+
+import difflib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+
+_TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
+_CALLED_WITHOUT_BRACKETS = frozenset(
+    {
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+        "current_user",
+        "current_role",
+        "session_user",
+        "current_catalog",
+        "current_database",
+        "current_schema",
+        "user",
+    }
+)
+_ALSO_VARYING = frozenset({"ago", "pg_conf_load_time", "pg_postmaster_start_time", "version"})
+_COLUMNS_SHOWN = 40
+_FROM_NOW_ALONE = "age"
+_ALLOWED_ALTHOUGH_VOLATILE = frozenset({"error"})
+
+
+@functools.cache
+def varying_functions(connection_of: Any) -> frozenset[str]:
+    """Names of the functions that DuckDB does not declare consistent."""
+    rows = (
+        connection_of()
+        .execute(
+            "select distinct function_name from duckdb_functions() where stability <> 'CONSISTENT'"
+        )
+        .fetchall()
+    )
+    return frozenset(name for (name,) in rows) - _ALLOWED_ALTHOUGH_VOLATILE | _ALSO_VARYING
+
+
+def refuse_unsound(
+    parsed: bytes, query: str, tables: Mapping[str, Sequence[str]], varying: frozenset[str]
+) -> None:
+    """Refuses a query that is not one SELECT over the tables.
+
+    Args:
+        parsed: what ``json_serialize_sql`` gave.
+        query: as the user wrote it.
+        tables: columns by table.
+        varying: functions to refuse.
+
+    Raises:
+        AttemptError: kind ``bad-input``; names what is wrong and where.
+    """
+    tree = orjson.loads(parsed)
+    if tree.get("error"):
+        raise refusal(_syntax(tree, query), _statements_remedy(tree))
+    statements = tree["statements"]
+    if len(statements) != 1:
+        raise refusal(f"the query has {len(statements)} statements", "write one SELECT")
+    nodes = list(_nodes(statements[0]))
+    columns = {c.lower() for names in tables.values() for c in names}
+    known = {name.lower() for name in tables} | _named_by_with(nodes)
+    for node in nodes:
+        _refuse_unknown_table(node, known, tables, query)
+        what = _varying(node, varying, columns) or _table_function(node) or _sample(node)
+        if what is not None:
+            at = node.get("query_location", 0)
+            raise refusal(
+                f"{what} is refused{_line(query, at)}: the result would not be given by the "
+                "inputs alone",
+                "pass what varies as an input or a parameter",
+            )
+
+
+def refusal(message: str, remedy: str = "", detail: str = "") -> AttemptError:
+    """A failure of kind ``bad-input``."""
+    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy, detail))
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+            waiting.extend(reversed(list(item.values())))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+
+
+def _varying(node: dict[str, Any], varying: frozenset[str], columns: set[str]) -> str | None:
+    if node.get("class") == "COLUMN_REF":
+        names = [str(n).lower() for n in node.get("column_names", ())]
+        if len(names) == 1 and names[0] in _CALLED_WITHOUT_BRACKETS - columns:
+            return names[0]
+        return None
+    if node.get("class") not in ("FUNCTION", "WINDOW"):
+        return None
+    name = str(node.get("function_name", "")).lower()
+    alone = name == _FROM_NOW_ALONE and len(node.get("arguments") or node.get("children") or ()) < 2  # noqa: PLR2004 - age(x) counts from now
+    return f"{name}()" if alone or name in varying else None
+
+
+def _named_by_with(nodes: Sequence[dict[str, Any]]) -> set[str]:
+    maps = [n["cte_map"]["map"] for n in nodes if isinstance(n.get("cte_map"), dict)]
+    recursive = {str(n["cte_name"]).lower() for n in nodes if n.get("cte_name")}
+    return {str(entry["key"]).lower() for entries in maps for entry in entries} | recursive
+
+
+def _refuse_unknown_table(
+    node: dict[str, Any], known: set[str], tables: Mapping[str, Sequence[str]], query: str
+) -> None:
+    if node.get("type") != "BASE_TABLE":
+        return
+    name = str(node.get("table_name", ""))
+    place = ".".join(filter(None, (node.get("catalog_name"), node.get("schema_name"), name)))
+    if place == name and name.lower() in known:
+        return
+    near = difflib.get_close_matches(name, tables, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise refusal(
+        f"there is no table {place!r}{_line(query, node.get('query_location', -1))}{hint}",
+        "an input's name is its table's name",
+        tables_text(tables),
+    )
+
+
+def tables_text(tables: Mapping[str, Sequence[str]]) -> str:
+    """The tables there are, with their columns, for messages."""
+    lines = [
+        f"{name}({', '.join(names[:_COLUMNS_SHOWN])}{', …' if len(names) > _COLUMNS_SHOWN else ''})"
+        for name, names in tables.items()
+    ]
+    return "tables: " + "; ".join(lines) if lines else "there are no tables"
+
+
+def _table_function(node: dict[str, Any]) -> str | None:
+    if node.get("type") != "TABLE_FUNCTION":
+        return None
+    name = str(node["function"].get("function_name", "")).lower()
+    return None if name in _TABLE_FUNCTIONS else f"the table function {name}()"
+
+
+def _sample(node: dict[str, Any]) -> str | None:
+    sample = node.get("sample")
+    if isinstance(sample, dict) and not sample.get("repeatable"):
+        return "a sample without REPEATABLE (seed)"
+    return None
+
+
+def _syntax(tree: dict[str, Any], query: str) -> str:
+    message = str(tree.get("error_message", "the query cannot be read"))
+    position = tree.get("position")
+    return message + (_line(query, int(position)) if position is not None else "")
+
+
+def _statements_remedy(tree: dict[str, Any]) -> str:
+    if tree.get("error_type") == "not implemented":
+        return "write one SELECT (PIVOT, INSERT, SET, COPY and the like are not taken)"
+    return ""
+
+
+def _line(query: str, position: int) -> str:
+    if not 0 <= position <= len(query):
+        return ""
+    number = query.count("\n", 0, position) + 1
+    text = query.split("\n")[number - 1].strip()
+    return f" at line {number} ({text})"

@@ -1,0 +1,150 @@
+"""``data.sql``: a query over data sets, by DuckDB on one thread, without files or network.
+
+One thread, because sums of floats on several differ from run to run. Each query has a database of
+its own, in memory.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.errors import IdentityError
+from flowmesh_worker.engine_api import (
+    DatasetInput,
+    HostSettings,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+from flowmesh_worker.engines.data.refusals import (
+    refusal,
+    refuse_unsound,
+    tables_text,
+    varying_functions,
+)
+from flowmesh_worker.engines.data.sql_types import projection, quoted
+
+_CONFIGURATION = {
+    "threads": "1",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "preserve_insertion_order": "true",
+    "temp_directory": "",
+}
+_LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
+
+
+class Sql:
+    """Answers queries."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._memory_mib = 0
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Takes its limit on memory."""
+        self._memory_mib = settings.memory_mib
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Answers ``query``; can be stopped while it runs."""
+        connection = self._connect()
+        query = asyncio.ensure_future(asyncio.to_thread(answer, connection, work))
+        try:
+            table, schema, rows_read = await asyncio.shield(query)
+        except asyncio.CancelledError:
+            connection.interrupt()
+            await asyncio.wait([query])
+            raise
+        finally:
+            if query.done():
+                connection.close()
+        return Result({"rows": Rows(table, schema)}, Usage(units=rows_read))
+
+    async def close(self) -> None:
+        """Frees nothing."""
+
+    def _connect(self) -> Any:
+        connection = duckdb.connect(":memory:", config=_CONFIGURATION)
+        if self._memory_mib:
+            connection.execute(f"set memory_limit = '{self._memory_mib} MiB'")
+        return connection
+
+
+def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
+    """Loads the inputs as tables and answers the query.
+
+    Returns:
+        The result as an Arrow table, its schema, and how many rows were read.
+
+    Raises:
+        AttemptError: kind ``bad-input``, with DuckDB's message and the tables there are.
+        MemoryError: the query needs more memory than there is.
+    """
+    query = str(work.params["query"])
+    columns = {
+        name: given.manifest.schema.names
+        for name, given in work.inputs.items()
+        if isinstance(given, DatasetInput)
+    }
+    parsed = connection.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
+    refuse_unsound(parsed, query, columns, varying_functions(duckdb.connect))
+    rows_read = sum(_create(connection, name, work.dataset(name)) for name in columns)
+    connection.execute("set lock_configuration = true")
+    try:
+        return *_select(connection, query), rows_read
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError(str(error)) from error
+    except duckdb.Error as error:
+        raise refusal(f"SQL: {_message(error, query)}", detail=tables_text(columns)) from error
+    except IdentityError as error:
+        raise refusal(f"SQL: the result: {error.message}", error.remedy) from error
+
+
+def _message(error: Exception, query: str) -> str:
+    """DuckDB's message with the line of the user's query: what runs is wrapped in another."""
+    text = str(error).strip()
+    found = _LINE.search(text)
+    if found is None:
+        return text
+    lines = [i for i, line in enumerate(query.split("\n"), 1) if line.strip() == found[1].strip()]
+    head = text[: found.start()].strip()
+    return f"{head} (line {lines[0]}: {found[1].strip()})" if lines else head
+
+
+def _create(connection: Any, name: str, given: DatasetInput) -> int:
+    table = given.table()
+    connection.register("incoming", table)
+    kinds = given.manifest.schema.types()
+    select = ", ".join(
+        f"cast({quoted(c)} as json) as {quoted(c)}" if k is ColumnType.JSON else quoted(c)
+        for c, k in kinds.items()
+    )
+    source = f"select {select or '*'} from incoming"
+    connection.execute(f"create table {quoted(name)} as {source}")
+    connection.unregister("incoming")
+    return int(table.num_rows)
+
+
+def _select(connection: Any, query: str) -> tuple[Any, Schema]:
+    relation = connection.sql(query)
+    names, types = list(relation.columns), [str(t) for t in relation.types]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise refusal(
+            f"SQL: the result has {', '.join(map(repr, twice))} more than once",
+            "give each column a name of its own (`... as name`)",
+        )
+    kinds, casts = projection(names, types)
+    table = relation.project(casts).to_arrow_table()
+    return table, Schema.of(kinds)

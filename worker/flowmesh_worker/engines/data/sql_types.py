@@ -1,0 +1,74 @@
+"""DuckDB's types as column types, with the cast that leads there."""
+
+from collections.abc import Sequence
+
+from flowmesh_core.dataset import ColumnType
+
+_PLAIN = {
+    "BOOLEAN": ColumnType.BOOL,
+    "VARCHAR": ColumnType.STRING,
+    "BLOB": ColumnType.BYTES,
+    "JSON": ColumnType.JSON,
+    "FLOAT": ColumnType.FLOAT,
+    "DOUBLE": ColumnType.FLOAT,
+}
+_INTEGERS = frozenset(
+    {
+        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+    }
+)
+_AS_TEXT = ("DATE", "TIME", "TIMESTAMP", "INTERVAL", "UUID", "ENUM", "BIT", "BIGNUM", "VARINT")
+_LISTS = {
+    ColumnType.INT: (ColumnType.LIST_INT, "BIGINT[]"),
+    ColumnType.FLOAT: (ColumnType.LIST_FLOAT, "DOUBLE[]"),
+    ColumnType.STRING: (ColumnType.LIST_STRING, "VARCHAR[]"),
+}
+_CASTS = {
+    ColumnType.INT: "BIGINT",
+    ColumnType.FLOAT: "DOUBLE",
+    ColumnType.STRING: "VARCHAR",
+    ColumnType.JSON: "JSON",
+}
+
+
+def column_type(duck: str) -> tuple[ColumnType, str]:
+    """The column type of a DuckDB type, and the type to cast to (empty where none is needed).
+
+    Dates, times, UUIDs and enums become text; decimals become floats; structs, maps and lists of
+    anything else become JSON.
+    """
+    if duck in _PLAIN:
+        return _PLAIN[duck], "DOUBLE" if duck == "FLOAT" else ""
+    if duck.endswith("]") and not duck.startswith(("STRUCT", "MAP", "UNION")):
+        inner = column_type(duck[: duck.rindex("[")])[0]
+        return _LISTS.get(inner, (ColumnType.JSON, "JSON"))
+    kind = _scalar(duck)
+    return kind, "" if duck == "BIGINT" else _CASTS.get(kind, "")
+
+
+def _scalar(duck: str) -> ColumnType:
+    if duck.strip('"') == "NULL":
+        return ColumnType.NULL
+    if duck in _INTEGERS or (duck.startswith("DECIMAL") and duck.endswith(",0)")):
+        return ColumnType.INT
+    if duck.startswith("DECIMAL"):
+        return ColumnType.FLOAT
+    return ColumnType.STRING if duck.startswith(_AS_TEXT) else ColumnType.JSON
+
+
+def projection(names: Sequence[str], types: Sequence[str]) -> tuple[dict[str, ColumnType], str]:
+    """The result's column types, and a select list that casts to them."""
+    found: dict[str, ColumnType] = {}
+    parts = []
+    for name, duck in zip(names, types, strict=True):
+        kind, cast = column_type(duck)
+        found[name] = kind
+        column = quoted(name)
+        parts.append(f"cast({column} as {cast}) as {column}" if cast else column)
+    return found, ", ".join(parts)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,84 @@
+"""``eval.exact-match``: how many predictions equal their targets."""
+
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Metrics,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+
+_STRIPPED = string.punctuation + string.whitespace
+CORRECT = "correct"
+
+
+class ExactMatch:
+    """Compares two columns."""
+
+    capacity = 4
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Compares ``prediction`` and ``target`` in every row."""
+        given = work.dataset("rows")
+        prediction, target = str(work.params["prediction"]), str(work.params["target"])
+        _require_columns(given.manifest.schema, prediction, target)
+        normalize = bool(work.params.get("normalize"))
+        rows = given.rows()
+        for row in rows:
+            row[CORRECT] = same(row[prediction], row[target], normalize=normalize)
+        correct = sum(row[CORRECT] for row in rows)
+        kinds = given.manifest.schema.types() | {CORRECT: ColumnType.BOOL}
+        return Result(
+            {"metrics": Metrics(scores(correct, len(rows))), "rows": Rows(rows, Schema.of(kinds))},
+            Usage(units=len(rows)),
+        )
+
+    async def close(self) -> None:
+        """Frees nothing."""
+
+
+def same(prediction: Any, target: Any, *, normalize: bool) -> bool:
+    """Whether two values are equal; numbers equal their text, null equals nothing."""
+    if prediction is None or target is None:
+        return False
+    if prediction == target and isinstance(prediction, bool) == isinstance(target, bool):
+        return True
+    a, b = _text(prediction), _text(target)
+    if normalize:
+        a, b = (" ".join(t.casefold().strip(_STRIPPED).split()) for t in (a, b))
+    return a == b
+
+
+def scores(correct: int, count: int) -> dict[str, Any]:
+    """Accuracy and the rows it is over: what the means of chunks can be put together from."""
+    return {"accuracy": correct / count if count else 0.0, "count": count}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _require_columns(schema: Schema, *wanted: str) -> None:
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise AttemptError(
+            Failure(
+                FailureKind.BAD_INPUT,
+                f"input 'rows' has no column {', '.join(map(repr, missing))}",
+                f"its columns are {', '.join(schema.names) or 'none'}",
+            )
+        )

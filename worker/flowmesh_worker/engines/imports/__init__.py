@@ -1,0 +1,1 @@
+"""Engines that bring content in from outside."""

@@ -1,0 +1,137 @@
+"""Which engines this worker's installation holds: contracts and classes, brought together by name.
+
+The agent reads both once at its start; hosts are told where their class is, so they search nothing.
+"""
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.load import builtin_contracts
+from flowmesh_core.protocol.messages import Honours
+
+CONTRACTS_GROUP = "flowmesh.contracts"
+ENGINES_GROUP = "flowmesh.engines"
+_ACCELERATOR = "accelerator"
+_log = logging.getLogger(__name__)
+
+BUILTIN = {
+    "data.sql": "flowmesh_worker.engines.data.sql:Sql",
+    "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",
+    "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
+    "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
+    "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
+}
+"""The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so
+that a worker also runs from a source tree that is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """An engine of this installation: its contract, and its class as ``module:attribute``."""
+
+    contract: EngineContract
+    loads: str
+
+
+class Engines:
+    """The engines by name."""
+
+    def __init__(self, entries: Iterable[EngineEntry], *, on_devices: bool = False) -> None:
+        """Takes the engines.
+
+        Args:
+            entries: one an engine.
+            on_devices: whether engines of the class ``accelerator`` get devices of their own.
+        """
+        self._entries = {e.contract.name: e for e in entries}
+        self._on_devices = on_devices
+
+    def names(self) -> list[str]:
+        """All names in order."""
+        return sorted(self._entries)
+
+    def contract(self, name: str) -> EngineContract | None:
+        """The contract of an engine, or None where it is not installed."""
+        entry = self._entries.get(name)
+        return entry.contract if entry else None
+
+    def loads(self, name: str) -> str:
+        """Where the class of an installed engine is."""
+        return self._entries[name].loads
+
+    def versions(self) -> dict[str, tuple[int, int]]:
+        """Contract and implementation versions by name, for the worker's shape."""
+        return {
+            n: (e.contract.version, e.contract.implementation)
+            for n, e in sorted(self._entries.items())
+        }
+
+    def devices(self, name: str, tensor_parallel: int) -> int:
+        """How many devices a host of this engine owns."""
+        return max(1, tensor_parallel) if self._on_devices and self._accelerated(name) else 0
+
+    def threads(self, name: str, cpus: int) -> int:
+        """How many CPU threads a host of this engine may use."""
+        return cpus if self._accelerated(name) else 1
+
+    def honours(self, device_class: str) -> tuple[Honours, ...]:
+        """What the engines say of the identity fields that they can serve on these devices.
+
+        An engine class whose contract has identity fields may have a static method
+        ``honours(device_class)``; it must answer without loading heavy libraries.
+        """
+        found: list[Honours] = []
+        for entry in self._entries.values():
+            if entry.contract.identity_fields:
+                ask = getattr(_class_of(entry.loads), "honours", None)
+                found.extend(ask(device_class) if ask else [Honours(entry.contract.name)])
+        return tuple(found)
+
+    def _accelerated(self, name: str) -> bool:
+        entry = self._entries.get(name)
+        return entry is not None and entry.contract.needs_gpu_class == _ACCELERATOR
+
+
+def installed_engines(*, on_devices: bool = False) -> Engines:
+    """The project's own engines and those of plugins. A broken plugin is left out, and said so."""
+    contracts = Catalog([*builtin_contracts(), *_plugin_contracts()])
+    classes = _plugin_classes() | BUILTIN
+    entries = []
+    for name, loads in sorted(classes.items()):
+        contract = contracts.newest(name)
+        if contract is None:
+            _log.warning("engine %s has a class but no contract; it is left out", name)
+        elif importlib.util.find_spec(loads.partition(":")[0].partition(".")[0]) is not None:
+            entries.append(EngineEntry(contract, loads))
+    return Engines(entries, on_devices=on_devices)
+
+
+def _plugin_contracts() -> list[EngineContract]:
+    found: list[EngineContract] = []
+    for point in metadata.entry_points(group=CONTRACTS_GROUP):
+        try:
+            declare: Callable[[], Iterable[EngineContract]] = point.load()
+            found.extend(declare())
+        except Exception as error:
+            _log.warning("contracts of %s are left out: %s", point.value, error)
+    return found
+
+
+def _plugin_classes() -> dict[str, str]:
+    return {point.name: point.value for point in metadata.entry_points(group=ENGINES_GROUP)}
+
+
+def _class_of(loads: str) -> Any:
+    module, _, attribute = loads.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        _log.warning("engine class %s does not import: %s", loads, error)
+        return None

@@ -1,0 +1,42 @@
+"""``test.fail``: fails as it is told, so that every kind of failure can be seen end to end."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
+
+_CRASH_CODE = 70
+_HANG_S = 3600.0
+
+
+class AskedToFailError(Exception):
+    """What the engine raises for kind ``engine``."""
+
+
+class Fail:
+    """Fails."""
+
+    capacity = 1
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Never returns a result."""
+        kind, message = str(work.params["kind"]), str(work.params["message"])
+        match kind:
+            case "crash":
+                os._exit(_CRASH_CODE)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(_HANG_S)  # noqa: ASYNC251 - deaf to being stopped, on purpose
+            case FailureKind.ENGINE.value:
+                raise AskedToFailError(message)
+        raise AttemptError(Failure(FailureKind(kind), message))
+
+    async def close(self) -> None:
+        """Frees nothing."""

@@ -1,0 +1,33 @@
+"""``test.sleep``: waits without using a processor."""
+
+import asyncio
+from collections.abc import Mapping
+
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Metrics,
+    Progress,
+    Result,
+    TreeInput,
+    Usage,
+    Work,
+)
+
+
+class Sleep:
+    """Waits, then returns its parameter."""
+
+    capacity = 256
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Waits ``seconds``; can be stopped at any moment."""
+        seconds = float(work.params["seconds"])
+        progress(0.0, seconds, "seconds")
+        await asyncio.sleep(seconds)
+        return Result({"metrics": Metrics({"value": work.params.get("value")})}, Usage(units=1))
+
+    async def close(self) -> None:
+        """Frees nothing."""

@@ -1,0 +1,90 @@
+"""Exceptions as failures: the one place where the worker decides what kind a failure is."""
+
+import errno
+import traceback
+
+from flowmesh_core.errors import (
+    AttemptError,
+    BlobCorruptError,
+    BlobNotFoundError,
+    Failure,
+    FailureKind,
+    FlowMeshError,
+    StoreError,
+    StoreFullError,
+)
+from flowmesh_core.protocol.messages import FailureReport
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LAST_LINES = 12
+FREE_SPACE = "free some space on the worker's disk or in the store, then try again"
+
+
+def report(failure: Failure) -> FailureReport:
+    """A failure on the wire."""
+    return FailureReport(
+        kind=failure.kind.value,
+        message=failure.message,
+        remedy=failure.remedy,
+        detail=failure.detail,
+        retry_after_s=failure.retry_after_s,
+    )
+
+
+def engine_failure(error: BaseException, engine: str) -> FailureReport:
+    """What an exception in an engine (its load, its run, the writing of its outputs) means."""
+    if isinstance(error, AttemptError):
+        return report(error.failure)
+    if (isinstance(error, OSError) and error.errno in _FULL) or isinstance(error, StoreFullError):
+        return FailureReport(
+            FailureKind.STORE.value, f"{engine}: no space is left for outputs: {error}", FREE_SPACE
+        )
+    if _is_out_of_memory(error):
+        return FailureReport(
+            FailureKind.OUT_OF_MEMORY.value,
+            f"{engine} ran out of memory: {_short(error)}",
+            "ask for more with resources.memory, or give it less at once",
+            detail=traceback_lines(error),
+        )
+    return FailureReport(
+        FailureKind.ENGINE.value,
+        f"{engine} failed: {_short(error)}",
+        detail=traceback_lines(error),
+    )
+
+
+def store_failure(error: BaseException, doing: str) -> FailureReport:
+    """What an exception while fetching inputs or storing outputs means."""
+    if isinstance(error, AttemptError):
+        return report(error.failure)
+    message = f"{doing}: {error.message if isinstance(error, FlowMeshError) else _short(error)}"
+    if isinstance(error, BlobNotFoundError | BlobCorruptError):
+        return FailureReport(FailureKind.MISSING_BLOB.value, message, error.remedy)
+    if isinstance(error, StoreError):
+        remedy = error.remedy or (FREE_SPACE if isinstance(error, StoreFullError) else "")
+        return FailureReport(
+            FailureKind.STORE.value, message, remedy, retry_after_s=error.retry_after_s
+        )
+    if isinstance(error, FlowMeshError):
+        return FailureReport(FailureKind.BAD_INPUT.value, message, error.remedy)
+    if isinstance(error, OSError):
+        remedy = FREE_SPACE if error.errno in _FULL else ""
+        return FailureReport(FailureKind.STORE.value, message, remedy)
+    return FailureReport(FailureKind.ENGINE.value, message, detail=traceback_lines(error))
+
+
+def traceback_lines(error: BaseException) -> str:
+    """The last lines of a traceback."""
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+    return "\n".join(lines[-_LAST_LINES:])
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # Libraries for devices raise their own type; it is known by name so that none is imported here.
+    names = {c.__name__ for c in type(error).__mro__}
+    return isinstance(error, MemoryError) or "OutOfMemoryError" in names
+
+
+def _short(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

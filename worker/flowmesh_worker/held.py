@@ -1,0 +1,122 @@
+"""What the worker holds and has to say: the state behind Hello and Sync.
+
+Everything here is a level, not an event: whatever the connection does, the next message is made of
+what is true then. Ends stay until the control plane acknowledges them.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+
+from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress, LogLine, Sync
+from flowmesh_worker.state import WorkerState
+
+LOG_LINES_WAITING_MAX = 1000
+SETTLED_KEPT = 20_000
+
+
+class Held:
+    """Held attempts, ends not yet acknowledged, and which of it the control plane has not heard."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.progress: dict[str, AttemptProgress] = {}
+        self.ended: dict[str, AttemptEnd] = {}
+        self.draining = False
+        self.news = asyncio.Event()
+        self._none_ended = asyncio.Event()
+        self._none_ended.set()
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._changed: dict[str, AttemptProgress] = {}
+        self._new_ends: dict[str, AttemptEnd] = {}
+        self._logs: deque[LogLine] = deque(maxlen=LOG_LINES_WAITING_MAX)
+        self._lanes_changed = False
+        self._components_changed = False
+
+    def knows(self, attempt_id: str) -> bool:
+        """Whether the attempt is held, has ended, or is settled: it is not taken up again."""
+        return (
+            attempt_id in self.progress or attempt_id in self.ended or attempt_id in self._settled
+        )
+
+    def take(self, attempt_id: str) -> None:
+        """Holds an attempt from now on."""
+        self.progress[attempt_id] = AttemptProgress(attempt_id, "fetching")
+
+    def report(self, progress: AttemptProgress) -> None:
+        """Where a held attempt is now."""
+        if progress.attempt_id in self.progress:
+            self.progress[progress.attempt_id] = progress
+            self._changed[progress.attempt_id] = progress
+            self.news.set()
+
+    def end(self, end: AttemptEnd) -> None:
+        """A held attempt has ended."""
+        self.progress.pop(end.attempt_id, None)
+        self._changed.pop(end.attempt_id, None)
+        self.ended[end.attempt_id] = end
+        self._new_ends[end.attempt_id] = end
+        self._none_ended.clear()
+        self.news.set()
+
+    def acknowledge(self, attempt_id: str) -> None:
+        """The control plane has dealt with an end; harmless for an unknown one."""
+        if self.ended.pop(attempt_id, None) is not None:
+            self._new_ends.pop(attempt_id, None)
+            self._settled[attempt_id] = None
+            if len(self._settled) > SETTLED_KEPT:
+                self._settled.popitem(last=False)
+            if not self.ended:
+                self._none_ended.set()
+
+    async def nothing_to_acknowledge(self) -> None:
+        """Waits until every end has been acknowledged."""
+        await self._none_ended.wait()
+
+    def log(self, line: LogLine) -> None:
+        """A host printed a line; under pressure the oldest are dropped, the end has the last."""
+        self._logs.append(line)
+        self.news.set()
+
+    def lanes_changed(self) -> None:
+        """Some lane's state changed."""
+        self._lanes_changed = True
+        self.news.set()
+
+    def components_changed(self) -> None:
+        """Some component's tier changed."""
+        self._components_changed = True
+        self.news.set()
+
+    def drain(self) -> None:
+        """Nothing new is taken any more."""
+        self.draining = True
+        self.news.set()
+
+    def said_everything(self) -> None:
+        """A Hello told all of it; what comes next are changes after it."""
+        self._changed.clear()
+        self._new_ends.clear()
+        self._lanes_changed = self._components_changed = False
+        self.news.clear()
+
+    def say_ends_again(self) -> None:
+        """Ends that are still not acknowledged go out once more."""
+        self._new_ends.update(self.ended)
+
+    def next_sync(self, seq: int, state: WorkerState) -> Sync:
+        """All news as one message; they count as said."""
+        sync = Sync(
+            seq=seq,
+            progress=tuple(self._changed.values()),
+            ended=tuple(self._new_ends.values()),
+            lanes=state.lanes() if self._lanes_changed else None,
+            components=state.components() if self._components_changed else None,
+            logs=tuple(self._logs),
+            draining=self.draining,
+        )
+        self._changed.clear()
+        self._new_ends.clear()
+        self._logs.clear()
+        self._lanes_changed = self._components_changed = False
+        self.news.clear()
+        return sync

@@ -1,0 +1,29 @@
+"""``python -m flowmesh_worker.host FD PARENT``: started by the agent, never by hand."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from flowmesh_worker.host.parent_death import die_with_parent
+from flowmesh_worker.host.server import HostServer
+
+
+def main() -> None:
+    """Serves the agent that holds the other end of the socket."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent)
+    # Ctrl-C goes to the agent, which decides what its hosts finish.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    asyncio.run(HostServer(connection).serve())
+    sys.stdout.flush()
+    # Libraries leave threads behind that never end; everything that matters is closed by now.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

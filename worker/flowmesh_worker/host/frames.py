@@ -1,0 +1,158 @@
+"""What agent and engine host say to each other over their socket pair.
+
+A frame is a length of four bytes (big-endian) and a MessagePack list of messages: whatever either
+side has to say in one turn of its event loop travels in one frame. Nothing here is stored or seen
+by another version: both ends come from the same installation.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_core.units import Digest
+
+
+class HostInput(msgspec.Struct, frozen=True, array_like=True):
+    """An input that lies on the local disk, or is small and comes along.
+
+    Attributes:
+        kind: ``dataset``, ``tree`` or ``blob``.
+        digest: its identity.
+        manifest: of a dataset.
+        paths: the chunks' files in order, the directory, or the file.
+        contents: bytes by blob digest for chunks (or the blob) that have no file.
+    """
+
+    kind: str
+    digest: Digest
+    paths: tuple[str, ...] = ()
+    manifest: Manifest | None = None
+    contents: dict[Digest, bytes] = {}
+
+
+class HostOutput(msgspec.Struct, frozen=True, array_like=True):
+    """An output as the host prepared it.
+
+    Attributes:
+        kind: ``dataset``, ``tree``, ``metrics`` or ``blob``.
+        manifest: of a dataset.
+        contents: bytes by digest: chunks, metrics in canonical form, a small blob.
+        files: paths by digest, for chunks that are large.
+        path: the directory of a tree, or the file of a blob.
+        value: of metrics.
+        main: the digest of metrics or of a blob in ``contents``.
+    """
+
+    kind: str
+    manifest: Manifest | None = None
+    contents: dict[Digest, bytes] = {}
+    files: dict[Digest, str] = {}
+    path: str = ""
+    value: dict[str, Any] | None = None
+    main: Digest = Digest("")
+
+
+class HostUsage(msgspec.Struct, frozen=True, array_like=True):
+    """What the engine and the host's own clock say that an attempt used."""
+
+    run_s: float = 0.0
+    units: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    joules: float = 0.0
+    peak_memory_mib: int = 0
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """Load this engine. The first message to a host, and the only one of its kind.
+
+    Attributes:
+        engine: its name; ``loads`` where its class is, as ``module:attribute``.
+        components: the components to load, by port.
+    """
+
+    engine: str
+    loads: str
+    components: dict[str, HostInput]
+    devices: tuple[int, ...]
+    memory_mib: int
+    threads: int
+    signature_params: dict[str, Any]
+    scratch: str
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+    """Do one attempt."""
+
+    attempt_id: str
+    action_id: Digest
+    params: dict[str, Any]
+    fields: dict[str, Any]
+    inputs: dict[str, HostInput]
+    row_output: str
+    cache_salt: str
+    priority: int
+    secrets: dict[str, str]
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """Stop an attempt; it ends with kind ``cancelled`` unless it has ended."""
+
+    attempt_id: str
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
+    """The outputs of an attempt are stored; its directory may go."""
+
+    attempt_id: str
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """Close the engine and exit."""
+
+
+class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
+    """The engine takes work.
+
+    Attributes:
+        libraries: versions of the libraries that it has imported.
+    """
+
+    capacity: int
+    load_s: float
+    libraries: dict[str, str]
+
+
+class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load-failed"):
+    """The engine could not be loaded; the host exits."""
+
+    failure: FailureReport
+
+
+class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed"):
+    """How far an attempt is."""
+
+    attempt_id: str
+    done: float
+    total: float
+    unit: str
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """An attempt ended.
+
+    Attributes:
+        keeps_files: whether outputs lie in the attempt's directory until ``Release``.
+    """
+
+    attempt_id: str
+    outputs: dict[str, HostOutput]
+    failure: FailureReport | None
+    usage: HostUsage
+    keeps_files: bool
+
+
+ToHost = Start | Run | Cancel | Release | Close
+FromHost = Loaded | LoadFailed | Progressed | Ended

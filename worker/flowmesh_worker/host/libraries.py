@@ -1,0 +1,32 @@
+"""Which libraries a host has imported: provenance of what it makes."""
+
+import platform
+import sys
+from importlib import metadata
+
+_TELLING = {
+    "torch": "torch",
+    "vllm": "vllm",
+    "transformers": "transformers",
+    "trl": "trl",
+    "peft": "peft",
+    "duckdb": "duckdb",
+    "pyarrow": "pyarrow",
+}
+
+
+def loaded_libraries() -> dict[str, str]:
+    """Versions of the imported libraries that results may depend on, and of Python."""
+    found = {"python": platform.python_version()}
+    for module, name in _TELLING.items():
+        loaded = sys.modules.get(module)
+        if loaded is not None:
+            found[name] = str(getattr(loaded, "__version__", None) or _installed(name))
+    return found
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "unknown"

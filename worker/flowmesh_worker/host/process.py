@@ -1,0 +1,144 @@
+"""The agent's end of a host: starts the process, talks to it, keeps its last lines, ends it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from flowmesh_worker.host.channel import Channel
+from flowmesh_worker.host.frames import Close, FromHost, ToHost
+
+LOG_LINES_KEPT = 50
+_LINE_CHARS_MAX = 2000
+_READ_BYTES = 1 << 16
+_LAST_LINES_WITHIN_S = 0.5
+_WITHHELD = ("FLOWMESH_WORKER_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_WITHHELD_PREFIX = "AWS_"
+
+
+class HostProcess:
+    """A running host. Callbacks come on the event loop; ``on_exit`` comes once, after the rest."""
+
+    def __init__(
+        self,
+        on_message: Callable[[FromHost], None],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[int], None],
+    ) -> None:
+        """Takes who listens."""
+        self._on_message = on_message
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._channel: Channel[FromHost] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 before it runs."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        """Starts the process.
+
+        Raises:
+            OSError: the machine has no room for another process.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can
+            # be ended with all that it started.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "flowmesh_worker.host",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self._channel = await Channel[FromHost].over(ours, FromHost, self._on_message, lambda: None)
+        self._watch = asyncio.get_running_loop().create_task(self._wait())
+
+    def send(self, message: ToHost) -> None:
+        """Sends a message; does nothing once the host is gone."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def kill(self) -> None:
+        """Ends the host and all that it started, at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def close(self, within_s: float) -> None:
+        """Asks it to close and waits; kills it when it takes longer."""
+        if self._watch is None:
+            return
+        self.send(Close())
+        done, _ = await asyncio.wait([self._watch], timeout=within_s)
+        if not done:
+            self.kill()
+            await asyncio.wait([self._watch])
+
+    async def _wait(self) -> None:
+        assert self._process is not None
+        reading = asyncio.get_running_loop().create_task(self._read_lines())
+        code = await self._process.wait()
+        self.kill()
+        await asyncio.wait([reading], timeout=_LAST_LINES_WITHIN_S)
+        reading.cancel()
+        if self._channel is not None:
+            self._channel.close()
+        self._on_exit(code)
+
+    async def _read_lines(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        rest = b""
+        while data := await self._process.stdout.read(_READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._line(line)
+            if len(rest) > _READ_BYTES:
+                self._line(rest)
+                rest = b""
+        if rest:
+            self._line(rest)
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip("\r")[:_LINE_CHARS_MAX]
+        self.log.append(text)
+        self._on_line(text)
+
+
+def host_environment(given: Mapping[str, str], threads: int) -> dict[str, str]:
+    """The environment of a host: the agent's without its token and credentials.
+
+    Two thread pools that spin on the same cores fight, so every host is told how many threads it
+    has and to wait without spinning.
+    """
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIX)
+    }
+    count = str(threads)
+    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+    return {
+        **kept,
+        **dict.fromkeys(pools, count),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,180 @@
+"""The host's own loop: loads one engine, runs its attempts, says how they went."""
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
+from flowmesh_worker.failures import engine_failure
+from flowmesh_worker.host.channel import Channel
+from flowmesh_worker.host.frames import (
+    Cancel,
+    Close,
+    Ended,
+    FromHost,
+    HostUsage,
+    Loaded,
+    LoadFailed,
+    Progressed,
+    Release,
+    Run,
+    Start,
+    ToHost,
+)
+from flowmesh_worker.host.libraries import loaded_libraries
+from flowmesh_worker.host.peak import PeakMemory
+from flowmesh_worker.host.results import prepare_outputs
+from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
+
+_PROGRESS_EVERY_S = 0.25
+_AGENT_GONE = 3
+
+
+class HostServer:
+    """Serves one agent over one socket until it says ``Close`` or goes away."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Takes the host's end of the socket pair."""
+        self._connection = connection
+        self._channel: Channel[ToHost] | None = None
+        self._engine: Engine | None = None
+        self._name = ""
+        self._scratch = Path()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._directories: dict[str, AttemptDir] = {}
+        self._peak = PeakMemory()
+        self._closed = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Serves until closed."""
+        self._channel = await Channel[ToHost].over(
+            self._connection, ToHost, self._receive, self._agent_gone
+        )
+        await self._closed.wait()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._engine is not None:
+            await self._engine.close()
+        self._channel.close()
+
+    def _agent_gone(self) -> None:
+        if not self._closed.is_set():
+            # Nobody is left to hear of results; children die by their own parent-death signal.
+            os._exit(_AGENT_GONE)
+
+    def _send(self, message: FromHost) -> None:
+        assert self._channel is not None
+        self._channel.send(message)
+
+    def _receive(self, message: ToHost) -> None:
+        match message:
+            case Run():
+                task = asyncio.get_running_loop().create_task(self._run(message))
+                self._tasks[message.attempt_id] = task
+            case Release():
+                self._remove(message.attempt_id)
+            case Cancel():
+                if message.attempt_id in self._tasks:
+                    self._tasks[message.attempt_id].cancel()
+            case Start():
+                self._starting = asyncio.get_running_loop().create_task(self._start(message))
+            case Close():
+                self._closed.set()
+
+    async def _start(self, start: Start) -> None:
+        began = time.perf_counter()
+        self._name = start.engine
+        self._scratch = Path(start.scratch)
+        settings = HostSettings(
+            devices=start.devices,
+            memory_mib=start.memory_mib,
+            threads=start.threads,
+            signature_params=start.signature_params,
+            scratch=self._scratch,
+        )
+        components = {
+            port: TreeInput(c.digest, Path(c.paths[0])) for port, c in start.components.items()
+        }
+        try:
+            engine = _engine_class(start.loads)()
+            self._engine = engine
+            await engine.load(components, settings)
+        except Exception as error:
+            self._send(LoadFailed(engine_failure(error, start.engine)))
+            self._closed.set()
+            return
+        elapsed = time.perf_counter() - began
+        self._send(Loaded(max(1, int(engine.capacity)), elapsed, loaded_libraries()))
+
+    async def _run(self, run: Run) -> None:
+        began = time.perf_counter()
+        directory = AttemptDir(self._scratch / "attempts" / f"{id(run):x}")
+        self._directories[run.attempt_id] = directory
+        outputs, failure, used = {}, None, HostUsage()
+        try:
+            result = await self._work(run, directory)
+            outputs = await prepare_outputs(result.outputs, run.row_output, directory)
+            used = self._used(result, time.perf_counter() - began)
+        except asyncio.CancelledError:
+            failure = FailureReport(FailureKind.CANCELLED.value, "the attempt was stopped")
+        except Exception as error:
+            failure = engine_failure(error, self._name)
+        if failure is not None:
+            used = HostUsage(time.perf_counter() - began, peak_memory_mib=self._peak.mib())
+        keeps_files = failure is None and directory.made
+        self._tasks.pop(run.attempt_id, None)
+        if not keeps_files:
+            self._remove(run.attempt_id)
+        self._send(Ended(run.attempt_id, outputs, failure, used, keeps_files))
+
+    async def _work(self, run: Run, directory: AttemptDir) -> Result:
+        assert self._engine is not None
+        work = HostWork(run, local_inputs(run.inputs), directory)
+        return await self._engine.run(work, _Progress(self._send, run.attempt_id))
+
+    def _used(self, result: Result, run_s: float) -> HostUsage:
+        usage = result.usage
+        return HostUsage(
+            run_s=run_s,
+            units=usage.units,
+            tokens_in=usage.tokens_in,
+            tokens_out=usage.tokens_out,
+            joules=usage.joules,
+            peak_memory_mib=usage.peak_memory_mib or self._peak.mib(),
+        )
+
+    def _remove(self, attempt_id: str) -> None:
+        directory = self._directories.pop(attempt_id, None)
+        if directory is not None:
+            directory.remove()
+
+
+class _Progress:
+    """Thins progress out to a few messages a second; the last one always comes with the end."""
+
+    __slots__ = ("_attempt_id", "_next_s", "_send")
+
+    def __init__(self, send: Any, attempt_id: str) -> None:
+        self._send = send
+        self._attempt_id = attempt_id
+        self._next_s = 0.0
+
+    def __call__(self, done: float, total: float, unit: str) -> None:
+        now = time.monotonic()
+        if now >= self._next_s:
+            self._next_s = now + _PROGRESS_EVERY_S
+            self._send(Progressed(self._attempt_id, float(done), float(total), unit))
+
+
+def _engine_class(loads: str) -> Any:
+    module, _, attribute = loads.partition(":")
+    __import__(module)
+    return getattr(sys.modules[module], attribute)

@@ -1,0 +1,78 @@
+"""An attempt as its engine sees it: inputs from frames, and a directory made only when used."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from flowmesh_worker.engine_api import BlobInput, DatasetInput, Input, TreeInput, Work
+from flowmesh_worker.host.frames import HostInput, Run
+
+
+class AttemptDir:
+    """An attempt's directory: made when it is first used, gone when it is released."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes where it would be."""
+        self._path = path
+        self.made = False
+
+    def use(self) -> Path:
+        """The directory, made where it is not there."""
+        if not self.made:
+            self._path.mkdir(parents=True)
+            self.made = True
+        return self._path
+
+    def remove(self) -> None:
+        """Removes it with all that is in it."""
+        if self.made:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+
+class HostWork(Work):
+    """A :class:`Work` whose ``out_dir`` is made when it is first read."""
+
+    __slots__ = ("_outputs",)
+    _outputs: AttemptDir
+
+    def __init__(self, run: Run, inputs: Mapping[str, Input], outputs: AttemptDir) -> None:
+        """Takes what the agent sent and the inputs made of it."""
+        values = {
+            "action_id": run.action_id,
+            "attempt_id": run.attempt_id,
+            "params": run.params,
+            "fields": run.fields,
+            "inputs": inputs,
+            "cache_salt": run.cache_salt,
+            "priority": run.priority,
+            "secrets": run.secrets,
+            "_outputs": outputs,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def out_dir(self) -> Path:
+        """The directory for outputs."""
+        return self._outputs.use()
+
+
+def local_inputs(given: Mapping[str, HostInput]) -> dict[str, Input]:
+    """Inputs for the engine, by port."""
+    return {port: _input(value) for port, value in given.items()}
+
+
+def _input(given: HostInput) -> Input:
+    match given.kind:
+        case "tree":
+            return TreeInput(given.digest, Path(given.paths[0]))
+        case "dataset":
+            assert given.manifest is not None
+            paths = iter(given.paths)
+            files = tuple(
+                given.contents[c.blob] if c.blob in given.contents else Path(next(paths))
+                for c in given.manifest.chunks
+            )
+            return DatasetInput(given.manifest, files)
+    content = Path(given.paths[0]) if given.paths else given.contents[given.digest]
+    return BlobInput(given.digest, content)

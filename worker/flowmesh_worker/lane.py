@@ -1,0 +1,315 @@
+"""A lane: one engine host, the attempts it runs and those that wait for a place in it."""
+
+import asyncio
+import heapq
+import itertools
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState
+from flowmesh_core.units import Digest
+from flowmesh_worker.budget import Reservation
+from flowmesh_worker.host.frames import (
+    Cancel,
+    Ended,
+    FromHost,
+    HostInput,
+    Loaded,
+    LoadFailed,
+    Progressed,
+    Release,
+    Run,
+    Start,
+    ToHost,
+)
+from flowmesh_worker.host.process import HostProcess
+from flowmesh_worker.oom import OomKills
+
+CLOSE_WITHIN_S = 10.0
+STOP_WITHIN_S = 5.0
+"""How long an engine may take to stop an attempt before its host is ended."""
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: the host's word, or a failure that the host could not report itself."""
+
+    ended: Ended | None
+    failure: FailureReport | None
+    log: str
+    libraries: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Job:
+    """An attempt on its way through a lane.
+
+    Attributes:
+        run: what the host is told.
+        components: what a new host must load for it.
+        on_phase: told ``loading``, ``queued`` and ``running``.
+        on_progress: told how far it is.
+        on_line: told what the host prints meanwhile.
+        outcome: set when it has ended.
+        queued_s: when it was handed in; ``sent_s`` when the host got it (0 before).
+        load_s: how long it waited for the engine to load.
+    """
+
+    assignment: Assignment
+    run: Run
+    components: Mapping[str, HostInput]
+    on_phase: Callable[[str], None]
+    on_progress: Callable[[float, float, str], None]
+    on_line: Callable[[str], None]
+    outcome: "asyncio.Future[Outcome]"
+    queued_s: float = 0.0
+    sent_s: float = 0.0
+    load_s: float = 0.0
+    peak_memory_mib: int = 0
+    lane: "Lane | None" = None
+    log_from: int = 0
+    serial: int = field(default_factory=lambda: next(_serial))
+    abandoned: bool = False
+
+
+class Lane:
+    """One host. It is ``starting``, ``loading``, ``ready``, then ``closing``, and gone at exit."""
+
+    def __init__(
+        self,
+        start: Start,
+        signature: Digest,
+        reservation: Reservation,
+        scratch: Path,
+        oom_kills: OomKills,
+        on_change: Callable[["Lane"], None],
+    ) -> None:
+        """Takes what the host loads and who is told when the lane is idle, ready or gone."""
+        self.signature = signature
+        self.engine = start.engine
+        self.reservation = reservation
+        self.scratch = scratch
+        self.components = start.components
+        self.isolated_for = ""
+        self.state = "starting"
+        self.capacity = 1
+        self.load_s = 0.0
+        self.last_used_s = time.monotonic()
+        self.gone = False
+        self.running: dict[str, Job] = {}
+        self._start_message = start
+        self._libraries: Mapping[str, str] = {}
+        self._queue: list[tuple[int, int, Job]] = []
+        self._oom_kills = oom_kills
+        self._oom_before = oom_kills.count()
+        self._on_change = on_change
+        self._ending: FailureReport | None = None
+        self._lines_seen = 0
+        self._closing: asyncio.Task[None] | None = None
+        self.process = HostProcess(self._receive, self._line, self._exited)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing and could be closed."""
+        return self.state == "ready" and not self.running and not self._waiting()
+
+    def _waiting(self) -> bool:
+        return any(not job.abandoned for _, _, job in self._queue)
+
+    @property
+    def queue_length(self) -> int:
+        """How many wait."""
+        return sum(not job.abandoned for _, _, job in self._queue)
+
+    def report(self) -> LaneState:
+        """What the control plane is told."""
+        return LaneState(
+            signature=self.signature,
+            engine=self.engine,
+            state=self.state,
+            capacity=self.capacity,
+            memory_mib=self.reservation.memory_mib,
+            load_s=self.load_s,
+        )
+
+    async def open(self, environment: Mapping[str, str]) -> None:
+        """Starts the host and has it load."""
+        try:
+            await self.process.start(environment)
+        except OSError as error:
+            self._ending = FailureReport(
+                FailureKind.HOST_CRASHED.value, f"the host of {self.engine} did not start: {error}"
+            )
+            self._exited(1)
+            return
+        if self.state == "starting":
+            self.state = "loading"
+        self.process.send(self._start_message)
+        self._on_change(self)
+
+    def submit(self, job: Job) -> None:
+        """Takes a job: runs it as soon as there is a place."""
+        job.lane = self
+        job.log_from = self._lines_seen
+        self.last_used_s = time.monotonic()
+        job.on_phase("queued" if self.state == "ready" else "loading")
+        heapq.heappush(self._queue, (-job.assignment.priority, job.serial, job))
+        self._pump()
+
+    def abandon(self, job: Job) -> None:
+        """Stops a job that nobody waits for; ends the host if the engine does not obey."""
+        if job.abandoned or job.outcome.done():
+            return
+        job.abandoned = True
+        attempt_id = job.assignment.attempt_id
+        if attempt_id in self.running:
+            self.process.send(Cancel(attempt_id))
+            asyncio.get_running_loop().call_later(STOP_WITHIN_S, self._insist, attempt_id)
+        elif not self._waiting():
+            self._on_change(self)
+
+    def release_files(self, attempt_id: str) -> None:
+        """The outputs of an attempt are stored; the host may remove them."""
+        self.process.send(Release(attempt_id))
+
+    def end(self, failure: FailureReport) -> None:
+        """Ends the host at once; all that it holds fails with this failure."""
+        self._ending = self._ending or failure
+        self.process.kill()
+
+    def close(self) -> None:
+        """Closes the host in peace; it must be idle."""
+        if self.state != "closing":
+            self.state = "closing"
+            self._closing = asyncio.get_running_loop().create_task(
+                self.process.close(CLOSE_WITHIN_S)
+            )
+            self._on_change(self)
+
+    def last_lines(self, since: int = 0) -> str:
+        """The last lines that the host printed, not before a given count of lines."""
+        new = min(self._lines_seen - since, len(self.process.log))
+        return "\n".join(list(self.process.log)[-new:]) if new > 0 else ""
+
+    def _insist(self, attempt_id: str) -> None:
+        if attempt_id in self.running:
+            self.end(
+                FailureReport(
+                    FailureKind.PREEMPTED.value,
+                    f"the host of {self.engine} was ended because another attempt in it "
+                    "did not stop",
+                )
+            )
+
+    def _pump(self) -> None:
+        while self.state == "ready" and self._queue and len(self.running) < self.capacity:
+            job = heapq.heappop(self._queue)[2]
+            if job.abandoned:
+                continue
+            job.sent_s = time.time()
+            self.running[job.assignment.attempt_id] = job
+            self.process.send(job.run)
+            job.on_phase("running")
+
+    def _receive(self, message: FromHost) -> None:
+        match message:
+            case Ended():
+                self._job_ended(message)
+            case Progressed():
+                job = self.running.get(message.attempt_id)
+                if job is not None:
+                    job.on_progress(message.done, message.total, message.unit)
+            case Loaded():
+                self._loaded(message)
+            case LoadFailed():
+                self._ending = self._kernel_killed(message.failure)
+
+    def _loaded(self, message: Loaded) -> None:
+        self.state = "ready"
+        self.capacity = message.capacity
+        self.load_s = message.load_s
+        self._libraries = message.libraries
+        now = time.time()
+        for _, _, job in self._queue:
+            job.load_s = now - job.queued_s
+            job.on_phase("queued")
+        self._pump()
+        self._on_change(self)
+
+    def _job_ended(self, message: Ended) -> None:
+        job = self.running.pop(message.attempt_id, None)
+        self.last_used_s = time.monotonic()
+        if job is not None and not job.outcome.done():
+            failure = message.failure
+            if failure is not None:
+                failure = self._kernel_killed(failure)
+            self._settle(job, message, failure)
+        if message.keeps_files and (job is None or job.abandoned):
+            self.release_files(message.attempt_id)
+        self._pump()
+        if not self.running:
+            self._on_change(self)
+
+    def _settle(self, job: Job, ended: Ended | None, failure: FailureReport | None) -> None:
+        log = self.last_lines(job.log_from)
+        job.outcome.set_result(Outcome(ended, failure, log, self._libraries))
+
+    def _kernel_killed(self, failure: FailureReport) -> FailureReport:
+        """An engine's failure, or out-of-memory where the kernel killed one of its processes."""
+        count = self._oom_kills.count()
+        if failure.kind != FailureKind.ENGINE.value or count <= self._oom_before:
+            return failure
+        self._oom_before = count
+        return self._out_of_memory(failure.detail)
+
+    def _out_of_memory(self, detail: str) -> FailureReport:
+        return FailureReport(
+            FailureKind.OUT_OF_MEMORY.value,
+            f"the kernel killed a process of {self.engine} for want of memory",
+            "ask for more with resources.memory, or give it less at once",
+            detail=detail,
+        )
+
+    def _line(self, text: str) -> None:
+        self._lines_seen += 1
+        for job in self.running.values():
+            job.on_line(text)
+        if not self.running:
+            for _, _, job in self._queue:
+                job.on_line(text)
+
+    def _exited(self, code: int) -> None:
+        self.gone = True
+        self.state = "closing"
+        failure = self._ending or self._crash(code)
+        jobs = [*self.running.values(), *(job for _, _, job in self._queue)]
+        self.running, self._queue = {}, []
+        for job in jobs:
+            if not job.outcome.done():
+                self._settle(job, None, failure)
+        self._on_change(self)
+
+    def _crash(self, code: int) -> FailureReport:
+        detail = self.last_lines()
+        if code == -signal.SIGKILL and self._oom_kills.count() > self._oom_before:
+            return self._out_of_memory(detail)
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        return FailureReport(
+            FailureKind.HOST_CRASHED.value, f"the host of {self.engine} {how}", detail=detail
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+__all__ = ["CLOSE_WITHIN_S", "STOP_WITHIN_S", "Job", "Lane", "Outcome", "ToHost"]

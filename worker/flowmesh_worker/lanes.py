@@ -1,0 +1,180 @@
+"""All lanes of a worker: one host a signature, kept warm, the least recently used closed for room.
+
+An attempt whose signature has a lane joins it. Another one needs memory: where too little is free,
+idle lanes are closed, the least recently used first, and the attempt waits for them to be gone.
+"""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import FailureReport, LaneState
+from flowmesh_worker.budget import Budget
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.host.frames import Start
+from flowmesh_worker.host.process import host_environment
+from flowmesh_worker.lane import Job, Lane, Outcome
+from flowmesh_worker.oom import OomKills
+
+
+class Lanes:
+    """Places jobs in lanes and owns every host."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        budget: Budget,
+        cpus: int,
+        scratch: Path,
+        on_change: Callable[[], None],
+        oom_kills: OomKills | None = None,
+    ) -> None:
+        """Takes the engines, the memory, the CPU threads and where hosts may write."""
+        self._engines = engines
+        self._budget = budget
+        self._cpus = cpus
+        self._scratch = scratch
+        self._report_change = on_change
+        self._oom_kills = oom_kills or OomKills()
+        self._lanes: dict[str, Lane] = {}
+        self._waiting: list[Job] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __iter__(self) -> Iterator[Lane]:
+        """The lanes there are."""
+        return iter(list(self._lanes.values()))
+
+    def report(self) -> tuple[LaneState, ...]:
+        """What the control plane is told."""
+        return tuple(lane.report() for lane in self._lanes.values())
+
+    def submit(self, job: Job) -> None:
+        """Takes a job; its outcome is set when it has ended, whatever happens."""
+        job.queued_s = time.time()
+        lane = self._lanes.get(_key(job))
+        if lane is not None and lane.state != "closing":
+            lane.submit(job)
+            return
+        need, devices = job.assignment.memory_mib, self._devices(job)
+        if not self._budget.can_ever(need, devices):
+            self._refuse(job, need, devices)
+            return
+        job.on_phase("queued")
+        self._waiting.append(job)
+        self._place()
+
+    def abandon(self, job: Job) -> None:
+        """Stops a job that nobody waits for any more."""
+        if job.lane is not None:
+            job.lane.abandon(job)
+        elif job in self._waiting:
+            self._waiting.remove(job)
+            self._place()
+
+    async def close(self, within_s: float) -> None:
+        """Ends all hosts: idle ones in peace, others at once after a while."""
+        for lane in self:
+            lane.close()
+        try:
+            await asyncio.wait_for(self._empty.wait(), within_s)
+        except TimeoutError:
+            for lane in self:
+                lane.process.kill()
+            await self._empty.wait()
+
+    def _devices(self, job: Job) -> int:
+        return self._engines.devices(job.assignment.engine, job.assignment.tensor_parallel)
+
+    def _refuse(self, job: Job, need_mib: int, devices: int) -> None:
+        a = job.assignment
+        has = self._budget.total_mib(devices)
+        failure = FailureReport(
+            FailureKind.OUT_OF_MEMORY.value,
+            f"{a.engine} needs {need_mib} MiB on {max(1, devices)} device(s); "
+            f"this worker has {has} MiB",
+            "use a pool with more memory, or a smaller model",
+        )
+        job.outcome.set_result(Outcome(None, failure, "", {}))
+
+    def _place(self) -> None:
+        """Gives waiting jobs a lane in the order they came, making room where it is needed."""
+        while self._waiting:
+            job = self._waiting[0]
+            lane = self._lanes.get(_key(job))
+            if lane is not None and lane.state == "closing":
+                return  # its memory is about to be free; _changed comes back here
+            if lane is None:
+                lane = self._new_lane(job)
+                if lane is None:
+                    self._make_room()
+                    return
+            self._waiting.pop(0)
+            lane.submit(job)
+
+    def _new_lane(self, job: Job) -> Lane | None:
+        a = job.assignment
+        devices = self._devices(job)
+        reservation = self._budget.reserve(a.memory_mib, devices)
+        if reservation is None:
+            return None
+        self._count += 1
+        scratch = self._scratch / f"host-{self._count}"
+        scratch.mkdir(parents=True)
+        threads = self._engines.threads(a.engine, self._cpus)
+        start = Start(
+            engine=a.engine,
+            loads=self._engines.loads(a.engine),
+            components=dict(job.components),
+            devices=reservation.devices,
+            memory_mib=a.memory_mib,
+            threads=threads,
+            signature_params=a.signature_params,
+            scratch=str(scratch),
+        )
+        lane = Lane(start, a.signature, reservation, scratch, self._oom_kills, self._changed)
+        lane.isolated_for = a.attempt_id if a.isolate else ""
+        self._lanes[_key(job)] = lane
+        self._empty.clear()
+        environment = host_environment(os.environ, threads) | {"TMPDIR": str(scratch)}
+        if reservation.devices:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, reservation.devices))
+        task = asyncio.get_running_loop().create_task(lane.open(environment))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return lane
+
+    def _make_room(self) -> None:
+        if any(lane.state == "closing" for lane in self._lanes.values()):
+            return
+        idle = [lane for lane in self._lanes.values() if lane.idle]
+        if idle:
+            min(idle, key=lambda lane: lane.last_used_s).close()
+
+    def _changed(self, lane: Lane) -> None:
+        if lane.gone:
+            self._forget(lane)
+        elif lane.isolated_for and lane.idle:
+            lane.close()
+        self._report_change()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._place)
+
+    def _forget(self, lane: Lane) -> None:
+        key = lane.isolated_for or lane.signature
+        if self._lanes.get(key) is lane:
+            del self._lanes[key]
+            self._budget.release(lane.reservation)
+            shutil.rmtree(lane.scratch, ignore_errors=True)
+        if not self._lanes:
+            self._empty.set()
+
+
+def _key(job: Job) -> str:
+    return job.assignment.attempt_id if job.assignment.isolate else job.assignment.signature

@@ -1,0 +1,128 @@
+"""What a worker is told at its start, from the command line and the environment."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from flowmesh_core.units import nano_usd
+
+TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
+_MIB = 1 << 20
+_DEFAULT_CACHE_BYTES = 20 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How one worker runs.
+
+    Attributes:
+        gateway: ``ws://host:port`` or ``wss://``; ``/worker`` is added.
+        store: address of the store, as ``open_store`` reads it.
+        name: unique among living workers.
+        token: what it joins with; ``token_file`` is read anew at each connection where given.
+        memory_mib: host memory that lanes may reserve.
+        price_nanousd_per_hour: of the whole worker.
+        price_estimated: whether nobody stated the price.
+        orphan_timeout_s: how long it waits for a control plane before it exits.
+        grace_s: how long SIGTERM lets attempts run on.
+    """
+
+    gateway: str
+    store: str
+    name: str
+    cache_dir: Path
+    pool: str = "local"
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    memory_mib: int = 4096
+    cpus: int = 1
+    price_nanousd_per_hour: int = 0
+    price_estimated: bool = True
+    power_w: float = 0.0
+    idle_w: float = 0.0
+    cache_bytes: int = _DEFAULT_CACHE_BYTES
+    allow_user_code: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    zone: str = ""
+    node: str = ""
+    grace_s: float = 30.0
+    orphan_timeout_s: float = 300.0
+    cpu_only: bool = False
+
+    def read_token(self) -> str:
+        """The token; a projected one is renewed in its file while the worker lives.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.token_file is not None:
+            return self.token_file.read_text().strip()
+        return self.token
+
+
+def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
+    """Reads the command line; exits with a message where it is wrong."""
+    a = _parser().parse_args(arguments)
+    price = a.price_usd_per_hour
+    return WorkerSettings(
+        gateway=a.gateway.rstrip("/"),
+        store=a.store,
+        name=a.name or f"{os.uname().nodename}-{os.getpid()}",
+        cache_dir=a.cache_dir or Path(tempfile.gettempdir()) / f"flowmesh-worker-{a.name}",
+        pool=a.pool,
+        token="" if a.token_file else os.environ.get(TOKEN_VARIABLE, ""),
+        token_file=a.token_file,
+        memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
+        cpus=a.cpus or os.cpu_count() or 1,
+        price_nanousd_per_hour=nano_usd(price or "0"),
+        price_estimated=price is None,
+        power_w=a.power_w,
+        idle_w=a.idle_w,
+        cache_bytes=a.cache_bytes,
+        allow_user_code=a.allow_user_code,
+        labels=dict(a.label),
+        zone=a.zone,
+        node=a.node,
+        grace_s=a.grace,
+        orphan_timeout_s=a.orphan_timeout,
+        cpu_only=a.cpu_only,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m flowmesh_worker", description="Runs a FlowMesh worker."
+    )
+    add = p.add_argument
+    add("--gateway", required=True, help="ws://HOST:PORT of the control plane")
+    add("--store", required=True, help="address of the store")
+    add("--name", default="", help="unique among living workers")
+    add("--pool", default="local", help="the pool it belongs to")
+    add("--token-file", type=Path, help=f"holds the token; without it ${TOKEN_VARIABLE} does")
+    add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")
+    add("--cpus", type=int, default=0, help="CPU threads (default: all)")
+    add("--price-usd-per-hour", help="price of the whole worker")
+    add("--power-w", type=float, default=0.0, help="draw under load, where no meter is read")
+    add("--idle-w", type=float, default=0.0, help="draw without work")
+    add("--cache-dir", type=Path, help="local cache and scratch")
+    add("--cache-bytes", type=int, default=_DEFAULT_CACHE_BYTES, help="size of the local cache")
+    add("--allow-user-code", action="store_true", help="the pool allows user code")
+    add("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
+    add("--zone", default="", help="where it is, for locality")
+    add("--node", default="", help="the machine it is on")
+    add("--grace", type=float, default=30.0, help="seconds that SIGTERM lets attempts run on")
+    add("--orphan-timeout", type=float, default=300.0, help="seconds without a control plane")
+    add("--cpu-only", action="store_true", help="leave the machine's devices alone")
+    return p
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return key, value
