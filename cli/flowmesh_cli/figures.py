@@ -1,0 +1,69 @@
+"""Numbers as people read them. ``~`` before a figure marks an estimate."""
+
+import time
+from decimal import Decimal
+
+NANO = 1_000_000_000
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SMALL = 0.01
+
+
+def usd(nanousd: int, *, estimated: bool = False) -> str:
+    """Nano-dollars with as many places as they need: ``$1.25``, ``$0.000123``."""
+    amount = Decimal(nanousd) / NANO
+    places = 2 if abs(amount) >= 1 else 4 if abs(amount) >= Decimal(str(_SMALL)) else 6
+    text = f"${amount:.{places}f}" if nanousd else "$0"
+    return f"~{text}" if estimated and nanousd else text
+
+
+def exact_usd(nanousd: int) -> str:
+    """Nano-dollars to the last place."""
+    return f"${Decimal(nanousd) / NANO:.9f}"
+
+
+def seconds(value: float) -> str:
+    """A duration: ``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``3d4h``."""
+    if value < 10:  # noqa: PLR2004 - below ten seconds a tenth is worth showing
+        return f"{value:.1f}s"
+    whole = round(value)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR}h"
+
+
+def clock(time_s: float) -> str:
+    """A moment in local time."""
+    return time.strftime("%H:%M:%S", time.localtime(time_s))
+
+
+def date(time_s: float) -> str:
+    """A day and a moment in local time; a dash for none."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s)) if time_s else "-"
+
+
+def size(count: float) -> str:
+    """Bytes: ``512 B``, ``3.4 KiB``, ``1.2 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004 - the binary prefix
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def joules(value: float, *, estimated: bool) -> str:
+    """Energy; marked where no meter was read."""
+    text = f"{value:.0f} J" if value < 10_000 else f"{value / 3_600_000:.3f} kWh"  # noqa: PLR2004
+    return f"~{text}" if estimated and value else text
+
+
+def count(number: float, noun: str) -> str:
+    """``1 step``, ``3 steps``."""
+    return f"{number:g} {noun}" + ("" if number == 1 else _plural(noun))
+
+
+def _plural(noun: str) -> str:
+    return "es" if noun.endswith(("s", "sh", "ch", "x")) else "s"

@@ -1,0 +1,50 @@
+"""``fmesh``: the command line and the laptop mode.
+
+The console script and ``python -m flowmesh_cli`` call :func:`main`. Commands are declared in
+``commands/``; each imports its work when it runs.
+"""
+
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.commands import planning
+
+app = typer.Typer(
+    name="fmesh",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Runs LLM workflows; every distinct step once, whoever asks for it.",
+)
+planning.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            typer.echo(version("flowmesh-fabric"))
+        except PackageNotFoundError:
+            typer.echo("not installed; run from a checkout")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Runs LLM workflows; every distinct step once, whoever asks for it."""
+    del version
+
+
+def main() -> None:
+    """Reads the command line and exits with one of :class:`flowmesh_cli.exits.ExitCode`."""
+    app(prog_name="fmesh")
+
+
+if __name__ == "__main__":
+    main()

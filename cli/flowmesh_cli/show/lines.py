@@ -1,0 +1,65 @@
+"""Progress as plain lines, for logs and pipes: one where a step changes, few in between."""
+
+from collections.abc import Callable, Sequence
+
+from flowmesh_cli import figures
+from flowmesh_cli.show import steps as show
+from flowmesh_core.run.states import StepState
+from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
+
+EVERY_S = 10.0
+"""How often a step that runs or waits says how it goes."""
+
+
+class LineProgress:
+    """Writes what has changed since the last state it was shown."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        """Takes who writes a line."""
+        self._write = write
+        self._phases: dict[str, str] = {}
+        self._states: dict[tuple[str, str], str] = {}
+        self._said_s: dict[tuple[str, str], float] = {}
+
+    def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
+        """Takes the state in."""
+        del fabric
+        for run in runs:
+            for step in run.steps:
+                self._step(run, step, now_s)
+            if self._phases.get(run.uid) != run.phase:
+                self._phases[run.uid] = run.phase
+                self._write(f"{figures.clock(now_s)} {show.title(run)} {run.phase} ({run.uid})")
+
+    def note(self, text: str) -> None:
+        """Says something."""
+        self._write(text)
+
+    def close(self) -> None:
+        """Nothing stands open."""
+
+    def _step(self, run: RunStatus, step: StepStatus, now_s: float) -> None:
+        key = (run.uid, step.path)
+        changed = self._states.get(key) != step.state
+        moving = step.state in (StepState.READY, StepState.RUNNING)
+        if changed:
+            self._states[key] = step.state
+            self._said_s[key] = now_s
+            if step.state == StepState.PENDING or (
+                step.state == StepState.READY and not _why(step)
+            ):
+                return
+        elif moving and now_s - self._said_s.get(key, now_s) >= EVERY_S:
+            self._said_s[key] = now_s
+        else:
+            return
+        self._write(f"{figures.clock(now_s)} {show.title(run)} {step.path} {_line(step)}")
+
+
+def _line(step: StepStatus) -> str:
+    state = step.state.lower()
+    if step.state in show.ENDED:
+        detail = ", ".join(p for p in (show.doing(step), show.result(step)) if p)
+    else:
+        detail = ", ".join(p for p in (show.amount(step), show.doing(step)) if p)
+    return f"{state}: {detail}" if detail else state

@@ -1,0 +1,121 @@
+"""Progress that is redrawn: a bar a step, and how the fabric stands."""
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from flowmesh_cli import figures
+from flowmesh_cli.show import steps as show
+from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
+
+MAX_STEPS = 24
+"""Of a run with more, only those that move are shown."""
+_REDRAWS_PER_S = 8
+_BAR_COLUMNS = 24
+
+
+class LiveProgress:
+    """Redraws the state of some runs until it is closed; leaves the last picture standing."""
+
+    def __init__(self, console: Console) -> None:
+        """Starts to draw on this console."""
+        self._live = Live(
+            Text("starting"), console=console, refresh_per_second=_REDRAWS_PER_S, transient=False
+        )
+        self._live.start()
+
+    def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
+        """Draws the state."""
+        self._live.update(picture(runs, fabric, now_s))
+
+    def note(self, text: str) -> None:
+        """Says something above the picture."""
+        self._live.console.print(text, markup=False)
+
+    def close(self) -> None:
+        """Stops drawing; harmless when repeated."""
+        self._live.stop()
+
+
+def picture(runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> RenderableType:
+    """The runs, one below the other, and the fabric's line."""
+    parts: list[RenderableType] = []
+    for run in runs:
+        parts += [_headline(run, now_s), _steps(run)]
+    if fabric is not None:
+        parts.append(_fabric_line(fabric))
+    return Group(*parts)
+
+
+def _headline(run: RunStatus, now_s: float) -> Text:
+    ended = run.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+    colour = {Phase.SUCCEEDED: "green", Phase.FAILED: "red"}.get(Phase(run.phase), "cyan")
+    text = Text()
+    text.append(show.title(run), "bold")
+    text.append(f"  {run.phase}", colour)
+    text.append(f"  {figures.seconds(max(0.0, (run.ended_s or now_s) - run.created_s))}")
+    text.append(f"  paid {figures.usd(run.paid_nanousd)}")
+    if run.saved_nanousd:
+        text.append(f"  saved {figures.usd(run.saved_nanousd)}", "green")
+    if run.hits:
+        text.append(f"  {figures.count(run.hits, 'hit')}")
+    if run.eta_s > 0 and not ended:
+        text.append(f"  about {figures.seconds(run.eta_s)} left", "dim")
+    return text
+
+
+def _steps(run: RunStatus) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=3, justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(width=_BAR_COLUMNS)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    shown, hidden = _chosen(run.steps)
+    for step in shown:
+        state = StepState(step.state)
+        colour = show.COLOURS[state]
+        table.add_row(
+            Text(show.MARKS[state], colour),
+            Text(step.path, colour if state is not StepState.COMPLETED else ""),
+            _bar(step),
+            Text(show.result(step) if state in show.ENDED else _moving(step), "dim"),
+        )
+    if hidden:
+        table.add_row("", Text(f"and {figures.count(hidden, 'step')} more", "dim"), "", "")
+    return table
+
+
+def _moving(step: StepStatus) -> str:
+    return ", ".join(part for part in (show.amount(step), show.doing(step)) if part)
+
+
+def _bar(step: StepStatus) -> RenderableType:
+    if step.state == StepState.RUNNING and not step.done and not step.total_units:
+        return ProgressBar(total=None, width=_BAR_COLUMNS)
+    done = show.fraction(step)
+    return ProgressBar(total=1.0, completed=done, width=_BAR_COLUMNS)
+
+
+def _chosen(found: Sequence[StepStatus]) -> tuple[list[StepStatus], int]:
+    if len(found) <= MAX_STEPS:
+        return list(found), 0
+    moving = [s for s in found if s.state in (StepState.RUNNING, StepState.READY, StepState.FAILED)]
+    shown = moving[:MAX_STEPS]
+    return shown, len(found) - len(shown)
+
+
+def _fabric_line(fabric: FabricStatus) -> Text:
+    parts = [
+        figures.count(fabric.workers, "worker"),
+        f"{fabric.running_actions} running",
+        f"{fabric.ready_actions} waiting",
+        f"bill {figures.usd(fabric.bill_nanousd)}",
+    ]
+    if fabric.saved_nanousd:
+        parts.append(f"sharing saved {figures.usd(fabric.saved_nanousd)}")
+    return Text("fabric: " + ", ".join(parts), "dim")

@@ -1,0 +1,126 @@
+"""Runs when they have ended, or when somebody asks: tables, outputs, and why one failed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowmesh_cli import figures
+from flowmesh_cli.show.steps import MARKS, doing, result, title
+from flowmesh_cli.terminal import Terminal
+from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+LOG_LINES = 12
+
+
+def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
+    """A line a run."""
+    rows = [
+        [
+            title(run),
+            run.uid,
+            run.phase,
+            _steps_done(run),
+            str(run.executed),
+            str(run.hits),
+            figures.usd(run.paid_nanousd),
+            figures.usd(run.saved_nanousd),
+            figures.date(run.created_s),
+        ]
+        for run in runs
+    ]
+    headings = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
+    terminal.table(headings, rows, right="ran hits paid saved steps")
+
+
+def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
+    """A run with its steps, outputs and, where it failed, why."""
+    took = figures.seconds(max(0.0, (run.ended_s or now_s) - run.created_s))
+    terminal.text(f"{title(run)} {run.uid}: {run.phase} after {took}")
+    facts = [f"paid {figures.usd(run.paid_nanousd)}", f"saved {figures.usd(run.saved_nanousd)}"]
+    if run.budget_nanousd:
+        facts.append(f"budget {figures.usd(run.budget_nanousd)}")
+    if run.deadline_s:
+        facts.append(f"deadline {figures.date(run.deadline_s)}")
+    facts.append(figures.joules(run.joules, estimated=run.joules_estimated))
+    terminal.text("  " + ", ".join(facts))
+    rows = [
+        [
+            MARKS[StepState(step.state)] + " " + step.path,
+            step.engine,
+            step.state.lower(),
+            "; ".join(part for part in (doing(step), result(step)) if part),
+        ]
+        for step in run.steps
+    ]
+    terminal.table(["step", "engine", "state", ""], rows)
+    show_outputs(terminal, run)
+    if run.phase == Phase.FAILED:
+        show_failure(terminal, run)
+
+
+def show_outputs(terminal: Terminal, run: RunStatus) -> None:
+    """A line an output."""
+    for name, output in run.outputs.items():
+        terminal.text(f"  output {name}: {describe_output(output)}")
+
+
+def describe_output(output: dict[str, Any] | None) -> str:
+    """What an output is, in a few words."""
+    if output is None:
+        return "null (its step was skipped)"
+    values = output.get("metrics") or output.get("value")
+    if values:
+        return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
+    parts = [str(output.get("kind", ""))]
+    if output.get("rows"):
+        parts.append(figures.count(output["rows"], "row"))
+    if output.get("bytes"):
+        parts.append(figures.size(output["bytes"]))
+    return ", ".join(parts)
+
+
+def show_failure(terminal: Terminal, run: RunStatus) -> None:
+    """Where a run failed, why, the last lines of its log, and what to try."""
+    note = terminal.note
+    where = f" in step {run.failed_step}" if run.failed_step else ""
+    note("")
+    note(f"{title(run)} {run.phase.lower()}{where}: {run.reason or 'no reason was given'}")
+    for line in run.message.splitlines():
+        note(f"  {line}")
+    tail = [line for text in run.log for line in text.splitlines()][-LOG_LINES:]
+    if tail:
+        note("  last lines of the log:")
+        for line in tail:
+            note(f"    {line}")
+    if run.remedy:
+        note(f"  try: {run.remedy}")
+    if run.failed_step:
+        note(f"  more: fmesh logs {run.uid} --step {run.failed_step}")
+
+
+def show_fabric(terminal: Terminal, fabric: FabricStatus) -> None:
+    """The accounts, to the nano-dollar, and what sharing did."""
+    hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
+    terminal.text(
+        f"fabric: {figures.count(fabric.executed, 'action')} executed, "
+        f"{figures.count(hits, 'hit')} ({fabric.hits_in_flight} in flight, "
+        f"{fabric.hits_step_level} of whole steps), "
+        f"sharing saved {figures.usd(fabric.saved_nanousd)}"
+    )
+    terminal.text(
+        f"  bill {figures.exact_usd(fabric.bill_nanousd)} = receipts "
+        f"{figures.exact_usd(fabric.receipts_nanousd)} + fabric "
+        f"{figures.exact_usd(fabric.fabric_nanousd)} + running "
+        f"{figures.exact_usd(fabric.unsettled_nanousd)}"
+    )
+
+
+def _steps_done(run: RunStatus) -> str:
+    counts = run.counts
+    total = sum(counts.values())
+    done = counts.get(StepState.COMPLETED, 0) + counts.get(StepState.SKIPPED, 0)
+    return f"{done}/{total}" if total else "-"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,87 @@
+"""The folder of a laptop's fabric: the store, who owns it now, and what its workers keep.
+
+::
+
+    .flowmesh/owner      who serves it: pid, address, tokens; locked by the owner while it lives
+    .flowmesh/joined     locked by every `fmesh run` that uses it
+    .flowmesh/key        the master key of references
+    .flowmesh/workers/   caches and logs of the local workers
+    .flowmesh/…          everything else is the store
+"""
+
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+
+VARIABLE = "FLOWMESH_STATE_DIR"
+DEFAULT = ".flowmesh"
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StateDir:
+    """Paths inside the folder."""
+
+    path: Path
+
+    @property
+    def owner(self) -> Path:
+        """Names the owner; the owner holds its lock."""
+        return self.path / "owner"
+
+    @property
+    def joined(self) -> Path:
+        """Locked, shared, by everyone who uses the fabric."""
+        return self.path / "joined"
+
+    def worker(self, name: str) -> Path:
+        """A local worker's cache and log."""
+        return self.path / "workers" / name
+
+    def exists(self) -> bool:
+        """Whether anything ever ran here."""
+        return (self.path / "runs").is_dir() or self.owner.exists()
+
+    def prepare(self) -> None:
+        """Makes the folder, closed to others, and keeps it out of version control.
+
+        Raises:
+            CliError: it cannot be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+        except OSError as e:
+            raise CliError(
+                f"cannot make the state folder: {e.strerror}",
+                ExitCode.USAGE,
+                where=str(self.path),
+                remedy="choose another one with --state-dir",
+            ) from e
+
+    def master_key(self) -> bytes:
+        """The key of references, made at first use."""
+        path = self.path / "key"
+        with contextlib.suppress(FileExistsError):
+            temporary = self.path / f".key-{os.getpid()}"
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+            try:
+                os.link(temporary, path)
+            finally:
+                temporary.unlink()
+        return path.read_bytes()
+
+
+def state_dir(given: Path | None) -> StateDir:
+    """The folder that is meant: the option, the environment's, or ``.flowmesh`` here."""
+    chosen = given or Path(os.environ.get(VARIABLE) or DEFAULT)
+    return StateDir(chosen.absolute())

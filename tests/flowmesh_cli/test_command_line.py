@@ -1,0 +1,102 @@
+"""The command line itself: fast, and never a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import typer
+from tests.flowmesh_cli.calling import fmesh
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError, FilesError, guarded
+
+HEAVY = ("rich", "aiohttp", "pydantic", "pyarrow", "duckdb", "torch", "vllm", "boto3", "asyncio")
+
+
+def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
+    code = "import sys, flowmesh_cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_answers_within_half_a_second(tmp_path: Path):
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert fmesh("--help", cwd=tmp_path).returncode == 0
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+
+
+def test_engines_are_listed_and_shown_and_misspelt_ones_get_a_suggestion(tmp_path: Path):
+    listed = json.loads(fmesh("engines", "--json", cwd=tmp_path).stdout)
+    assert "llm.generate" in [engine["name"] for engine in listed]
+    shown = fmesh("engines", "llm.generate", cwd=tmp_path).stdout
+    assert "maxTokens" in shown
+    assert "exactly one of: prompt, messages" in shown
+    wrong = fmesh("engines", "llm.generat", cwd=tmp_path)
+    assert wrong.returncode == ExitCode.NOT_FOUND
+    assert "did you mean 'llm.generate'" in wrong.stderr
+
+
+def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
+    assert fmesh("bogus", cwd=tmp_path).returncode == ExitCode.USAGE
+
+
+def ending(error: BaseException) -> tuple[int, str]:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    @guarded
+    def command() -> None:
+        raise error
+
+    from typer.testing import CliRunner
+
+    result = CliRunner().invoke(app)
+    return result.exit_code, result.output
+
+
+def test_errors_are_shown_with_place_reason_and_remedy():
+    error = CliError("is closed", ExitCode.REFUSED, where="the door", remedy="knock")
+    assert ending(error) == (4, "error: the door: is closed\nremedy: knock\n")
+
+
+def test_every_problem_of_a_file_has_a_line_of_its_own():
+    code, text = ending(FilesError(["a.yaml:1:2: kind: is required", "a.yaml:3:1: x: unknown"]))
+    assert code == 2
+    assert text.splitlines()[:2] == ["a.yaml:1:2: kind: is required", "a.yaml:3:1: x: unknown"]
+
+
+def test_a_mistake_of_ours_shows_no_traceback_unless_asked(monkeypatch):
+    monkeypatch.delenv("FMESH_DEBUG", raising=False)
+    code, text = ending(ZeroDivisionError("x"))
+    assert code == ExitCode.INTERNAL
+    assert "Traceback" not in text
+    assert "FMESH_DEBUG=1" in text
+    monkeypatch.setenv("FMESH_DEBUG", "1")
+    code, _ = ending(ZeroDivisionError("x"))
+    assert code == 1
+
+
+def test_ctrl_c_ends_a_command_with_its_own_code():
+    assert ending(KeyboardInterrupt())[0] == ExitCode.INTERRUPTED
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
+    command = (
+        f"{sys.executable} -m flowmesh_cli engines --json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
