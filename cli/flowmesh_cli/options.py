@@ -15,10 +15,8 @@ StateDirOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
-RunOption = Annotated[
-    str,
-    typer.Option("--run", help="Uid, the beginning of one, or name.", show_default="the latest"),
-]
+_RUN = "Uid, the beginning of one, or name."
+RunOption = Annotated[str, typer.Option("--run", help=_RUN, show_default="the latest")]
 RunArgument = Annotated[str, typer.Argument(help=_RUN, show_default="the latest")]
 FilesArgument = Annotated[
     list[Path], typer.Argument(help="Workflows and cache policies; - is standard input.")

@@ -1,7 +1,6 @@
 """The command line itself: fast, and never a traceback."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -92,11 +91,6 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
     command = (
         f"{sys.executable} -m flowmesh_cli engines --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     )
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-        check=False,
-    )
+    shell = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -45,9 +45,9 @@ class LineProgress:
         if changed:
             self._states[key] = step.state
             self._said_s[key] = now_s
-            if step.state == StepState.PENDING or (
-                step.state == StepState.READY and not _why(step)
-            ):
+            if step.state == StepState.PENDING:
+                return
+            if step.state == StepState.READY and not (step.message or step.reason):
                 return
         elif moving and now_s - self._said_s.get(key, now_s) >= EVERY_S:
             self._said_s[key] = now_s
