@@ -5,6 +5,7 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,7 @@ def test_every_room_of_the_core_is_named_in_the_workers_import_rule() -> None:
 
 
 def test_every_package_is_typed_and_installed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for where in project["tool"]["setuptools"]["packages"]["find"]["where"]:
+    for where in _pyproject()["tool"]["setuptools"]["packages"]["find"]["where"]:
         package = ROOT / where / f"flowmesh_{where}"
         assert (package / "__init__.py").exists()
         assert (package / "py.typed").exists()
@@ -42,12 +42,29 @@ def test_constraints_pin_every_package_and_name_no_host(name: str) -> None:
     assert odd == []
 
 
-@pytest.mark.parametrize("name", ["cpu.txt", "gpu.txt"])
-def test_constraints_hold_what_the_base_install_names(name: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = {line.partition("==")[0] for line in _constraints(name)}
-    asked = {re.split(r"[^\w.-]", asked, maxsplit=1)[0] for asked in project["dependencies"]}
-    assert {name.replace(".", "-") for name in asked} <= pinned
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        ("cpu.txt", ["operator", "worker-cpu", "sim", "dev"]),
+        ("gpu.txt", ["operator", "worker-gpu"]),
+    ],
+)
+def test_everything_that_is_asked_for_is_pinned(name: str, extras: list[str]) -> None:
+    project = _pyproject()["project"]
+    asked = [*project["dependencies"]]
+    for extra in extras:
+        asked += project["optional-dependencies"][extra]
+    names = {re.split(r"[^\w.-]", one, maxsplit=1)[0].lower().replace(".", "-") for one in asked}
+    assert names - {line.partition("==")[0] for line in _constraints(name)} == set()
+
+
+def test_every_entry_point_names_a_module_that_is_there() -> None:
+    groups = _pyproject()["project"]["entry-points"]
+    for target in [target for group in groups.values() for target in group.values()]:
+        module = target.partition(":")[0]
+        package = module.partition(".")[0].removeprefix("flowmesh_")
+        path = ROOT / package / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), target
 
 
 def test_constraints_avoid_the_kubernetes_client_that_botocore_cannot_live_with() -> None:
@@ -66,6 +83,10 @@ def test_the_table_of_names_reports_missing_stale_and_silent_names() -> None:
     assert len(module.problems([lost], gone)) == 2
     assert len(module.problems([lost], {("FailureKind", "lost"): ""})) == 1
     assert module.problems([lost], {("FailureKind", "lost"): "the worker left"}) == []
+
+
+def _pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def _constraints(name: str) -> list[str]:
