@@ -64,8 +64,14 @@ def _placeable(state: State) -> list[Action]:
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
-    tenants = {r.plan.namespace for r in state.runs.values()}
-    return {t: state.fair.virtual_time(t, now_s) for t in tenants}
+    """What tenants paid of late, and what is reserved for what runs for them now."""
+    shares: dict[str, float] = {}
+    for run in state.runs.values():
+        tenant = run.plan.namespace
+        if tenant not in shares:
+            shares[tenant] = state.fair.virtual_time(tenant, now_s)
+        shares[tenant] += run.reserved_nanousd
+    return shares
 
 
 def _signatures(state: State, ready: list[ReadyAction]) -> dict[Digest, SignatureInfo]:

@@ -1,0 +1,329 @@
+"""Every kind of failure: what becomes of the action, who pays, and what is learned."""
+
+import pytest
+from world import CALL, SOLO, World, after, dataset, plan, rows_of, step
+from world import MAP as MAP_ENGINE
+
+from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.protocol.messages import AttemptEnd
+from flowmesh_core.run.settings import Settings
+
+
+def only(world: World):  # type: ignore[no-untyped-def] - an Assignment
+    (assignment,) = world.attempts()
+    return assignment
+
+
+def test_a_lost_workers_action_goes_back_at_once_and_runs_alone_elsewhere(world: World) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    lost = only(world)
+    world.begin(lost.attempt_id)
+    holder = world.worker_of(lost.attempt_id)
+    world.lose(holder)
+    assert world.machine.state.runs[uid].steps["a"].state == "READY"
+    world.tick(0.1)
+    again = only(world)
+    assert again.isolate
+    assert world.worker_of(again.attempt_id) != holder
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_a_worker_that_says_nothing_within_the_watchdog_is_lost(world: World) -> None:
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.tick(9.0)
+    assert "w1" in world.machine.state.workers
+    world.tick(2.0)
+    assert "w1" not in world.machine.state.workers
+
+
+def test_the_third_loss_is_poison_and_the_losses_are_paid_by_the_fabric(world: World) -> None:
+    uid = world.submit(plan(step("a")))
+    for n in range(3):
+        world.join(f"w{n}")
+        world.tick(0.1)
+        world.begin(only(world).attempt_id)
+        world.now += 1
+        world.lose(f"w{n}")
+    final = world.finals[uid]
+    assert (final.phase, final.reason) == ("Failed", "poison")
+    assert final.paid_nanousd == 0
+    assert world.machine.state.book.fabric_nanousd > 0
+
+
+def test_preemption_and_drain_count_for_nothing(world: World) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a", attempts=1)))
+    for kind in ("preempted", "drained", "preempted", "drained"):
+        world.tick(1)
+        world.fail(only(world).attempt_id, kind)
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_an_engine_error_is_tried_again_with_backoff_on_another_worker_first(
+    world: World,
+) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    first = only(world)
+    holder = world.worker_of(first.attempt_id)
+    world.fail(first.attempt_id, "engine")
+    world.tick(0.1)
+    assert not world.attempts(), "the backoff has not passed"
+    world.tick(1.0)
+    assert world.worker_of(only(world).attempt_id) != holder
+    world.fail(only(world).attempt_id, "engine")
+    world.tick(2.1)
+    world.fail(only(world).attempt_id, "engine", message="the engine broke")
+    final = world.finals[uid]
+    assert (final.phase, final.reason, final.message) == ("Failed", "engine", "the engine broke")
+    assert final.steps[0].attempts == 3
+
+
+@pytest.mark.parametrize("kind", ["bad-input", "user-code", "timeout"])
+def test_what_is_the_steps_own_fault_is_not_tried_again_and_its_run_pays(
+    world: World, kind: str
+) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.begin(only(world).attempt_id)
+    world.now += 1
+    world.fail(only(world).attempt_id, kind)
+    final = world.finals[uid]
+    assert (final.phase, final.reason) == ("Failed", kind)
+    assert final.paid_nanousd == pytest.approx(1_000_000, rel=0.2)
+
+
+def test_out_of_memory_halves_the_load_first_then_asks_for_a_larger_worker(world: World) -> None:
+    world.join("small", device_memory_mib=1024)
+    for value in range(4):
+        world.submit(plan(step("a", value=value)))
+    world.tick(0.1)
+    assert len(world.attempts()) == 4
+    first, *_ = world.attempts()
+    signature = first.signature
+    world.fail(first.attempt_id, "out-of-memory")
+    assert world.machine.state.learned.capacity_factors(signature) == {"cpu": 0.5}
+    for other in world.attempts():
+        world.finish(other.attempt_id)
+    world.tick(0.1)
+    alone = only(world)
+    assert alone.isolate
+    world.fail(alone.attempt_id, "out-of-memory")
+    assert world.machine.state.learned.more_than_mib(signature) == {"cpu": 1024}
+    world.tick(0.1)
+    assert not world.attempts()
+    world.join("large", device_memory_mib=8192)
+    world.tick(0.1)
+    assert world.worker_of(only(world).attempt_id) == "large"
+    world.finish(only(world).attempt_id)
+    world.submit(plan(step("a", value=99)))
+    world.tick(0.1)
+    assert world.worker_of(only(world).attempt_id) == "large", "the next one goes there at once"
+
+
+def test_an_external_action_that_is_not_idempotent_is_tried_once(world: World) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a", uses=CALL)))
+    world.tick(0.1)
+    world.fail(only(world).attempt_id, "engine")
+    assert world.finals[uid].phase == "Failed"
+
+
+def test_a_straggler_gets_a_replica_the_first_publication_wins_the_loser_is_fabric(
+    world: World,
+) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    slow = only(world)
+    holder = world.worker_of(slow.attempt_id)
+    world.begin(slow.attempt_id)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+        world.place()
+    assert len(world.attempts()) == 2
+    replica = next(a for a in world.attempts() if a.attempt_id != slow.attempt_id)
+    assert world.worker_of(replica.attempt_id) != holder
+    world.begin(replica.attempt_id)
+    world.now += 1
+    world.finish(replica.attempt_id)
+    final = world.finals[uid]
+    assert final.phase == "Succeeded"
+    assert not world.attempts(), "the loser was told to stop"
+    assert len(world.publications) == 1
+
+
+def test_a_late_end_of_an_action_that_is_published_changes_nothing(world: World) -> None:
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    attempt = only(world)
+    world.finish(attempt.attempt_id)
+    before = len(world.publications)
+    end = AttemptEnd(attempt.attempt_id, attempt.action_id)
+    world._sync("w1", ended=(end,))
+    assert len(world.publications) == before
+
+
+def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> None:
+    world.join("w1")
+    made = plan(step("a"), step("b", *after("a"), value=1))
+    world.submit(made)
+    world.run()
+    lost = next(iter(world.cache.values())).outputs["metrics"].blob
+    second = world.submit(plan(step("a"), step("b", *after("a"), value=2)))
+    world.tick(0.1)
+    world.lost_blobs.add(lost)
+    world.fail(only(world).attempt_id, "missing-blob", detail=lost)
+    assert lost in world.discarded
+    world.run()
+    assert world.finals[second].phase == "Succeeded"
+    assert [g for _, _, g in world.publications].count(2) == 1
+
+
+def test_a_lost_intermediate_that_nobody_needs_runs_nothing(world: World) -> None:
+    world.join("w1")
+    made = plan(
+        step("a"), step("b", *after("a")), outputs={"out": (StepSource("b", "metrics"),)}
+    )
+    world.submit(made)
+    world.run()
+    result = next(r for r in world.cache.values() if not r.inputs)
+    world.lost_blobs.add(result.outputs["metrics"].blob)
+    world.submit(made)
+    world.run()
+    assert len(world.executed) == 2
+
+
+def test_a_lost_output_is_made_again_before_the_verdict(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one", "two")
+    made = plan(
+        step("m", rows_of(rows), uses=MAP_ENGINE),
+        outputs={"rows": (StepSource("m", "rows"),)},
+    )
+    world.submit(made, artifacts=[rows])
+    world.run()
+    chunk_results = [r for r in world.cache.values() if r.outputs["rows"].rows == 1]
+    lost = chunk_results[0].outputs["rows"].manifest.chunks[0].blob  # type: ignore[union-attr]
+    world.lost_blobs.add(lost)
+    uid = world.submit(made, artifacts=[rows])
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+    assert lost not in world.lost_blobs
+    assert len(world.executed) == 3
+
+
+def test_a_lost_upload_fails_the_step_with_what_to_do(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one")
+    uid = world.submit(plan(step("m", rows_of(rows), uses=MAP_ENGINE)), artifacts=[rows])
+    world.tick(0.1)
+    blob = rows.manifest.chunks[0].blob  # type: ignore[union-attr]
+    world.fail(only(world).attempt_id, "missing-blob", detail=blob)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
+
+
+def test_a_deadline_that_passes_fails_the_run(world: World) -> None:
+    uid = world.submit(plan(step("a"), deadline_s=30.0))
+    world.tick(29)
+    assert uid not in world.finals
+    world.tick(2)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "deadline")
+
+
+def test_a_budget_that_does_not_cover_the_next_action_fails_the_run(world: World) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a"), budget_nanousd=1))
+    world.tick(0.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "budget")
+    assert not world.attempts()
+
+
+def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
+    world.join("w1")
+    poor = world.submit(plan(step("a"), budget_nanousd=1), share="group-x")
+    rich = world.submit(plan(step("a"), namespace="team-b"), share="group-x")
+    world.run()
+    assert world.finals[rich].phase == "Succeeded"
+    assert world.finals[poor].phase == "Succeeded"
+
+
+def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:
+    world = World(Settings(unplaceable_after_s=5.0))
+    world.join("w1", engines={})
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    step_status = world.machine.state.runs[uid].steps["a"]
+    assert step_status.wait_reason == "engine-not-offered"
+    world.beat()
+    world.tick(6)
+    world.tick(0.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
+
+
+def test_a_suspended_run_waits_until_it_is_resumed(world: World) -> None:
+    from flowmesh_core.run.events import Amended
+
+    world.join("w1")
+    uid = world.submit(plan(step("a"), suspend=True))
+    world.tick(0.1)
+    assert not world.attempts()
+    world.apply(Amended(uid, {"suspend": False}))
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again() -> None:
+    before = World()
+    before.join("w1")
+    made = plan(step("a", value=1), step("b", value=2))
+    before.submit(made, "run-1")
+    before.tick(0.1)
+    done, running = before.attempts()
+    after_crash = World(epoch=2, recovering_until_s=1003.0, cache=before.cache, now=1001.0)
+    after_crash.incarnations = before.incarnations
+    after_crash.held = {"w1": {running.attempt_id: running}}
+    after_crash.submit(made, "run-1")
+    from world import outputs_of
+
+    end = AttemptEnd(done.attempt_id, done.action_id, outputs=outputs_of(done))
+    after_crash.hello("w1", started_s=1000.0, ended=(end,))
+    after_crash.tick(3.0)
+    assert [a.attempt_id for a in after_crash.attempts()] == [running.attempt_id]
+    after_crash.finish(running.attempt_id)
+    assert after_crash.finals["run-1"].phase == "Succeeded"
+    assert len(after_crash.publications) == 2
+
+
+def test_nothing_is_dispatched_before_the_window_of_a_recovery_ends() -> None:
+    world = World(epoch=2, recovering_until_s=1003.0)
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(1.0)
+    assert not world.attempts()
+    world.tick(2.5)
+    world.tick(0.1)
+    assert len(world.attempts()) == 1
+
+
+def test_a_clock_that_steps_an_hour_back_loses_nobody_and_money_still_adds_up(
+    world: World,
+) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.now -= 3600
+    world.beat()
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"

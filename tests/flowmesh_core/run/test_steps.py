@@ -1,0 +1,229 @@
+"""Workflows through the machine: order, merging, reuse, conditions, chunks."""
+
+import pytest
+from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
+
+from flowmesh_core.graph.plan import Cache, Edge, StepSource
+
+
+def states(world: World, uid: str) -> dict[str, str]:
+    return {s.path: s.state for s in world.finals[uid].steps}
+
+
+def test_a_chain_runs_in_order_and_succeeds(world: World) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a"), step("b", *after("a")), step("c", *after("b"))))
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+    assert states(world, uid) == {"a": "COMPLETED", "b": "COMPLETED", "c": "COMPLETED"}
+    assert len(world.executed) == 3
+
+
+def test_equal_steps_of_two_sharing_runs_in_flight_run_once_and_split_the_bill(
+    world: World,
+) -> None:
+    world.join("w1")
+    one = world.submit(plan(step("a", uses=SOLO), namespace="team-a"), share="group-x")
+    two = world.submit(plan(step("z", uses=SOLO), namespace="team-b"), share="group-x")
+    world.run()
+    assert len(world.executed) == 1
+    first, second = world.finals[one], world.finals[two]
+    assert abs(first.paid_nanousd - second.paid_nanousd) <= 1
+    assert first.paid_nanousd > 0
+    assert second.steps[0].in_flight == 1
+    assert second.saved_nanousd == first.paid_nanousd
+    assert world.machine.state.book.hits_in_flight == 1
+
+
+def test_without_a_shared_scope_nothing_is_shared(world: World) -> None:
+    world.join("w1")
+    world.submit(plan(step("a"), namespace="team-a"))
+    world.submit(plan(step("a"), namespace="team-b"))
+    world.run()
+    assert len(world.executed) == 2
+    assert world.machine.state.book.saved_nanousd == 0
+
+
+def test_a_later_run_hits_pays_nothing_and_saves_what_running_cost(world: World) -> None:
+    world.join("w1")
+    one = world.submit(plan(step("a"), step("b", *after("a"))))
+    world.run()
+    two = world.submit(plan(step("a"), step("b", *after("a"))))
+    world.run()
+    assert len(world.executed) == 2
+    assert world.finals[two].paid_nanousd == 0
+    assert world.finals[two].saved_nanousd == world.finals[one].paid_nanousd
+    assert world.finals[two].hits == 2
+
+
+@pytest.mark.parametrize(("reuse", "executed"), [("always", 1), ("run", 2), ("never", 4)])
+def test_reuse_says_who_may_share_a_result(world: World, reuse: str, executed: int) -> None:
+    world.join("w1")
+    made = plan(step("a", cache=Cache(reuse=reuse)), step("b", cache=Cache(reuse=reuse)))
+    for _ in range(2):
+        world.submit(made)
+        world.run()
+    assert len(world.executed) == executed
+
+
+def test_a_false_condition_skips_the_step_and_what_needs_it_and_the_run_succeeds(
+    world: World,
+) -> None:
+    world.join("w1")
+    uid = world.submit(
+        plan(
+            step("a", value=1),
+            step("b", when="steps['a'].metrics.value > 5", when_steps=("a",)),
+            step("c", *after("b")),
+            step("d", *after("b", required=False)),
+            outputs={"x": (StepSource("b", "metrics"),), "y": (StepSource("d", "metrics"),)},
+        )
+    )
+    world.run()
+    final = world.finals[uid]
+    assert final.phase == "Succeeded"
+    assert states(world, uid) == {
+        "a": "COMPLETED",
+        "b": "SKIPPED",
+        "c": "SKIPPED",
+        "d": "COMPLETED",
+    }
+    assert final.outputs["x"] is None
+    assert final.outputs["y"] is not None
+
+
+def test_a_failed_step_cancels_what_needs_it_and_other_branches_go_on(world: World) -> None:
+    world.join("w1")
+    uid = world.submit(
+        plan(step("bad", uses=SOLO), step("then", *after("bad")), step("other", value=2))
+    )
+    world.tick(0.1)
+    for a in world.attempts():
+        if a.engine == "test.solo":
+            world.fail(a.attempt_id, "bad-input", message="no column 'x'")
+    world.run()
+    final = world.finals[uid]
+    assert states(world, uid) == {"bad": "FAILED", "then": "CANCELLED", "other": "COMPLETED"}
+    assert (final.phase, final.failed_step, final.reason) == ("Failed", "bad", "bad-input")
+    assert final.message == "no column 'x'"
+
+
+def test_a_row_wise_step_is_one_action_a_chunk_and_equal_chunks_are_shared(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one", "two", "three")
+    more = dataset("zero", "one", "two", "three")
+    made = plan(
+        step("m", rows_of(rows), uses=MAP), outputs={"rows": (StepSource("m", "rows"),)}
+    )
+    first = world.submit(made, artifacts=[rows])
+    world.run()
+    assert len(world.executed) == 3
+    assert world.finals[first].outputs["rows"]["rows"] == 3  # type: ignore[index]
+    bigger = plan(step("m", rows_of(more), uses=MAP))
+    second = world.submit(bigger, artifacts=[more])
+    world.run()
+    assert len(world.executed) == 4
+    assert world.finals[second].hits == 3
+    third = world.submit(made, artifacts=[rows])
+    before = world.lookups
+    world.run()
+    assert world.lookups == before
+    assert world.machine.state.book.hits_step_level == 1
+    assert world.finals[third].outputs["rows"] == world.finals[first].outputs["rows"]
+
+
+def test_chunks_stream_from_row_wise_step_to_row_wise_step(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one", "two")
+    world.submit(
+        plan(step("m", rows_of(rows), uses=MAP), step("n", rows_of("m"), uses=MAP, again=1)),
+        artifacts=[rows],
+    )
+    world.tick(0.1)
+    first, second = world.attempts()
+    world.finish(first.attempt_id)
+    world.tick(0.1)
+    assert {a.params.get("again") for a in world.attempts()} == {None, 1}
+    assert second.attempt_id in {a.attempt_id for a in world.attempts()}
+    run = next(iter(world.machine.state.runs.values()))
+    assert run.steps["n"].state == "RUNNING"
+    world.run()
+    assert len(world.executed) == 4
+
+
+def test_metrics_of_chunks_are_reduced(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one", "two", "three")
+    uid = world.submit(
+        plan(
+            step("m", rows_of(rows), uses=MAP),
+            outputs={"count": (StepSource("m", "metrics"),)},
+        ),
+        artifacts=[rows],
+    )
+    world.run()
+    assert world.finals[uid].outputs["count"]["value"] == {"count": 3}  # type: ignore[index]
+
+
+def test_a_concatenation_keeps_the_order_and_leaves_skipped_parts_out(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one")
+    parts = [
+        step(f"m[i={i}]", rows_of(rows), uses=MAP, i=i, when="" if i != 1 else "params.no")
+        for i in range(3)
+    ]
+    joined = Edge(
+        "rows",
+        "dataset",
+        tuple(StepSource(p.path, "rows") for p in parts),
+        concatenate=True,
+    )
+    uid = world.submit(
+        plan(
+            *parts,
+            step("all", joined, uses=MAP, last=1),
+            outputs={"rows": (StepSource("all", "rows"),)},
+            params={"no": False},
+        ),
+        artifacts=[rows],
+    )
+    world.run()
+    assert world.finals[uid].outputs["rows"]["rows"] == 2  # type: ignore[index]
+
+
+def test_an_empty_dataset_is_one_action(world: World) -> None:
+    world.join("w1")
+    rows = dataset()
+    uid = world.submit(plan(step("m", rows_of(rows), uses=MAP)), artifacts=[rows])
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+    assert len(world.executed) == 1
+
+
+def test_cancelling_one_of_three_subscribers_leaves_the_action_running(world: World) -> None:
+    from flowmesh_core.run.events import CancelRequested
+
+    world.join("w1")
+    uids = [
+        world.submit(plan(step("a"), namespace=f"team-{i}"), share="group-x") for i in range(3)
+    ]
+    world.tick(0.1)
+    world.apply(CancelRequested(uids[0]))
+    assert len(world.attempts()) == 1
+    assert world.finals[uids[0]].phase == "Cancelled"
+    world.run()
+    assert [world.finals[u].phase for u in uids[1:]] == ["Succeeded", "Succeeded"]
+
+
+def test_cancelling_the_last_subscriber_withdraws_the_action_and_it_pays(world: World) -> None:
+    from flowmesh_core.run.events import CancelRequested
+
+    world.join("w1")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.begin(world.attempts()[0].attempt_id)
+    world.now += 2.0
+    world.apply(CancelRequested(uid))
+    assert not world.attempts()
+    assert world.finals[uid].phase == "Cancelled"
+    assert world.finals[uid].paid_nanousd == pytest.approx(2_000_000, rel=0.2)
