@@ -77,10 +77,11 @@ def receipt(uid: str, name: str, namespace: str, lines: Iterable[Line]) -> Recei
 
 def _with_attempt(row: ReceiptLine, line: AttemptLine) -> ReceiptLine:
     ran = line.outcome in ("published", "adopted")
+    failed = not ran and line.outcome != "shared"
     return msgspec.structs.replace(
         row,
         executed=row.executed + ran,
-        failed_attempts=row.failed_attempts + (not ran),
+        failed_attempts=row.failed_attempts + failed,
         paid_nanousd=row.paid_nanousd + line.share_nanousd,
         load_nanousd=row.load_nanousd + line.load_nanousd,
         tokens=row.tokens + line.tokens_in + line.tokens_out,

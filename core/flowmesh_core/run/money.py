@@ -10,6 +10,7 @@ from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
 
+MADE = frozenset({"published", "adopted"})
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
 
 
@@ -50,7 +51,8 @@ def settle(
 ) -> dict[str, int]:
     """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
 
-    A run among the payers counts once, whatever number of its steps subscribe.
+    A run among the payers counts once, whatever number of its steps subscribe. In the ledger of the
+    first payer a publication reads as such, in those of the others as ``shared``.
 
     Returns:
         The share of each paying run, in nano-dollars, by uid.
@@ -68,7 +70,8 @@ def settle(
     usage = attempt.end.usage if attempt.end else Usage()
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
-        line = _line(attempt, payer, outcome, now_s, message, usage, share, load, len(ordered))
+        mine = outcome if payer.uid == payers[0].uid or outcome not in MADE else "shared"
+        line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered))
         state.append(run, line)
         state.book.receipts_nanousd += share
         state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)

@@ -1,0 +1,112 @@
+"""Random workflows, tenants and faults: whatever happens, no run is lost and money adds up."""
+
+import random
+
+import pytest
+from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
+
+from flowmesh_core.fleet.snapshot import Tier
+from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.events import CancelRequested
+
+FAULTS = ("engine", "host-crashed", "preempted", "drained", "out-of-memory", "bad-input")
+SEEDS = range(150)
+
+
+def random_plan(rng: random.Random) -> tuple[Plan, list[Artifact]]:
+    steps: list[StepPlan] = []
+    rows = dataset(*(f"text {n}" for n in range(rng.randrange(0, 5))))
+    for n in range(rng.randrange(1, 7)):
+        path = f"s{n}"
+        kind = rng.choice(("noop", "solo", "map", "stream"))
+        maps = [s.path for s in steps if s.engine == MAP.name]
+        if kind == "map":
+            steps.append(step(path, rows_of(rows), uses=MAP, value=rng.randrange(2)))
+        elif kind == "stream" and maps:
+            source = rng.choice(maps)
+            steps.append(step(path, rows_of(source), uses=MAP, value=rng.randrange(2)))
+        else:
+            before = rng.sample([s.path for s in steps], k=min(len(steps), rng.randrange(3)))
+            uses = SOLO if kind == "solo" else None
+            edges = after(*before, required=rng.random() < 0.7)
+            extra = {"uses": uses} if uses else {}
+            steps.append(step(path, *edges, value=rng.randrange(3), **extra))
+    namespace = rng.choice(("team-a", "team-b", "team-c"))
+    return plan(*steps, namespace=namespace), [rows]
+
+
+def fault(world: World, rng: random.Random, uids: list[str]) -> None:
+    attempts = world.attempts()
+    workers = list(world.machine.state.workers)
+    match rng.randrange(12):
+        case 0:
+            made, artifacts = random_plan(rng)
+            share = rng.choice(("", "group-x"))
+            uids.append(world.submit(made, f"r{len(uids)}", share=share, artifacts=artifacts))
+        case 1 if len(workers) < 4:
+            world.join(f"w{rng.randrange(1000)}")
+        case 2 if workers and rng.random() < 0.3:
+            world.lose(rng.choice(workers))
+        case 3 if attempts and rng.random() < 0.4:
+            world.fail(rng.choice(attempts).attempt_id, rng.choice(FAULTS))
+        case 4 if uids and rng.random() < 0.2:
+            world.apply(CancelRequested(rng.choice(uids)))
+        case 5 if attempts:
+            chosen = rng.choice(attempts)
+            blobs = [b for r in chosen.inputs.values() for b in r.artifact.blobs()]
+            if blobs:
+                lost = rng.choice(blobs)
+                world.lost_blobs.add(lost)
+                world.fail(chosen.attempt_id, "missing-blob", detail=lost)
+        case 6 if attempts:
+            world.begin(rng.choice(attempts).attempt_id, units=rng.randrange(5))
+        case 7 if workers:
+            name = rng.choice(workers)
+            if rng.random() < 0.3:
+                world.held.pop(name, None)  # the assignments were lost with the connection
+            world.hello(name)
+        case 8:
+            world.mute_store = True
+        case 9:
+            world.answer()
+        case _:
+            if attempts:
+                world.finish(rng.choice(attempts).attempt_id)
+    world.tick(rng.random())
+    world.beat()
+
+
+def check_fleet(world: World) -> None:
+    """No device is over-committed: lanes that hold work fit, and hold no more than they take."""
+    snapshot = world.machine.snapshot(world.now)
+    for view in snapshot.workers:
+        assert view.free_memory_mib >= 0
+        for lane in view.lanes.values():
+            assert lane.held <= max(lane.capacity * 2, 1)
+        assert all(isinstance(t, Tier) for t in view.near.values())
+    world.machine.state.dirty = True
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_every_run_ends_and_the_money_adds_up(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World()
+    uids: list[str] = []
+    made, artifacts = random_plan(rng)
+    uids.append(world.submit(made, "r0", artifacts=artifacts))
+    for _ in range(80):
+        fault(world, rng, uids)
+        check_fleet(world)
+    world.answer()
+    world.join("last")
+    world.run(rounds=600)
+    assert set(world.finals) == set(uids), world.story()
+    book = world.machine.state.book
+    assert book.unsettled_nanousd == 0
+    assert book.bill_nanousd == book.receipts_nanousd + book.fabric_nanousd
+    paid = sum(f.paid_nanousd for f in world.finals.values())
+    assert paid == book.receipts_nanousd
+    for uid, run in world.ended_runs.items():
+        for path, step_run in run.steps.items():
+            assert step_run.ended, f"{uid} {path}"
