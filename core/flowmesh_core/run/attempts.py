@@ -100,8 +100,6 @@ def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: 
     state.ready.pop(action.key, None)
     state.attempts[attempt.attempt_id] = attempt
     worker.held[attempt.attempt_id] = attempt
-    for uid in action.runs():
-        state.runs[uid].unsettled[attempt.attempt_id] = None
     actions.started(state, action, now_s)
 
 
@@ -182,15 +180,15 @@ def published(
 ) -> None:
     """Takes the answer to a publication: settles the attempt, completes the subscribers."""
     action = state.actions.get(key)
-    attempt = action.publishing if action is not None else _publishing(state, key)
+    attempt = _publishing(state, key)
     if attempt is None:
         return  # a step-level result; nobody waits for it
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     outcome = "adopted" if adopted else "published"
     subscribers = list(attempt.action.subscribers)
     shares = money.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
-    if action is None:
-        return
+    if action is not attempt.action:
+        return  # it was withdrawn meanwhile
     state.book.executed += 1
     first = subscribers[0].uid if subscribers else ""
     sharers = tuple(dict.fromkeys(s.uid for s in subscribers))
@@ -214,7 +212,10 @@ def published(
 
 
 def _publishing(state: State, key: ActionKey) -> Attempt | None:
-    """The attempt whose publication was asked for before its action was withdrawn."""
+    """The attempt whose publication was asked for, even if its action was withdrawn since."""
+    action = state.actions.get(key)
+    if action is not None and action.publishing is not None:
+        return action.publishing
     return next(
         (a for a in state.attempts.values() if a.end is not None and a.action.key == key), None
     )
@@ -222,13 +223,13 @@ def _publishing(state: State, key: ActionKey) -> Attempt | None:
 
 def publish_failed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
     """Takes a refusal by the store: the action is tried again, or fails."""
-    action = state.actions.get(key)
-    attempt = action.publishing if action is not None else _publishing(state, key)
+    attempt = _publishing(state, key)
     if attempt is None:
         return
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     worker = state.workers.get(attempt.worker)
-    if action is not None:
+    action = attempt.action
+    if action.state is ActionState.PUBLISHING:
         action.publishing = None
         action.state = ActionState.RUNNING
     failed(state, worker, attempt, failure, now_s)
@@ -252,11 +253,7 @@ def failed(
     else:
         payers = []
     _count_attempt(state, action)
-    uids = action.runs()
     money.settle(state, attempt, payers, failure.kind, now_s, failure.message)
-    for uid in uids:
-        state.runs[uid].unsettled.pop(attempt.attempt_id, None)
-        state.touched[uid] = None
     if action.state is ActionState.RUNNING and not action.attempts:
         action.last_failure = failure
         _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)

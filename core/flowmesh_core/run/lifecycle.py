@@ -227,4 +227,6 @@ def overspent(state: State, now_s: float) -> None:
             for s in attempt.action.subscribers:
                 attempt.payer_steps[s.uid] = (s.path, s.part)
             attempt.payers = tuple(dict.fromkeys(attempt.payer_steps))
+            for run in runs:
+                run.unsettled[attempt.attempt_id] = None
             actions.fail(state, attempt.action, failure)

@@ -46,7 +46,7 @@ def inputs_lost(
 
 def reset(run: Run, step: StepRun) -> None:
     """Forgets what a step was given, so that it begins again when its parents have ended."""
-    step.begun = False
+    step.begun, step.streams = False, ""
     step.inputs = {}
     step.parts = {}
     step.fresh = []

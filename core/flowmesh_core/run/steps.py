@@ -5,6 +5,7 @@ have ended; a row-wise step whose row port is fed by a row-wise step streams: ch
 chunk k of its parent is published.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.catalog.contract import PortKind
@@ -26,8 +27,6 @@ from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flowmesh_core.units import Digest
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
@@ -97,11 +96,19 @@ def _of(source: object, step: str) -> bool:
 
 
 def _condition(run: Run, step: StepRun) -> bool:
-    values: dict[str, dict[str, Mapping[str, Any] | None]] = {}
-    for path in step.plan.when_steps:
-        outputs = run.steps[path].outputs
-        values[path] = {port: a.value if a is not None else None for port, a in outputs.items()}
+    values = {path: _fields(run.steps[path]) for path in step.plan.when_steps}
     return evaluate(step.plan.when, params=run.plan.params, matrix=step.plan.matrix, steps=values)
+
+
+def _fields(step: StepRun) -> dict[str, Mapping[str, Any]] | None:
+    """What a condition may read of a step: metrics' values and data sets' counts by port."""
+    if step.state is StepState.SKIPPED:
+        return None
+    return {
+        port: a.value if a.value is not None else {"count": a.rows}
+        for port, a in step.outputs.items()
+        if a is not None
+    }
 
 
 def _inputs(run: Run, step: StepRun, *, skip: str) -> dict[str, Artifact] | None:
@@ -203,7 +210,8 @@ def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
 
 def _stream(state: State, run: Run, step: StepRun, parent: StepRun, now_s: float) -> None:
     step.streams = parent.plan.path
-    run.move(step, StepState.RUNNING, now_s, f"streams from {parent.plan.path}")
+    if step.state is not StepState.RUNNING:
+        run.move(step, StepState.RUNNING, now_s, f"streams from {parent.plan.path}")
     for number in sorted(n for n, p in parent.parts.items() if p.result is not None):
         _take_part(state, run, step, parent, number, now_s)
 

@@ -193,9 +193,7 @@ def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> No
 
 def test_a_lost_intermediate_that_nobody_needs_runs_nothing(world: World) -> None:
     world.join("w1")
-    made = plan(
-        step("a"), step("b", *after("a")), outputs={"out": (StepSource("b", "metrics"),)}
-    )
+    made = plan(step("a"), step("b", *after("a")), outputs={"out": (StepSource("b", "metrics"),)})
     world.submit(made)
     world.run()
     result = next(r for r in world.cache.values() if not r.inputs)

@@ -112,9 +112,7 @@ def test_a_row_wise_step_is_one_action_a_chunk_and_equal_chunks_are_shared(world
     world.join("w1")
     rows = dataset("one", "two", "three")
     more = dataset("zero", "one", "two", "three")
-    made = plan(
-        step("m", rows_of(rows), uses=MAP), outputs={"rows": (StepSource("m", "rows"),)}
-    )
+    made = plan(step("m", rows_of(rows), uses=MAP), outputs={"rows": (StepSource("m", "rows"),)})
     first = world.submit(made, artifacts=[rows])
     world.run()
     assert len(world.executed) == 3
@@ -204,9 +202,7 @@ def test_cancelling_one_of_three_subscribers_leaves_the_action_running(world: Wo
     from flowmesh_core.run.events import CancelRequested
 
     world.join("w1")
-    uids = [
-        world.submit(plan(step("a"), namespace=f"team-{i}"), share="group-x") for i in range(3)
-    ]
+    uids = [world.submit(plan(step("a"), namespace=f"team-{i}"), share="group-x") for i in range(3)]
     world.tick(0.1)
     world.apply(CancelRequested(uids[0]))
     assert len(world.attempts()) == 1

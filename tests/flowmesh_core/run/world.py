@@ -224,8 +224,9 @@ class World:
         if standing is None or (replace and standing.generation < result.generation):
             self.cache[at] = result
             self.publications.append((key.scope, key.action_id, result.generation))
-            for artifact in result.outputs.values():
-                self.lost_blobs -= set(artifact.blobs())
+            if result.provenance.attempt_id:  # a step-level record stores no chunk
+                for artifact in result.outputs.values():
+                    self.lost_blobs -= set(artifact.blobs())
             self.apply(e.Published(key, result, adopted=False))
         else:
             self.apply(e.Published(key, standing, adopted=True))
@@ -332,9 +333,7 @@ class World:
         self.apply(e.Submitted(uid, made, self.now, scopes, found, **changes))
         return uid
 
-    def run(
-        self, until: Callable[["World"], bool] | None = None, rounds: int = 200
-    ) -> "World":
+    def run(self, until: Callable[["World"], bool] | None = None, rounds: int = 200) -> "World":
         """Places and finishes everything, a second a round, until nothing is left to do."""
         for _ in range(rounds):
             if until is not None and until(self):
@@ -344,16 +343,15 @@ class World:
             self.tick(0.5)
             self.beat()
             for assignment in self.attempts():
-                if assignment.attempt_id in self.held.get(
-                    self.worker_of(assignment.attempt_id), {}
-                ):
+                if any(assignment.attempt_id in held for held in self.held.values()):
                     self.now += 0.01
                     self.finish(assignment.attempt_id)
         raise AssertionError(self.story())
 
     def story(self) -> str:
         return "\n".join(
-            f"{run.uid} {path}: {s.state} {s.wait_reason} {s.wait_detail} parts={s.total}"
+            f"{run.uid} {path}: {s.state} {s.wait_reason} total={s.total} left={s.pending_parts} "
+            f"open={run.open_steps} {run.checking=} {run.finishing=} {run.unsettled=}"
             for run in self.machine.state.runs.values()
             for path, s in run.steps.items()
         )
