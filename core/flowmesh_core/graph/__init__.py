@@ -1,1 +1,1 @@
-"""The room `graph` of the core; see DESIGN."""
+"""Workflows as graphs: references, fan-out, order, conditions; compiled to what the machine runs."""

@@ -1,0 +1,159 @@
+"""Checks that need to know the columns of the rows: templates and names of columns.
+
+What can be known at admission is: rows written in the file, files that the CLI has read, and what
+row-wise engines add to them. Of everything else the worker checks the columns before the engine
+loads.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import TemplateSyntaxError, meta
+
+from flowmesh_core.catalog.contract import EngineContract, Param, PortKind
+from flowmesh_core.catalog.templates import ROW, environment
+from flowmesh_core.graph.schemas import schema_problem
+from flowmesh_core.graph.scope import Columns, Keys, Scope
+from flowmesh_core.spec.nearest import did_you_mean
+
+_ROLES = ("system", "user", "assistant")
+_MESSAGE_KEYS = frozenset({"role", "content"})
+
+
+def output_columns(
+    contract: EngineContract, params: Mapping[str, Any], inputs: Mapping[str, Columns]
+) -> Columns:
+    """The columns of the step's rows, where the contract lets them be known.
+
+    Args:
+        contract: the step's contract.
+        params: its typed parameters.
+        inputs: the columns of its data sets, by port.
+    """
+    if not contract.row_output:
+        return None
+    columns = inputs.get(contract.row_wise)
+    if columns is None:
+        return None
+    added = (params.get(c[1:]) if c.startswith("$") else c for c in contract.adds_columns)
+    return columns | {str(a) for a in added}
+
+
+def check_params(
+    scope: Scope,
+    contract: EngineContract,
+    params: Mapping[str, Any],
+    columns: Columns,
+    keys: Keys,
+) -> None:
+    """Reports templates, column names and programs that cannot work.
+
+    Args:
+        scope: the compilation.
+        contract: the step's contract.
+        params: its typed parameters.
+        columns: the columns of its row port; None where unknown.
+        keys: where ``with`` stands.
+    """
+    for param in contract.params:
+        value = params[param.name]
+        if value is None:
+            continue
+        at = (*keys, param.name)
+        if param.template:
+            if param.name == "messages":
+                _check_messages(scope, value, at)
+            for inner, text in _strings(value, at):
+                _check_template(scope, text, columns, inner)
+        if param.columns and columns is not None:
+            for name in [value] if isinstance(value, str) else value:
+                if name not in columns:
+                    scope.report(at, f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}")
+        if param.format:
+            problem = _format_problem(param, value)
+            if problem:
+                scope.report(at, problem)
+
+
+def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> None:
+    problem, names = undeclared(text)
+    if problem:
+        scope.report(keys, problem)
+    for name in names:
+        if columns is not None and name not in columns:
+            scope.report(
+                keys,
+                f"the template names {name!r}, and the rows have no such column"
+                f"{did_you_mean(name, sorted(columns))}",
+            )
+
+
+@lru_cache(maxsize=4096)
+def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
+    """What is wrong with a template (empty where nothing is), and the columns that it names."""
+    if "{" not in text:
+        return "", ()
+    env = environment()
+    try:
+        tree = env.parse(text)
+        env.compile(tree)
+        names = meta.find_undeclared_variables(tree)
+    except TemplateSyntaxError as e:
+        return f"not a template: {e.message} (line {e.lineno} of it)", ()
+    except RecursionError:
+        return "not a template: nested too deeply", ()
+    return "", tuple(sorted(names - set(env.globals) - {ROW}))
+
+
+def _strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _strings(inner, (*keys, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _strings(inner, (*keys, i))
+
+
+def _check_messages(scope: Scope, messages: Iterable[Any], keys: Keys) -> None:
+    count = 0
+    for i, message in enumerate(messages):
+        count += 1
+        at = (*keys, i)
+        if not isinstance(message, dict) or set(message) != _MESSAGE_KEYS:
+            scope.report(at, "expected a message {role: user, content: text}")
+            continue
+        if message["role"] not in _ROLES:
+            hint = did_you_mean(str(message["role"]), _ROLES)
+            scope.report((*at, "role"), f"no role {message['role']!r}{hint}")
+        if not isinstance(message["content"], str):
+            scope.report((*at, "content"), "expected a string, a template over the columns")
+    if not count:
+        scope.report(keys, "expected at least one message {role: user, content: text}")
+
+
+def _format_problem(param: Param, value: Any) -> str:
+    if param.format == "json-schema":
+        return schema_problem(value)
+    if param.format == "python":
+        try:
+            ast.parse(value)
+        except (SyntaxError, ValueError) as e:
+            line = f" on line {e.lineno} of it" if isinstance(e, SyntaxError) else ""
+            return f"not Python: {getattr(e, 'msg', e)}{line}"
+    if param.format == "regex":
+        try:
+            re.compile(value)
+        except re.error as e:
+            return f"not a regular expression: {e}"
+    return ""
+
+
+def feeds_rows(contract: EngineContract, port: str) -> bool:
+    """Whether this output port carries a data set."""
+    found = contract.output_port(port)
+    return found is not None and found.kind is PortKind.DATASET

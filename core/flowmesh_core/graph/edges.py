@@ -1,0 +1,159 @@
+"""What feeds a step: references resolved to sources, and held against the contract's ports."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.graph.matrix import SelectionError, select
+from flowmesh_core.graph.plan import Edge, Source, StepSource
+from flowmesh_core.graph.references import (
+    INPUTS,
+    Reference,
+    ReferenceFormError,
+    parse_reference,
+)
+from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.spec.nearest import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What a reference means: sources of one kind (empty where the kind is not known)."""
+
+    sources: tuple[Source, ...]
+    kind: str
+    concatenate: bool = False
+
+
+def resolve(scope: Scope, text: str, own: Mapping[str, Any], keys: Keys) -> Feed | None:
+    """The sources that a reference means, or None with a problem reported.
+
+    Args:
+        scope: the compilation.
+        text: the reference.
+        own: the referring instance's matrix values.
+        keys: where the reference stands.
+    """
+    try:
+        reference = parse_reference(text)
+        if reference.step == INPUTS:
+            return _input(scope, reference, keys)
+        return _output(scope, reference, own, keys)
+    except (ReferenceFormError, SelectionError) as e:
+        scope.report(keys, str(e))
+        return None
+
+
+def _input(scope: Scope, reference: Reference, keys: Keys) -> Feed | None:
+    if reference.port not in scope.inputs:
+        scope.report(keys, f"no input {reference.port!r}{did_you_mean(reference.port, scope.inputs)}")
+        return None
+    entry = scope.inputs[reference.port]
+    return Feed((entry.source,), entry.kind) if entry else None
+
+
+def _output(
+    scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Keys
+) -> Feed | None:
+    entry = scope.steps.get(reference.step)
+    if entry is None:
+        hint = did_you_mean(reference.step, scope.steps)
+        if reference.step in scope.inputs:
+            hint = f"; did you mean 'inputs.{reference.step}'?"
+        scope.report(keys, f"no step {reference.step!r}{hint}")
+        return None
+    paths, several = _instances(entry, reference, own)
+    if entry.contract is None:
+        return None
+    port = entry.contract.output_port(reference.port)
+    if port is None:
+        ports = [p.name for p in entry.contract.outputs]
+        scope.report(
+            keys,
+            f"{entry.spec.uses} has no output {reference.port!r}{did_you_mean(reference.port, ports)}",
+        )
+        return None
+    if several and port.kind is not PortKind.DATASET:
+        scope.report(
+            keys,
+            f"[*] concatenates data sets, and {reference.port} is {_article(port.kind)};"
+            " select one instance",
+        )
+        return None
+    return Feed(tuple(StepSource(p, port.name) for p in paths), port.kind.value, several)
+
+
+def _instances(
+    entry: StepEntry, reference: Reference, own: Mapping[str, Any]
+) -> tuple[list[str], bool]:
+    name, matrix = entry.spec.name, entry.spec.matrix
+    if reference.selection is not None:
+        return select(name, matrix, reference.selection, own)
+    if matrix:
+        example = entry.instances[0].path if entry.instances else f"{name}[..]"
+        raise SelectionError(
+            f"step {name!r} has a matrix; write {name}[*].{reference.port} for all its instances,"
+            f" or one of them: {example}.{reference.port}"
+        )
+    return [name], False
+
+
+def read_edges(scope: Scope, entry: StepEntry, own: Mapping[str, Any]) -> tuple[Edge, ...]:
+    """The inputs of one instance; problems are reported."""
+    contract = entry.contract
+    edges: list[Edge] = []
+    for name, text in entry.spec.inputs.items():
+        keys = (*entry.keys, "inputs", name)
+        feed = resolve(scope, text, own, keys)
+        if contract is None:
+            continue
+        port = contract.input_port(name)
+        if port is None:
+            ports = [p.name for p in contract.inputs]
+            hint = did_you_mean(name, ports) if ports else "; it takes none"
+            scope.report(keys, f"{contract.name} has no input {name!r}{hint}")
+            continue
+        if port.name == "*" and not (name.isidentifier() and name.isascii()):
+            scope.report(keys, f"{name!r} must be an identifier: letters, digits and _")
+        if feed is None:
+            continue
+        if feed.kind != port.kind.value:
+            scope.report(
+                keys, f"{text} is {_article(feed.kind)}, expected {_article(port.kind)}"
+            )
+            continue
+        edges.append(Edge(name, feed.kind, feed.sources, port.required or port.name == "*", feed.concatenate))
+    if contract is not None:
+        for port in contract.inputs:
+            _check_connected(scope, entry, contract, port)
+    return tuple(edges)
+
+
+def _check_connected(
+    scope: Scope, entry: StepEntry, contract: EngineContract, port: Port
+) -> None:
+    if not port.required:
+        return
+    if port.name == "*":
+        if not entry.spec.inputs:
+            scope.report(
+                (*entry.keys, "inputs"),
+                f"{contract.name} needs at least one input, {_article(port.kind)}",
+            )
+    elif port.name not in entry.spec.inputs:
+        scope.report(
+            (*entry.keys, "inputs"),
+            f"{contract.name} needs the input {port.name!r}, {_article(port.kind)}",
+        )
+
+
+def _article(kind: str) -> str:
+    words = {
+        "dataset": "a data set",
+        "model": "a model",
+        "adapter": "an adapter",
+        "metrics": "metrics",
+        "blob": "a blob",
+    }
+    return words[str(kind)]

@@ -1,0 +1,184 @@
+"""Inputs from outside: uploaded content, references, and names that workers import.
+
+A name that can change its meaning is resolved by a step of its own (``inputs.base.pin``, once a
+run); what a fixed name means is imported straight away, and shared (ADR 2).
+"""
+
+import re
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract, PortKind
+from flowmesh_core.catalog.models import BUILTIN_MODELS, BUILTIN_PREFIX
+from flowmesh_core.graph.limits import json_size
+from flowmesh_core.graph.plan import (
+    ArtifactSource,
+    Cache,
+    Edge,
+    StepPlan,
+    StepSource,
+)
+from flowmesh_core.graph.scope import Columns, InputEntry, Keys, Scope
+from flowmesh_core.identity.coerce import default_of
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.workflow import ONE_SOURCE_RULE, InputSpec
+
+PLACEHOLDER_REFERENCE = f"cas:{'0' * 64}.{'0' * 32}"
+"""Stands for content that is not uploaded yet, in plans that are only looked at."""
+
+RESOLVE = "source.resolve"
+_ENGINES = {
+    "model": ("model.import", "model"),
+    "dataset": ("dataset.import", "rows"),
+    "adapter": ("adapter.import", "adapter"),
+}
+_LOCAL = ("./", "../", "file:", "/", "~")
+_REMOTE = ("s3://", "https://", "hf://")
+_REFERENCE = re.compile(r"cas:[0-9a-f]{64}\.[0-9a-f]{32}")
+_HUB = re.compile(r"hf://([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([A-Za-z0-9._/-]+))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def is_local(text: str) -> bool:
+    """Whether an input names a file or directory of the user's machine, for the CLI to upload."""
+    return text.startswith(_LOCAL)
+
+
+def read_inputs(scope: Scope) -> None:
+    """Reads every input of the workflow into the scope; those with problems as None."""
+    for name, spec in scope.workflow.spec.inputs.items():
+        keys: Keys = ("spec", "inputs", name)
+        given = {k: v for k in ("model", "dataset", "adapter", "rows") if (v := getattr(spec, k)) is not None}
+        if len(given) != 1:
+            got = f"got {' and '.join(given)}" if given else "got none"
+            scope.report(keys, f"{ONE_SOURCE_RULE}; {got}")
+            scope.inputs[name] = None
+            continue
+        ((kind, value),) = given.items()
+        if kind == "rows":
+            scope.inputs[name] = _rows(scope, name, value, (*keys, "rows"))
+        else:
+            scope.inputs[name] = _named(scope, name, spec, kind, value.strip())
+
+
+def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> InputEntry | None:
+    size = json_size(rows)
+    if size > scope.limits.rows_bytes:
+        scope.report(
+            keys,
+            f"about {size} bytes of rows, of at most {scope.limits.rows_bytes};"
+            " put them into a file and write dataset: ./file.jsonl",
+        )
+    columns = frozenset(column for row in rows for column in row)
+    reference = scope.uploads.get(name)
+    if reference is None:
+        if not scope.validate_only:
+            scope.report(keys, "the rows were not uploaded before the workflow was compiled")
+        reference = PLACEHOLDER_REFERENCE
+    return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
+
+
+def _named(scope: Scope, name: str, spec: InputSpec, kind: str, text: str) -> InputEntry | None:
+    keys: Keys = ("spec", "inputs", name, kind)
+    if is_local(text):
+        return _uploaded(scope, name, kind, text, keys)
+    if text.startswith("cas:"):
+        if _REFERENCE.fullmatch(text) is None:
+            scope.report(
+                keys,
+                f"{text[:24]!r} is no reference: cas:<64 hex digits>.<32 hex digits>;"
+                " a digest alone is no right to read",
+            )
+            return None
+        return InputEntry(kind, ArtifactSource(kind, text), columns=_known(scope, name))
+    params = _address(scope, kind, text, keys)
+    return None if params is None else _imported(scope, name, spec, kind, params)
+
+
+def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> InputEntry:
+    reference = scope.uploads.get(name)
+    if reference is None:
+        if not scope.validate_only:
+            scope.report(
+                keys,
+                f"{text} is on somebody's machine, and only fmesh run and fmesh submit upload files;"
+                " use s3://, https://, hf:// or a cas: reference here",
+            )
+        reference = PLACEHOLDER_REFERENCE
+    return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
+
+
+def _known(scope: Scope, name: str) -> Columns:
+    return frozenset(scope.columns[name]) if name in scope.columns else None
+
+
+def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
+    """The import's parameters, or None with a problem reported."""
+    if text.startswith("hf://"):
+        match = _HUB.fullmatch(text)
+        if match is None:
+            scope.report(keys, f"{text!r} is no hub address; write hf://org/name[@revision]")
+            return None
+        if match[2] and _COMMIT.fullmatch(match[2]):
+            return {"uri": f"hf://{match[1]}", "revision": match[2]}
+        return {"uri": text}
+    if text.startswith(_REMOTE):
+        return {"uri": text}
+    if "://" in text:
+        scheme = text.partition("://")[0]
+        hint = "; use https://" if scheme == "http" else ""
+        scope.report(keys, f"{scheme}:// is not imported from; use s3://, https:// or hf://{hint}")
+        return None
+    builtin = BUILTIN_MODELS if kind == "model" else {}
+    if text in builtin:
+        return {"uri": f"{BUILTIN_PREFIX}{text}"}
+    hint = did_you_mean(text, builtin)
+    scope.report(
+        keys,
+        f"no built-in {kind} {text!r}{hint}; a file or directory is written ./{text},"
+        " a hub's hf://org/name",
+    )
+    return None
+
+
+def _imported(
+    scope: Scope, name: str, spec: InputSpec, kind: str, params: dict[str, str]
+) -> InputEntry | None:
+    engine, port = _ENGINES[kind]
+    contract, resolve = scope.catalog.newest(engine), scope.catalog.newest(RESOLVE)
+    if contract is None or resolve is None:
+        scope.report(("spec", "inputs", name, kind), f"this fabric has no engine {engine!r}")
+        return None
+    path = f"inputs.{name}"
+    fixed = params["uri"].startswith(BUILTIN_PREFIX) or "revision" in params
+    steps: tuple[StepPlan, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    if not fixed:
+        pin = f"{path}.pin"
+        asked = {"uri": params["uri"], "kind": kind}
+        steps = (_step(pin, resolve, asked, secrets=tuple(spec.secrets), reuse="run"),)
+        edges = (Edge("pin", PortKind.BLOB.value, (StepSource(pin, "pin"),)),)
+    step = _step(path, contract, params, edges=edges, secrets=tuple(spec.secrets))
+    return InputEntry(kind, StepSource(path, port), (*steps, step), _known(scope, name))
+
+
+def _step(
+    path: str,
+    contract: EngineContract,
+    given: dict[str, str],
+    *,
+    edges: tuple[Edge, ...] = (),
+    secrets: tuple[str, ...] = (),
+    reuse: str = "always",
+) -> StepPlan:
+    return StepPlan(
+        path=path,
+        name=path,
+        engine=contract.name,
+        contract=contract.version,
+        implementation=contract.implementation,
+        params={p.name: given.get(p.name, default_of(p)) for p in contract.params},
+        fields={},
+        edges=edges,
+        cache=Cache(reuse=reuse),
+        secrets=secrets,
+    )

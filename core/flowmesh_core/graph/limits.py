@@ -1,0 +1,33 @@
+"""Bounds on a workflow, checked at admission."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one workflow may be.
+
+    Attributes:
+        steps: steps after expansion, imports included.
+        fan_out: instances of one step.
+        depth: steps on the longest path.
+        params_bytes: size of all parameters after ``${…}`` is filled in.
+        rows_bytes: size of all rows written in the file.
+    """
+
+    steps: int = 100_000
+    fan_out: int = 10_000
+    depth: int = 10_000
+    params_bytes: int = 64 * 1024 * 1024
+    rows_bytes: int = 8 * 1024 * 1024
+
+
+def json_size(value: object) -> int:
+    """About how many bytes a JSON-like value takes when written."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return 2 + sum(len(k) + 4 + json_size(v) for k, v in value.items())
+    if isinstance(value, list):
+        return 2 + sum(1 + json_size(v) for v in value)
+    return 8

@@ -1,0 +1,111 @@
+"""Static fan-out: the instances of a step, and the ones that a selection means."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_core.graph.references import EVERY, Own, Selection
+from flowmesh_core.graph.values import matrix_text
+from flowmesh_core.spec.nearest import did_you_mean
+
+
+class SelectionError(ValueError):
+    """A selection that means no instance; the message says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One combination of matrix values of a step.
+
+    Attributes:
+        path: ``tune[lr=1e-5,seed=1]``; the step's name where it has no matrix.
+        matrix: the values, in order of declaration.
+    """
+
+    path: str
+    matrix: dict[str, Any]
+
+
+def size(matrix: Mapping[str, list[Any]]) -> int:
+    """How many instances the matrix makes."""
+    return math.prod(len(values) for values in matrix.values())
+
+
+def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[Instance]:
+    """The instances in order: the last name varies fastest."""
+    if not matrix:
+        return [Instance(name, {})]
+    return [
+        Instance(instance_path(name, chosen), chosen)
+        for values in itertools.product(*matrix.values())
+        for chosen in [dict(zip(matrix, values, strict=True))]
+    ]
+
+
+def instance_path(name: str, values: Mapping[str, Any]) -> str:
+    """The path of one instance."""
+    inside = ",".join(f"{k}={matrix_text(v)}" for k, v in values.items())
+    return f"{name}[{inside}]"
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two matrix values are one: 1 and 1.0 are, 1 and true and "1" are not."""
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def select(
+    name: str,
+    matrix: Mapping[str, list[Any]],
+    selection: Selection,
+    own: Mapping[str, Any],
+) -> tuple[list[str], bool]:
+    """The paths of the instances that a selection means, in order of declaration.
+
+    Args:
+        name: the step that is referred to.
+        matrix: its matrix.
+        selection: what stands in brackets.
+        own: the referring instance's matrix values.
+
+    Returns:
+        The paths, and whether they are a concatenation (a ``*`` is among the values).
+
+    Raises:
+        SelectionError: an unknown name or value, or a name left out.
+    """
+    if not matrix:
+        raise SelectionError(f"step {name!r} has no matrix; leave [..] out")
+    if selection.everything:
+        return [i.path for i in expand(name, matrix)], True
+    for given in selection.values:
+        if given not in matrix:
+            raise SelectionError(f"step {name!r} has no matrix name {given!r}{did_you_mean(given, matrix)}")
+    left_out = [k for k in matrix if k not in selection.values]
+    if left_out:
+        raise SelectionError(
+            f"step {name!r} has the matrix names {', '.join(matrix)}; "
+            f"say {left_out[0]}=value, or {left_out[0]}=* for all"
+        )
+    chosen = {k: _chosen(name, k, values, selection.values[k], own) for k, values in matrix.items()}
+    several = any(v is EVERY for v in selection.values.values())
+    return [i.path for i in expand(name, chosen)], several
+
+
+def _chosen(
+    name: str, key: str, values: list[Any], wanted: Any, own: Mapping[str, Any]
+) -> list[Any]:
+    if wanted is EVERY:
+        return values
+    if isinstance(wanted, Own):
+        if wanted.name not in own:
+            raise SelectionError(
+                f"this step has no matrix name {wanted.name!r}{did_you_mean(wanted.name, own)}"
+            )
+        wanted = own[wanted.name]
+    found = [v for v in values if same(v, wanted)]
+    if not found:
+        listed = ", ".join(matrix_text(v) for v in values[:8])
+        raise SelectionError(f"step {name!r} has no instance with {key}={matrix_text(wanted)}; there is {listed}")
+    return found[:1]

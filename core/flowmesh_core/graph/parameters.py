@@ -1,0 +1,100 @@
+"""The parameters of one step instance: filled in, typed, and checked as far as admission can."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract, Param
+from flowmesh_core.catalog.fields import IDENTITY_FIELDS, WITH_FIELDS
+from flowmesh_core.errors import IdentityError
+from flowmesh_core.graph.limits import json_size
+from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.substitution import Substitution
+from flowmesh_core.identity.coerce import coerce, default_of
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.paths import path_text
+
+TENSOR_PARALLEL = "tensorParallel"
+
+
+def read_params(
+    scope: Scope, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Types ``with`` by the contract; problems are reported.
+
+    Args:
+        scope: the compilation.
+        entry: the step.
+        contract: its contract.
+        own: the instance's matrix values.
+
+    Returns:
+        Parameters after defaults, the identity fields, and about how many bytes they take.
+    """
+    keys = (*entry.keys, "with")
+    given = Substitution(scope.params(), own).fill(entry.spec.with_, scope.report, keys)
+    params, fields = _defaults(contract)
+    params, fields = dict(params), dict(fields)
+    for name, value in given.items():
+        param = contract.param(name)
+        if param is not None:
+            params[name] = _typed(scope, param, value, (*keys, name))
+        elif name in WITH_FIELDS and name in contract.identity_fields:
+            fields[name] = _typed(scope, IDENTITY_FIELDS[name], value, (*keys, name))
+        else:
+            scope.report((*keys, name), _unknown(contract, name))
+    _tensor_parallel(scope, entry, contract, fields)
+    _check_given(scope, contract, given, keys)
+    return params, fields, json_size(given)
+
+
+def _defaults(contract: EngineContract) -> tuple[dict[str, Any], dict[str, Any]]:
+    params = {p.name: default_of(p) for p in contract.params}
+    return params, {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
+
+
+def _typed(scope: Scope, param: Param, value: Any, keys: Keys) -> Any:
+    where = path_text(keys)
+    try:
+        return coerce(param, value, where=where)
+    except IdentityError as e:
+        inner = e.where.removeprefix(where)
+        place = f"in {inner.lstrip('.')}: " if inner else ""
+        scope.report(keys, f"{place}{e.message}{f'; {e.remedy}' if e.remedy else ''}")
+        return default_of(param)
+
+
+def _unknown(contract: EngineContract, name: str) -> str:
+    if name == TENSOR_PARALLEL:
+        return "tensorParallel is written under resources"
+    known = [p.name for p in contract.params]
+    known += [f for f in contract.identity_fields if f in WITH_FIELDS]
+    hint = did_you_mean(name, known) if known else "; it takes none"
+    return f"{contract.name} has no parameter {name!r}{hint}"
+
+
+def _tensor_parallel(
+    scope: Scope, entry: StepEntry, contract: EngineContract, fields: dict[str, Any]
+) -> None:
+    degree = entry.spec.resources.tensor_parallel
+    if degree is None:
+        return
+    if TENSOR_PARALLEL in contract.identity_fields:
+        fields[TENSOR_PARALLEL] = degree
+    elif degree > 1:
+        scope.report(
+            (*entry.keys, "resources", TENSOR_PARALLEL),
+            f"{contract.name} runs on one device; leave it out",
+        )
+
+
+def _check_given(
+    scope: Scope, contract: EngineContract, given: Mapping[str, Any], keys: Keys
+) -> None:
+    for param in contract.params:
+        if param.required and param.name not in given:
+            scope.report(keys, f"{contract.name} needs the parameter {param.name!r}: {param.doc}")
+    for group in contract.one_of:
+        there = [name for name in group if given.get(name) is not None]
+        if len(there) != 1:
+            got = f"got {' and '.join(there)}" if there else "got none"
+            scope.report(keys, f"{contract.name} needs exactly one of {', '.join(group)}; {got}")

@@ -1,0 +1,69 @@
+"""A check of JSON schemas that users write, deep enough to catch slips before a model loads."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.spec.nearest import did_you_mean
+
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_DEPTH = 32
+
+
+def schema_problem(schema: Any, where: str = "", depth: int = 0) -> str:
+    """What is wrong with a JSON schema, or an empty string."""
+    at = f"in {where}: " if where else ""
+    if isinstance(schema, bool):
+        return ""
+    if not isinstance(schema, Mapping):
+        return f"{at}expected a JSON schema, a mapping"
+    if depth > _DEPTH:
+        return f"{at}nested too deeply"
+    return (
+        _type_problem(schema, at)
+        or _keyword_problem(schema, at)
+        or _inner_problem(schema, where, depth)
+    )
+
+
+def _type_problem(schema: Mapping[str, Any], at: str) -> str:
+    named = schema.get("type", [])
+    for name in named if isinstance(named, list) else [named]:
+        if name not in _TYPES:
+            return f"{at}no type {name!r}{did_you_mean(str(name), _TYPES)}"
+    return ""
+
+
+def _keyword_problem(schema: Mapping[str, Any], at: str) -> str:
+    if not isinstance(schema.get("required", []), list):
+        return f"{at}required must be a list of names"
+    if not isinstance(schema.get("enum", []), list):
+        return f"{at}enum must be a list of values"
+    pattern = schema.get("pattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as e:
+            return f"{at}pattern is no regular expression: {e}"
+    return ""
+
+
+def _inner_problem(schema: Mapping[str, Any], where: str, depth: int) -> str:
+    prefix = f"{where}." if where else ""
+    inner: list[tuple[str, Any]] = [(k, schema[k]) for k in _SCHEMAS if k in schema]
+    for key in _LISTS:
+        if key in schema and not isinstance(schema[key], list):
+            return f"in {prefix}{key}: expected a list of schemas"
+        inner += [(f"{key}[{i}]", s) for i, s in enumerate(schema.get(key, []))]
+    for key in _MAPS:
+        if key in schema and not isinstance(schema[key], Mapping):
+            return f"in {prefix}{key}: expected a mapping of schemas"
+        inner += [(f"{key}.{name}", s) for name, s in schema.get(key, {}).items()]
+    for key, value in inner:
+        problem = schema_problem(value, prefix + key, depth + 1)
+        if problem:
+            return problem
+    return ""

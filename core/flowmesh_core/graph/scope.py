@@ -1,0 +1,67 @@
+"""What the parts of the compiler share: the workflow, its names, and the problems found so far."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import Problem
+from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.matrix import Instance
+from flowmesh_core.graph.plan import Source, StepPlan
+from flowmesh_core.spec.paths import Key, path_text
+from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
+
+Keys = tuple[Key, ...]
+Columns = frozenset[str] | None
+"""The columns of a data set; None where they are not known at admission."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEntry:
+    """A step of the file: its place, its contract (None where unknown) and its instances."""
+
+    index: int
+    spec: StepSpec
+    contract: EngineContract | None
+    instances: list[Instance]
+
+    @property
+    def keys(self) -> Keys:
+        """Where it stands."""
+        return ("spec", "steps", self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class InputEntry:
+    """An input from outside: what it is, where it comes from, and the steps that import it."""
+
+    kind: str
+    source: Source
+    steps: tuple[StepPlan, ...] = ()
+    columns: Columns = None
+
+
+@dataclass(slots=True)
+class Scope:
+    """One compilation."""
+
+    workflow: FlowMeshWorkflow
+    catalog: Catalog
+    limits: Limits
+    uploads: Mapping[str, str]
+    columns: Mapping[str, Sequence[str]]
+    validate_only: bool
+    steps: dict[str, StepEntry] = field(default_factory=dict)
+    inputs: dict[str, InputEntry | None] = field(default_factory=dict)
+    problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
+
+    def report(self, keys: Keys, message: str) -> None:
+        """Records a problem once, however many instances of a step have it."""
+        path = path_text(keys)
+        self.problems.setdefault((path, message), Problem(path, message))
+
+    def params(self) -> dict[str, Any]:
+        """The workflow's params."""
+        return self.workflow.spec.params

@@ -1,0 +1,32 @@
+"""How scalars are written where a value becomes text: in paths, and inside longer strings."""
+
+import json
+import re
+from typing import Any
+
+_BARE = re.compile(r"[A-Za-z0-9_./:@ +-]*[A-Za-z0-9_./:@+-]")
+_LOOKS_TYPED = re.compile(r"[-+.]?[0-9].*|true|false|null|matrix\..*|\*", re.IGNORECASE)
+
+
+def value_text(value: Any) -> str:
+    """A value inside a longer string: strings as they are, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return number_text(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def number_text(value: float) -> str:
+    """The shortest decimal: ``0.8``, ``1e-5``; an integral one without a point: ``2``."""
+    if value.is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond, repr has an exponent
+        return str(int(value))
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
+def matrix_text(value: Any) -> str:
+    """A matrix value in a path: ``lr=1e-5``; strings that could be misread are quoted."""
+    if isinstance(value, str) and (not _BARE.fullmatch(value) or _LOOKS_TYPED.fullmatch(value)):
+        return json.dumps(value, ensure_ascii=False)
+    return value_text(value)

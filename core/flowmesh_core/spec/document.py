@@ -1,0 +1,201 @@
+"""Turns text into documents that remember the line and column of every value.
+
+Pure: the caller reads the file. Everything wrong with the text is collected, as far as the parser
+gets; a value that is refused stays in the document as a string, so that the rest can be checked.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from flowmesh_core.errors import Problem
+from flowmesh_core.spec.paths import Key, path_keys, path_text
+from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+
+MAX_TEXT_BYTES = 64 * 1024 * 1024
+MAX_NESTING = 64
+MAX_VALUES = 4_000_000
+_STRING_TAG = "tag:yaml.org,2002:str"
+
+
+@dataclass(slots=True)
+class Mark:
+    """Where a value and its key stand, from 1, and the same for what is inside it."""
+
+    line: int
+    column: int
+    key_line: int = 0
+    key_column: int = 0
+    children: dict[Key, "Mark"] = field(default_factory=dict)
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file.
+
+    Attributes:
+        value: what it says, as JSON-like Python values.
+        mark: where everything in it stands.
+    """
+
+    value: Any
+    mark: Mark
+
+    def locate(self, problem: Problem) -> Problem:
+        """The problem with the line and column of its field, or of the nearest enclosing one."""
+        if problem.line:
+            return problem
+        line, column = self.position(path_keys(problem.path))
+        return replace(problem, line=line, column=column)
+
+    def position(self, keys: tuple[Key, ...]) -> tuple[int, int]:
+        """Line and column of a field (its key's, for a mapping's entry), both from 1."""
+        mark = self.mark
+        for key in keys:
+            inner = mark.children.get(key)
+            if inner is None:
+                break
+            mark = inner
+        return (mark.key_line, mark.key_column) if mark.key_line else (mark.line, mark.column)
+
+
+def parse_documents(
+    text: str, *, max_bytes: int = MAX_TEXT_BYTES
+) -> tuple[list[Document], list[Problem]]:
+    """Reads every document of a file; empty ones are left out.
+
+    Args:
+        text: the file's content.
+        max_bytes: longer files are refused unread.
+
+    Returns:
+        The documents that could be read, and everything wrong with the text.
+    """
+    if len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes:
+        return [], [Problem("", f"the file is larger than {max_bytes} bytes; split it", 1, 1)]
+    reader = _Reader(text)
+    return list(reader.documents()), reader.problems
+
+
+class _StopReadingError(Exception):
+    """Raised inside the reader where reading on makes no sense; the problem is recorded."""
+
+
+class _Reader:
+    """Builds documents from the parser's events."""
+
+    def __init__(self, text: str) -> None:
+        self.problems: list[Problem] = []
+        self._events: Iterator[Any] = iter(YAML(typ="safe", pure=True).parse(text))
+        self._anchors: dict[str, tuple[Any, Mark]] = {}
+        self._open: set[str] = set()
+        self._values = 0
+
+    def documents(self) -> Iterator[Document]:
+        try:
+            for event in self._events:
+                if type(event).__name__ == "DocumentStartEvent":
+                    self._anchors.clear()
+                    value, mark = self._value(next(self._events), ())
+                    if value is not None:
+                        yield Document(value, mark)
+        except _StopReadingError:
+            return
+        except MarkedYAMLError as e:
+            at = e.problem_mark or e.context_mark
+            context = f" ({e.context})" if e.context else ""
+            self._report((), f"not YAML: {e.problem}{context}", at)
+        except (YAMLError, UnicodeError, ValueError) as e:
+            self._report((), f"not YAML: {str(e).splitlines()[0]}", None)
+
+    def _value(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, Mark]:
+        self._values += 1
+        kind = type(event).__name__
+        if self._values > MAX_VALUES or len(keys) > MAX_NESTING:
+            what = "nested too deeply" if len(keys) > MAX_NESTING else "of too many values"
+            self._report(keys, f"the file is {what}", event.start_mark)
+            raise _StopReadingError
+        if kind == "AliasEvent":
+            return self._alias(event, keys)
+        mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        if event.tag is not None and event.tag != _STRING_TAG:
+            self._report(keys, f"tag {event.tag} is not read; leave it out", event.start_mark)
+        if event.anchor is not None:
+            self._open.add(event.anchor)
+        value: Any
+        if kind == "ScalarEvent":
+            value = self._scalar(event, keys)
+        elif kind == "SequenceStartEvent":
+            value = self._sequence(mark, keys)
+        else:
+            value = self._mapping(mark, keys)
+        if event.anchor is not None:
+            self._open.discard(event.anchor)
+            self._anchors[event.anchor] = (value, mark)
+        return value, mark
+
+    def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, Mark]:
+        here = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        if event.anchor in self._open or event.anchor not in self._anchors:
+            why = "contains itself" if event.anchor in self._open else "is not defined before"
+            self._report(keys, f"alias *{event.anchor} {why}", event.start_mark)
+            return None, here
+        value, mark = self._anchors[event.anchor]
+        self._values += mark.size
+        return value, replace(mark, line=here.line, column=here.column)
+
+    def _scalar(self, event: Any, keys: tuple[Key, ...]) -> Any:
+        if event.style is not None or event.tag is not None:
+            return event.value
+        try:
+            return read_plain(event.value)
+        except RefusedScalarError as e:
+            self._report(keys, str(e), event.start_mark)
+            return event.value
+
+    def _sequence(self, mark: Mark, keys: tuple[Key, ...]) -> list[Any]:
+        out: list[Any] = []
+        for event in self._events:
+            if type(event).__name__ == "SequenceEndEvent":
+                break
+            value, inner = self._value(event, (*keys, len(out)))
+            mark.children[len(out)] = inner
+            mark.size += inner.size
+            out.append(value)
+        return out
+
+    def _mapping(self, mark: Mark, keys: tuple[Key, ...]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for event in self._events:
+            if type(event).__name__ == "MappingEndEvent":
+                break
+            key = self._key(event, keys)
+            value, inner = self._value(next(self._events), (*keys, key))
+            if key in out:
+                first = mark.children[key].key_line
+                self._report(
+                    (*keys, key), f"written twice, first on line {first}", event.start_mark
+                )
+                continue
+            inner.key_line, inner.key_column = event.start_mark.line + 1, event.start_mark.column + 1
+            mark.children[key] = inner
+            mark.size += inner.size
+            out[key] = value
+        return out
+
+    def _key(self, event: Any, keys: tuple[Key, ...]) -> str:
+        value, _ = self._value(event, keys)
+        if isinstance(value, str):
+            return value
+        shown = getattr(event, "value", None)
+        shown = shown if isinstance(shown, str) else "a list or mapping"
+        self._report(keys, f'a key must be a string; write "{shown}"', event.start_mark)
+        return shown
+
+    def _report(self, keys: tuple[Key, ...], message: str, mark: Any) -> None:
+        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        self.problems.append(Problem(path_text(keys), message, line, column))

@@ -1,0 +1,58 @@
+"""The types of fields that several models share, with the words for what they expect."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict, JsonValue
+
+from flowmesh_core.spec.quantities import DURATION_PATTERN, MEMORY_PATTERN, USD_PATTERN
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
+NAMESPACE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+SELECTED_NAMESPACE_PATTERN = r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$"
+
+PATTERN_WORDS = {
+    DURATION_PATTERN: "a duration such as 90s, 30m, 12h or 30d",
+    MEMORY_PATTERN: "an amount of memory such as 4Gi or 512Mi",
+    USD_PATTERN: 'an amount of dollars in quotes, such as "0.50"',
+    NAME_PATTERN: "a name of letters, digits, - and _ (at most 63, a letter or digit first)",
+    VARIABLE_PATTERN: "a name of letters, digits and _ (at most 63, no digit first)",
+    OBJECT_NAME_PATTERN: "a name of small letters, digits, - and . (at most 253)",
+    NAMESPACE_PATTERN: "a namespace's name: small letters, digits and - (at most 63)",
+    SELECTED_NAMESPACE_PATTERN: "a namespace's name, or * for every namespace",
+}
+"""What a string should have been, by the pattern that it does not match."""
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
+ObjectName = Annotated[str, StringConstraints(pattern=OBJECT_NAME_PATTERN)]
+Namespace = Annotated[str, StringConstraints(pattern=NAMESPACE_PATTERN)]
+SelectedNamespace = Annotated[str, StringConstraints(pattern=SELECTED_NAMESPACE_PATTERN)]
+Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
+Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
+Usd = Annotated[str, StringConstraints(pattern=USD_PATTERN)]
+
+
+CEL_RULES = "x-kubernetes-validations"
+
+
+def cel_rules(*rules: tuple[str, str]) -> JsonDict:
+    """Rules that cross fields, for the API server: pairs of a CEL condition and a message."""
+    listed: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
+    return {CEL_RULES: listed}
+
+
+class Model(BaseModel):
+    """The base of all models: no unknown fields, no silent conversions, camelCase outside."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        protected_namespaces=(),
+    )

@@ -1,0 +1,158 @@
+"""From text or an API object to validated models, with every problem found.
+
+The CLI loads files with :func:`load_text`; the operator reads objects with :func:`parse_object`.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.spec.document import MAX_TEXT_BYTES, Document, parse_documents
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.paths import Key, path_keys
+from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.words import RULE, describe, location, problems_of
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+API_VERSION = "flowmesh.dev/v1alpha1"
+KINDS: dict[str, type[FlowMeshWorkflow] | type[FlowMeshCachePolicy]] = {
+    "FlowMeshWorkflow": FlowMeshWorkflow,
+    "FlowMeshCachePolicy": FlowMeshCachePolicy,
+}
+Object = FlowMeshWorkflow | FlowMeshCachePolicy
+
+UNKNOWN_ENGINE = "?"
+_STAND_INS: dict[Key, Any] = {
+    "uses": UNKNOWN_ENGINE,
+    "apiVersion": API_VERSION,
+    "metadata": {"name": "unnamed"},
+}
+_ROUNDS = 4
+_NAMING_DEPTH = 3  # spec.inputs.base: without it, whatever names it would seem wrong too
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One document of a file, as far as it could be read.
+
+    Attributes:
+        document: the text's values and lines.
+        object: the object; where there are problems, what is left of it without the fields that
+            are wrong, or None where nothing sensible is.
+        problems: what is wrong, with lines.
+    """
+
+    document: Document
+    object: Object | None
+    problems: tuple[Problem, ...]
+
+
+def load_text(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[list[Loaded], list[Problem]]:
+    """Reads every object of a file.
+
+    Returns:
+        The documents, and the problems of the text itself, which belong to no document.
+    """
+    documents, problems = parse_documents(text, max_bytes=max_bytes)
+    if not documents and not problems:
+        problems = [Problem("", "the file holds no object", 1, 1)]
+    loaded = []
+    for document in documents:
+        found, wrong = _validate(document.value)
+        wrong = without_echoes(wrong, problems)
+        loaded.append(Loaded(document, found, tuple(document.locate(p) for p in wrong)))
+    return loaded, problems
+
+
+def load_objects(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> list[Object]:
+    """The objects of a file.
+
+    Raises:
+        SpecError: with every problem of the file, ordered by line.
+    """
+    loaded, problems = load_text(text, max_bytes=max_bytes)
+    raise_problems([*problems, *(p for item in loaded for p in item.problems)])
+    return [item.object for item in loaded if item.object is not None]
+
+
+def parse_object(value: Mapping[str, Any]) -> Object:
+    """An object as the API server gives it.
+
+    Raises:
+        SpecError: with every problem.
+    """
+    found, problems = _validate(dict(value))
+    raise_problems(problems)
+    if found is None:
+        raise SpecError([Problem("", "no object")])
+    return found
+
+
+def raise_problems(problems: list[Problem]) -> None:
+    """Raises a ``SpecError`` with the problems in order of line, if there are any."""
+    if problems:
+        raise SpecError(sorted(problems, key=lambda p: (p.line, p.column)))
+
+
+def without_echoes(problems: list[Problem], earlier: list[Problem]) -> list[Problem]:
+    """Those problems that are not about a field, or part of one, known to be wrong already."""
+    known = [path_keys(p.path) for p in earlier if p.path]
+    return [p for p in problems if not _echoes(path_keys(p.path), known)]
+
+
+def _echoes(keys: tuple[Key, ...], known: list[tuple[Key, ...]]) -> bool:
+    return any(keys[: len(k)] == k[: len(keys)] for k in known)
+
+
+def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
+    if not isinstance(value, dict):
+        return None, [Problem("", f"expected an object with apiVersion and kind, got {describe(value)}")]
+    kind = value.get("kind")
+    model = KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        if kind is None:
+            return None, [Problem("kind", f"is required: one of {', '.join(KINDS)}")]
+        return None, [Problem("kind", f"no kind {kind!r}{did_you_mean(str(kind), KINDS)}")]
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        return _rest(value, model, error), problems_of(error, model)
+
+
+def _rest(value: dict[str, Any], model: type[Object], error: ValidationError) -> Object | None:
+    """What is left of an object without the fields that are wrong, so that more can be checked."""
+    value = copy.deepcopy(value)
+    for _ in range(_ROUNDS):
+        if not all(_mend(value, location(e), e["type"]) for e in error.errors()):
+            return None
+        try:
+            return model.model_validate(value)
+        except ValidationError as again:
+            error = again
+    return None
+
+
+def _mend(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
+    """Removes or replaces one wrong field in place; False where that would mislead."""
+    if not keys or kind == RULE or keys[-1] in {"name", "steps", "kind", "spec", "matrix"}:
+        return False
+    if keys[:2] in {("spec", "inputs"), ("spec", "params")} and len(keys) <= _NAMING_DEPTH:
+        return False
+    for key in keys[:-1]:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return False
+    if not isinstance(value, dict):
+        return False
+    if keys[-1] in _STAND_INS:
+        value[keys[-1]] = copy.deepcopy(_STAND_INS[keys[-1]])
+        return True
+    if kind == "missing" or keys[-1] not in value:
+        return False
+    del value[keys[-1]]
+    return True

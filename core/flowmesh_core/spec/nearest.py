@@ -1,0 +1,27 @@
+"""The nearest valid name, for errors that say what to write instead."""
+
+import difflib
+from collections.abc import Iterable
+
+_SHOWN = 8
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name most like this one, or None where none is near."""
+    names = list(valid)
+    by_folded = {n.casefold(): n for n in names}
+    folded = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[folded[0]] if folded else None
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """The end of an error: ``; did you mean 'sft'?``, or the valid names where none is near."""
+    names = list(valid)
+    near = nearest(name, names)
+    if near is not None:
+        return f"; did you mean {near!r}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"; there is {shown}{more}"

@@ -1,0 +1,95 @@
+"""``FlowMeshCachePolicy``: an administrator's rule for who shares results with whom."""
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from flowmesh_core.sharing.scopes import CachePolicy, Sharing
+from flowmesh_core.spec.fields import Duration, Model, Name, SelectedNamespace, cel_rules
+from flowmesh_core.spec.metadata import Metadata
+from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.spec.words import RULE
+
+_GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
+_SELECT_RULE = "names or selector must be given"
+
+
+class NamespaceSelector(Model):
+    """Selects namespaces by their labels."""
+
+    match_labels: dict[str, str] = Field(
+        min_length=1, max_length=32, description="Labels that a namespace must carry, all of them."
+    )
+
+
+class SelectedNamespaces(Model):
+    """The namespaces that a policy is for, by name or by label."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(("(has(self.names) && size(self.names) > 0) || has(self.selector)", _SELECT_RULE))
+    )
+
+    names: list[SelectedNamespace] = Field(
+        default=[], max_length=1000, description="Namespaces by name; * is every one."
+    )
+    selector: NamespaceSelector | None = Field(
+        default=None, description="Namespaces by label, besides those named."
+    )
+
+    @model_validator(mode="after")
+    def _select(self) -> Self:
+        if not self.names and self.selector is None:
+            raise PydanticCustomError(RULE, _SELECT_RULE)
+        return self
+
+
+class CachePolicySpec(Model):
+    """Whom the selected namespaces share results with."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(("(self.scope == 'group') == has(self.group)", _GROUP_RULE))
+    )
+
+    scope: Literal["private", "group", "all"] = Field(
+        description="private: with nobody; group: with the namespaces of the same group; all: with"
+        " every namespace whose policy says all."
+    )
+    group: Name | None = Field(default=None, description="The group, where the scope is group.")
+    namespaces: SelectedNamespaces = Field(description="The namespaces that the policy is for.")
+    salt: str = Field(
+        default="",
+        max_length=256,
+        description="Enters the names of their actions; a new salt starts their cache anew.",
+    )
+    ttl: Duration | None = Field(
+        default=None, description="How long their results are kept, such as 30d."
+    )
+
+    @model_validator(mode="after")
+    def _group(self) -> Self:
+        if (self.scope == "group") != (self.group is not None):
+            raise PydanticCustomError(RULE, _GROUP_RULE)
+        return self
+
+
+class FlowMeshCachePolicy(Model):
+    """Decides where namespaces publish results and where they look for them."""
+
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    kind: Literal["FlowMeshCachePolicy"] = Field(description="The kind of object.")
+    metadata: Metadata = Field(description="Names the object; it has no namespace.")
+    spec: CachePolicySpec = Field(description="The rule.")
+
+    def rule(self) -> CachePolicy:
+        """The policy as the sharing rules read it."""
+        selector = self.spec.namespaces.selector
+        return CachePolicy(
+            name=self.metadata.name,
+            scope=Sharing(self.spec.scope),
+            group=self.spec.group or "",
+            namespaces=tuple(self.spec.namespaces.names),
+            labels=dict(selector.match_labels) if selector else {},
+            salt=self.spec.salt,
+            ttl_s=seconds(self.spec.ttl) if self.spec.ttl else None,
+        )

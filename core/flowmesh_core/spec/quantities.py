@@ -1,0 +1,57 @@
+"""Durations, amounts of memory and dollars, as users write them.
+
+The patterns stand in the custom resources too, so that the API server refuses what these functions
+would.
+"""
+
+import math
+import re
+
+from flowmesh_core.units import MiB, NanoUsd, nano_usd
+
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+MEMORY_PATTERN = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)$"
+USD_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?$"
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_BYTES = {
+    **{unit: 1024 ** (i + 1) for i, unit in enumerate(("Ki", "Mi", "Gi", "Ti"))},
+    **{unit: 1000 ** (i + 1) for i, unit in enumerate(("k", "M", "G", "T"))},
+}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|k|M|G|T)")
+_MIB_BYTES = 1024 * 1024
+
+
+def seconds(text: str) -> float:
+    """Seconds of a duration such as ``30m``, ``1h30m`` or ``30d``.
+
+    Raises:
+        ValueError: the text does not match :data:`DURATION_PATTERN`.
+    """
+    if re.fullmatch(DURATION_PATTERN, text) is None:
+        raise ValueError(f"{text!r} is no duration such as 30m, 12h or 30d")
+    return math.fsum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(text))
+
+
+def mebibytes(text: str) -> MiB:
+    """MiB of an amount of memory such as ``4Gi`` or ``512Mi``, rounded up.
+
+    Raises:
+        ValueError: the text does not match :data:`MEMORY_PATTERN`.
+    """
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no amount of memory such as 4Gi or 512Mi")
+    return MiB(math.ceil(float(match[1]) * _BYTES[match[2]] / _MIB_BYTES))
+
+
+def budget(text: str) -> NanoUsd:
+    """Nano-dollars of dollars such as ``0.50``.
+
+    Raises:
+        ValueError: the text does not match :data:`USD_PATTERN`.
+    """
+    if re.fullmatch(USD_PATTERN, text) is None:
+        raise ValueError(f"{text!r} is no amount of dollars such as 0.50")
+    return nano_usd(text)

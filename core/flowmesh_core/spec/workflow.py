@@ -1,0 +1,230 @@
+"""``FlowMeshWorkflow``: a DAG of steps, as a custom resource or a YAML file."""
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from flowmesh_core.spec.fields import Duration, Memory, Model, Name, Usd, Variable, cel_rules
+from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.status import WorkflowStatus
+
+Scalar = Any  # a string, number or boolean; the compiler says so with the field's path
+ONE_SOURCE_RULE = "exactly one of model, dataset, adapter and rows must be given"
+ONE_AIM_RULE = "give optimize or weights, not both"
+MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline")
+"""Fields of the spec that may change after creation (amendments in the ledger)."""
+IMMUTABLE_FIELDS = ("steps", "inputs", "params", "outputs", "optimize", "weights")
+Optimize = Literal["cost", "throughput", "latency"]
+
+
+class WeightsSpec(Model):
+    """Coefficients of the scheduler's utility; each at least 0."""
+
+    alpha: float = Field(ge=0, le=1000, description="Weight of an early finish.")
+    beta: float = Field(ge=0, le=1000, description="Weight of low cost.")
+    gamma: float = Field(ge=0, le=1000, description="Weight of data that are already near.")
+
+
+class InputSpec(Model):
+    """An input from outside: exactly one of model, dataset, adapter and rows."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            (
+                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows)]"
+                ".filter(x, x).size() == 1",
+                ONE_SOURCE_RULE,
+            )
+        )
+    )
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A model: a built-in name, ./dir, s3://, https://, hf://org/name[@revision] or"
+        " cas:<reference>.",
+    )
+    dataset: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A data set: ./file (jsonl, json, csv, parquet), s3://, https://, hf:// or"
+        " cas:<reference>.",
+    )
+    adapter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A LoRA adapter: ./dir, s3://, https://, hf:// or cas:<reference>.",
+    )
+    rows: list[dict[str, Any]] | None = Field(
+        default=None, description="A small data set, written here: a list of rows."
+    )
+    secrets: list[Name] = Field(
+        default=[],
+        max_length=16,
+        description="Names of secrets sent to the worker for the import alone.",
+    )
+
+
+class ResourcesSpec(Model):
+    """What a step asks of a worker."""
+
+    memory: Memory | None = Field(
+        default=None,
+        description="Memory of the device (of the host, on a CPU), such as 4Gi; a hint that raises"
+        " what the engine's contract says.",
+    )
+    gpu_product: list[str] = Field(
+        default=[], max_length=32, description="Any of these GPU products; all where empty."
+    )
+    tensor_parallel: int | None = Field(
+        default=None, ge=1, le=64, description="Devices that share one copy of the model."
+    )
+    labels: dict[str, str] = Field(
+        default={}, max_length=32, description="Labels that the worker must carry."
+    )
+    anti_labels: dict[str, str] = Field(
+        default={}, max_length=32, description="Labels that the worker must not carry."
+    )
+
+
+class RetrySpec(Model):
+    """Bounds on attempts after failures of the engine; lost workers do not count."""
+
+    attempts: int = Field(default=3, ge=1, le=20, description="Attempts in all.")
+    backoff: Duration = Field(
+        default="1s", description="Wait before the second attempt; doubled before each further one."
+    )
+
+
+class CacheSpec(Model):
+    """When results are reused."""
+
+    reuse: Literal["always", "run", "never"] | None = Field(
+        default=None,
+        description="always: across runs; run: within this run; never: not at all. Default always,"
+        " and run for engines that touch the outside world.",
+    )
+    salt: str = Field(
+        default="", max_length=256, description="Enters the names of the actions; changed, it"
+        " makes new ones."
+    )
+    max_age: Duration | None = Field(
+        default=None, description="Reuse results at most this old when the run was created."
+    )
+    ignored_inputs: list[Name] = Field(
+        default=[],
+        max_length=64,
+        description="Input ports whose content does not name the action. Such results stay in the"
+        " namespace's own scope.",
+    )
+    strict: bool = Field(
+        default=False,
+        description="Whether device and library versions enter the action's name.",
+    )
+
+
+class StepSpec(Model):
+    """A node of the DAG."""
+
+    name: Name = Field(description="The step's name, unique in the workflow; not `inputs`.")
+    uses: str = Field(
+        min_length=1, max_length=128, description="The engine, such as llm.generate."
+    )
+    inputs: dict[Name, str] = Field(
+        default={},
+        max_length=256,
+        description="Input port to source: inputs.<name>, <step>.<port>, <step>[name=value].<port>,"
+        " or <step>[*].<port> for all instances of a matrix, one after the other.",
+    )
+    with_: dict[str, Any] = Field(
+        default={},
+        alias="with",
+        description="The engine's parameters. ${params.x} and ${matrix.x} are filled in; $${ is a"
+        " plain ${.",
+    )
+    matrix: dict[Variable, list[Scalar]] = Field(
+        default={},
+        max_length=16,
+        description="Static fan-out: one instance of the step for each combination of values.",
+    )
+    when: str = Field(
+        default="",
+        max_length=4096,
+        description="A CEL condition over params, matrix and steps['name'].port.field; a step whose"
+        " condition is false is skipped.",
+    )
+    resources: ResourcesSpec = Field(default=ResourcesSpec(), description="What it asks.")
+    retry: RetrySpec = Field(default=RetrySpec(), description="Bounds on attempts.")
+    cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
+    timeout: Duration | None = Field(default=None, description="Bound on one attempt.")
+    secrets: list[Name] = Field(
+        default=[], max_length=16, description="Names of secrets sent for each attempt alone."
+    )
+
+
+def _immutable() -> list[tuple[str, str]]:
+    rules = []
+    for name in IMMUTABLE_FIELDS:
+        same = f"has(self.{name}) == has(oldSelf.{name})"
+        if name == "steps":
+            same = "self.steps == oldSelf.steps"
+        else:
+            same += f" && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+        rules.append((same, f"{name} cannot change; submit a new workflow"))
+    return rules
+
+
+class WorkflowSpec(Model):
+    """What is to be run."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE), *_immutable()
+        )
+    )
+
+    steps: list[StepSpec] = Field(
+        min_length=1, max_length=100_000, description="The steps, in any order."
+    )
+    inputs: dict[Name, InputSpec] = Field(
+        default={}, max_length=1000, description="Inputs from outside, by name."
+    )
+    params: dict[Variable, Any] = Field(
+        default={}, description="Values for ${params.x} and for conditions."
+    )
+    outputs: dict[Name, str] = Field(
+        default={}, max_length=1000, description="Output name to source, such as vote.rows."
+    )
+    optimize: Optimize | None = Field(
+        default=None, description="What placement prefers; balanced where neither is given."
+    )
+    weights: WeightsSpec | None = Field(
+        default=None, description="In place of optimize: the coefficients themselves."
+    )
+    budget_usd: Usd | None = Field(
+        default=None, description='The most the run may cost in dollars, in quotes: "0.50". Mutable.'
+    )
+    deadline: Duration | None = Field(
+        default=None, description="Time from creation until the run must have ended. Mutable."
+    )
+    priority: int = Field(
+        default=0,
+        ge=-1_000_000,
+        le=1_000_000,
+        description="Higher goes first within the namespace. Mutable.",
+    )
+    suspend: bool = Field(
+        default=False, description="Accepted, but nothing new is started. Mutable."
+    )
+
+
+class FlowMeshWorkflow(Model):
+    """A DAG of steps over language models and data, each distinct step of which runs once."""
+
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    kind: Literal["FlowMeshWorkflow"] = Field(description="The kind of object.")
+    metadata: NamespacedMetadata = Field(description="Names the object.")
+    spec: WorkflowSpec = Field(description="What is to be run.")
+    status: WorkflowStatus | None = Field(
+        default=None, description="Written by the control plane, never read back."
+    )
