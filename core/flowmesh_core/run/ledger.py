@@ -16,7 +16,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     """The end of an attempt, as this run saw it.
 
     Attributes:
-        outcome: ``published``, ``adopted`` (another publication was first), ``shared`` (this run was
+        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run was
             merged with the one that asked first), ``replica``, ``cancelled``, or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: how many runs split the bill.
