@@ -19,7 +19,8 @@ TABLE = ROOT / "docs" / "names.md"
 PACKAGES = ("core", "store", "control", "operator", "worker", "cli", "sim")
 FAMILIES = ("Kind", "State", "Status", "Phase", "Cause", "Condition", "Reason", "ExitCode")
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
-METRIC = re.compile(r"flowmesh_[a-z0-9_]+")
+# A metric ends in its unit, so it has two parts after the prefix at least.
+METRIC = re.compile(r"flowmesh_[a-z0-9]+(_[a-z0-9]+)+")
 PACKAGE_NAMES = {f"flowmesh_{name}" for name in PACKAGES}
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$")
 
