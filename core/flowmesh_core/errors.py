@@ -7,8 +7,9 @@
     ├── IdentityError        a value has no canonical form
     ├── InvalidReferenceError  a reference is malformed, unknown, or not valid for this scope
     ├── StoreError
-    │   ├── BlobNotFoundError
-    │   ├── BlobCorruptError
+    │   ├── LostBlobError           names the blob
+    │   │   ├── BlobNotFoundError
+    │   │   └── BlobCorruptError
     │   ├── ConditionFailedError   a conditional write lost (412)
     │   ├── StoreFullError         the disk or the quota is full
     │   └── StoreUnavailableError  retryable
@@ -67,7 +68,8 @@ class Failure:
         kind: the class of failure; decides retries and who pays.
         message: one or two sentences for the user, without a stack trace.
         remedy: what to try; empty where there is nothing to say.
-        detail: the last lines of the log or of the traceback.
+        detail: the last lines of the log or of the traceback; for ``missing-blob`` the digests of
+            the blobs, separated by spaces.
         retry_after_s: the earliest time to try again, in seconds from now.
     """
 
@@ -147,11 +149,26 @@ class StoreError(FlowMeshError):
     """The store could not do what was asked."""
 
 
-class BlobNotFoundError(StoreError):
+class LostBlobError(StoreError):
+    """A blob cannot be had; what made it can make it again.
+
+    Attributes:
+        digest: the blob; empty where it is not known.
+    """
+
+    def __init__(
+        self, message: str, *, digest: str = "", where: str = "", remedy: str = ""
+    ) -> None:
+        """Takes the reason and the blob."""
+        super().__init__(message, where=where, remedy=remedy)
+        self.digest = digest
+
+
+class BlobNotFoundError(LostBlobError):
     """No blob of this digest."""
 
 
-class BlobCorruptError(StoreError):
+class BlobCorruptError(LostBlobError):
     """The bytes read do not have the digest they are stored under."""
 
 

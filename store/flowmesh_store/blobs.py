@@ -27,6 +27,7 @@ def not_found(digest: Digest, where: str) -> BlobNotFoundError:
     """The error for a blob that is not there."""
     return BlobNotFoundError(
         f"there is no blob {digest}",
+        digest=digest,
         where=where,
         remedy="run again what produced it; a lost blob that is still needed is repaired so",
     )

@@ -56,6 +56,7 @@ def require(found: Digest, expected: Digest, where: str) -> None:
     if found != expected:
         raise BlobCorruptError(
             f"the content has digest {found}, not {expected}",
+            digest=expected,
             where=where,
             remedy="put the right content again, or run again what produced it",
         )

@@ -5,11 +5,10 @@ import traceback
 
 from flowmesh_core.errors import (
     AttemptError,
-    BlobCorruptError,
-    BlobNotFoundError,
     Failure,
     FailureKind,
     FlowMeshError,
+    LostBlobError,
     StoreError,
     StoreFullError,
 )
@@ -58,8 +57,9 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
     if isinstance(error, AttemptError):
         return report(error.failure)
     message = f"{doing}: {error.message if isinstance(error, FlowMeshError) else _short(error)}"
-    if isinstance(error, BlobNotFoundError | BlobCorruptError):
-        return FailureReport(FailureKind.MISSING_BLOB.value, message, error.remedy)
+    if isinstance(error, LostBlobError):
+        kind = FailureKind.MISSING_BLOB.value
+        return FailureReport(kind, message, error.remedy, detail=error.digest)
     if isinstance(error, StoreError):
         remedy = error.remedy or (FREE_SPACE if isinstance(error, StoreFullError) else "")
         return FailureReport(

@@ -7,30 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import Instance, expand, size
 from flowmesh_core.graph.order import find_cycle, order
-from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
-    Cache,
     Edge,
     Plan,
-    Resources,
-    Retry,
     Source,
     StepPlan,
     StepSource,
     Weights,
 )
 from flowmesh_core.graph.references import INPUTS
-from flowmesh_core.graph.scope import Columns, Scope, StepEntry
+from flowmesh_core.graph.scope import Scope, StepEntry
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.nearest import did_you_mean
-from flowmesh_core.spec.quantities import budget, mebibytes, seconds
+from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.workflow import ONE_AIM_RULE, FlowMeshWorkflow, StepSpec, WorkflowSpec
 
 WEIGHTS = {
