@@ -49,6 +49,7 @@ class Gateway:
         self.url = ""
         self.epoch = 1
         self.hellos: list[Hello] = []
+        self.epochs_said: list[int] = []
         self.ends: dict[str, AttemptEnd] = {}
         self.ends_heard: list[str] = []
         self.progress: dict[str, list[AttemptProgress]] = {}
@@ -99,6 +100,7 @@ class Gateway:
         async with self._changed:
             if hello is not None:
                 self.hellos.append(hello)
+                self.epochs_said.append(self.epoch)
             self.syncs.append(sync)
             for p in sync.progress:
                 self.progress.setdefault(p.attempt_id, []).append(p)
@@ -191,11 +193,15 @@ class World:
         }
         return WorkerSettings(**(defaults | changes))
 
+    def agent(self, settings: WorkerSettings, blobs: Any = None) -> Agent:
+        """An agent that does not run yet."""
+        shape = describe(settings, None, self.engines)
+        return Agent(settings, shape, self.engines, blobs or self.store.blobs)
+
     async def worker(self, blobs: Any = None, **changes: Any) -> Agent:
         """An agent in this process, joined."""
         settings = self.settings(**changes)
-        shape = describe(settings, None, self.engines)
-        agent = Agent(settings, shape, self.engines, blobs or self.store.blobs)
+        agent = self.agent(settings, blobs)
         task = asyncio.get_running_loop().create_task(agent.run())
 
         async def leave() -> None:

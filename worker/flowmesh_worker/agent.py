@@ -32,7 +32,7 @@ from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.held import Held
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.lanes import Lanes
-from flowmesh_worker.memory_watch import watch_memory
+from flowmesh_worker.memory_watch import WATCH_EVERY_S, watch_memory
 from flowmesh_worker.outputs import Outputs
 from flowmesh_worker.scratch import Scratch
 from flowmesh_worker.settings import WorkerSettings
@@ -110,7 +110,7 @@ class Agent:
         """
         loop = asyncio.get_running_loop()
         connection = loop.create_task(self._connection.run())
-        memory = loop.create_task(watch_memory(lambda: self._lanes))
+        memory = loop.create_task(watch_memory(lambda: self._lanes, WATCH_EVERY_S))
         stopping = loop.create_task(self._stopping.wait())
         try:
             await asyncio.wait([connection, stopping], return_when=asyncio.FIRST_COMPLETED)

@@ -164,7 +164,7 @@ class Lane:
 
     def abandon(self, job: Job) -> None:
         """Stops a job that nobody waits for; ends the host if the engine does not obey."""
-        if job.abandoned or job.outcome.done():
+        if job.abandoned:
             return
         job.abandoned = True
         attempt_id = job.assignment.attempt_id

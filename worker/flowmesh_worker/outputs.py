@@ -15,7 +15,7 @@ from flowmesh_worker.host.frames import HostOutput
 from flowmesh_worker.patience import patiently
 
 _AT_ONCE = 8
-_MANIFEST_CHUNKS_INLINE = 512
+_MANIFEST_CHUNKS_INLINE = 4096
 """Manifests beyond this many chunks are read from their blob, not carried in messages."""
 
 Stored = tuple[dict[str, Artifact], dict[Digest, bytes]]

@@ -1,5 +1,1 @@
-"""Lineage: what was made from what, by which run; a projection of plans and ledgers."""
-
-from flowmesh_core.lineage.derivation import Derivation, derivations
-
-__all__ = ["Derivation", "derivations"]
+"""The room `lineage` of the core; see DESIGN."""

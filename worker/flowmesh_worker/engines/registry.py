@@ -22,8 +22,11 @@ _ACCELERATOR = "accelerator"
 _log = logging.getLogger(__name__)
 
 BUILTIN = {
+    "code.python": "flowmesh_worker.engines.code.python:Python",
     "data.sql": "flowmesh_worker.engines.data.sql:Sql",
+    "dataset.import": "flowmesh_worker.engines.imports.dataset:DatasetImport",
     "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",
+    "source.resolve": "flowmesh_worker.engines.imports.resolve:Resolve",
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",

@@ -5,16 +5,18 @@ import os
 import signal
 
 _PR_SET_PDEATHSIG = 1
+# Looked up at import: after a change of root directory the library could not be found.
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # None where it is not Linux
 
 
-def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent dies.
+def die_with_parent(parent: int | None) -> None:
+    """Asks the kernel to kill this process when its parent dies. A change of user undoes it.
 
     Args:
-        parent: the process id of the parent, to notice a death before this call.
+        parent: the process id of the parent, to notice a death before this call; None where the
+            parent is in another namespace.
     """
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:  # Linux
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
         os._exit(1)

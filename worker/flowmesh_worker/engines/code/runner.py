@@ -1,0 +1,113 @@
+"""``python -m flowmesh_worker.engines.code.runner FD PARENT``: runs the user's code, locked in.
+
+A task comes on standard input, the answer goes to a descriptor of its own; what the code prints
+goes where the host's output goes. Started by the engine, once a task.
+"""
+
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flowmesh_worker.engines.code import sandbox
+from flowmesh_worker.engines.code.limits import Answer, Task
+from flowmesh_worker.host.parent_death import die_with_parent
+
+FILE = "code"
+_LAST_FRAMES = 8
+
+
+class _WrongResultError(Exception):
+    """The function returned something that is no rows."""
+
+
+def main() -> None:
+    """Reads the task, runs it, writes the answer."""
+    answer_to, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent)
+    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)
+    lacks = sandbox.enter(task)
+    answer = msgspec.structs.replace(run(task), lacks=lacks)
+    try:
+        data = msgspec.msgpack.encode(answer, enc_hook=_plain)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        why = f"{task.function}() returned a value that no column can hold: {error}"
+        data = msgspec.msgpack.encode(Answer(error=why, lacks=lacks))
+    sys.stdout.flush()
+    with os.fdopen(answer_to, "wb") as out:
+        out.write(data)
+    os._exit(0)
+
+
+def run(task: Task) -> Answer:
+    """Runs the module and calls its function."""
+    linecache.cache[FILE] = (len(task.code), None, task.code.splitlines(keepends=True), FILE)
+    module: dict[str, Any] = {"__name__": "user_code", "__builtins__": __builtins__}
+    try:
+        exec(compile(task.code, FILE, "exec"), module)
+        function = module.get(task.function)
+        if not callable(function):
+            return Answer(error=f"the code defines no function {task.function}()")
+        rows, metrics = _split(function(**task.inputs, **task.args), task.function)
+    except _WrongResultError as error:
+        return Answer(error=str(error))
+    except MemoryError:
+        return Answer(error=f"the code used more than its {task.memory_mib} MiB of memory")
+    except BaseException as error:
+        return Answer(error=_told(error), traceback=_own_lines(error))
+    return Answer(rows=rows, metrics=metrics)
+
+
+def _split(value: Any, function: str) -> tuple[list[dict[str, object]], dict[str, object]]:
+    metrics: Any = {}
+    if isinstance(value, tuple) and len(value) == 2:  # noqa: PLR2004 - rows and metrics
+        value, metrics = value
+    if not isinstance(metrics, Mapping):
+        raise _WrongResultError(
+            f"{function}() returned metrics of type {type(metrics).__name__}, not a dict"
+        )
+    if isinstance(value, Mapping | str | bytes) or not hasattr(value, "__iter__"):
+        raise _WrongResultError(
+            f"{function}() returned {type(value).__name__}; return a list of dicts, "
+            "or (rows, metrics)"
+        )
+    rows = []
+    for number, row in enumerate(value, 1):
+        if not isinstance(row, Mapping):
+            raise _WrongResultError(
+                f"row {number} that {function}() returned is {type(row).__name__}, not a dict"
+            )
+        rows.append(dict(row))
+    return rows, dict(metrics)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of libraries as numbers, arrays as lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} is {type(value).__name__}")
+
+
+def _told(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _own_lines(error: BaseException) -> str:
+    """The traceback without the frames that are ours."""
+    if isinstance(error, SyntaxError) and error.filename == FILE:
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((i for i, f in enumerate(frames) if f.filename == FILE), len(frames))
+    lines = traceback.format_list(frames[first:][-_LAST_FRAMES:])
+    return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
+
+
+if __name__ == "__main__":
+    main()

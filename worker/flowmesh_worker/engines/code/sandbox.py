@@ -1,0 +1,161 @@
+"""Locks the process that runs the user's code in, and says what this machine did not allow.
+
+With the right to (as root, or where users may make namespaces) the code sees a file system of its
+own with the interpreter's libraries and an empty ``/tmp``, no network and no other process. Where
+the machine gives less, the rest still holds: seccomp, limits, no credentials in the environment.
+"""
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flowmesh_worker.engines.code import syscalls
+from flowmesh_worker.engines.code.limits import Task
+from flowmesh_worker.host.parent_death import die_with_parent
+
+_LIBRARIES = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_PROCESSES = 64
+_OPEN_FILES = 128
+_NOBODY = 65534
+_MIB = 1 << 20
+
+
+def enter(task: Task) -> list[str]:
+    """Locks this process in. It returns in a child of its own process namespace where it can.
+
+    Returns:
+        The protections that are lacking, in words.
+    """
+    lacks: list[str] = []
+    root = os.geteuid() == 0
+    private = _try(lacks, "a file system, network and processes of its own", _private, task, root)
+    own_uid = root and _try(lacks, "a user of its own", _become, task.wanted_uid)
+    if not root:
+        lacks.append("a user of its own (the worker does not run as root)")
+    _limit(task, own_uid=own_uid)
+    die_with_parent(None)
+    _try(lacks, "protection from gaining rights", syscalls.no_new_privileges)
+    _try(lacks, "a filter on system calls", syscalls.refuse_dangerous_calls)
+    if not private:
+        with contextlib.suppress(OSError):
+            os.chdir(task.jail)
+    return lacks
+
+
+def _try(lacks: list[str], what: str, do: Callable[..., None], *arguments: object) -> bool:
+    try:
+        do(*arguments)
+    except OSError as error:
+        lacks.append(f"{what} ({error.strerror or error})")
+        return False
+    return True
+
+
+def _private(task: Task, root: bool) -> None:
+    spaces = (
+        syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWPID
+    )
+    uid, gid = os.getuid(), os.getgid()
+    syscalls.unshare(spaces if root else spaces | syscalls.CLONE_NEWUSER)
+    if not root:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    _own_files(Path(task.jail), task.file_mib)
+    _first_process()
+
+
+def _own_files(jail: Path, size_mib: int) -> None:
+    private = syscalls.MS_REC | syscalls.MS_PRIVATE
+    safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("none", "/", "", private)
+    syscalls.mount("tmpfs", str(jail), "tmpfs", safe, "size=1m,mode=755")
+    for source in _needed():
+        _show(source, jail)
+    for device in _DEVICES:
+        target = jail / device.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+        syscalls.mount(device, str(target), "", syscalls.MS_BIND)
+    temporary = jail / "tmp"
+    temporary.mkdir()
+    syscalls.mount("tmpfs", str(temporary), "tmpfs", safe, f"size={size_mib}m,mode=1777")
+    os.chroot(jail)
+    os.chdir("/tmp")
+
+
+def _needed() -> list[Path]:
+    """The interpreter and its libraries, without what lies below another of them."""
+    wanted = [*_LIBRARIES, sys.base_prefix, sys.prefix]
+    found = [Path(p) for p in dict.fromkeys(wanted) if Path(p).exists()]
+    return [p for p in found if not any(o != p and p.is_relative_to(o) for o in found)]
+
+
+def _show(source: Path, jail: Path) -> None:
+    target = jail / str(source).lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.symlink_to(os.readlink(source))
+        return
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+    else:
+        target.touch()
+    syscalls.mount(str(source), str(target), "", syscalls.MS_BIND)
+    kept = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NOSUID
+    syscalls.mount("none", str(target), "", kept)
+
+
+def _first_process() -> None:
+    """Goes on as the first process of the new namespace; when it ends, all in it do."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    die_with_parent(None)
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    try:
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    except OSError:  # a container often knows 65,536 users only
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _limit(task: Task, *, own_uid: bool) -> None:
+    limits = {
+        resource.RLIMIT_CPU: task.cpu_s,
+        resource.RLIMIT_AS: _address_space() + task.memory_mib * _MIB,
+        resource.RLIMIT_FSIZE: task.file_mib * _MIB,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+    }
+    if own_uid:  # the count is of all processes of the user
+        limits[resource.RLIMIT_NPROC] = _PROCESSES
+    for limit, wanted in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _address_space() -> int:
+    """What the interpreter itself has mapped; read before the jail hides ``/proc``."""
+    return _MAPPED_AT_START
+
+
+def _mapped() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 256 * _MIB
+    return pages * resource.getpagesize()
+
+
+_MAPPED_AT_START = _mapped()

@@ -1,0 +1,120 @@
+"""Which network addresses users may have content fetched from.
+
+A URL is judged by the addresses that its name resolves to, at the moment of connecting and for each
+redirect, and the connection goes to exactly the address that was judged.
+"""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+
+ALLOW_VARIABLE = "FLOWMESH_IMPORT_ALLOW"
+"""Networks that an administrator opens to imports, such as ``10.1.0.0/16``, separated by commas."""
+
+REFUSE_VARIABLE = "FLOWMESH_IMPORT_REFUSE"
+"""Further networks that imports may not reach, such as a cluster's public ranges."""
+
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+_V4_BITS = 0xFFFFFFFF
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class AddressRule:
+    """Says which addresses may be reached."""
+
+    def __init__(self, allowed: Sequence[Network] = (), refused: Sequence[Network] = ()) -> None:
+        """Takes the exceptions to the rule that only public addresses may be reached."""
+        self._allowed = allowed
+        self._refused = refused
+
+    @classmethod
+    def from_environment(cls) -> "AddressRule":
+        """The rule with an administrator's exceptions.
+
+        Raises:
+            ValueError: a variable holds something that is no network.
+        """
+        return cls(_networks(ALLOW_VARIABLE), _networks(REFUSE_VARIABLE))
+
+    def permits(self, text: str) -> bool:
+        """Whether an address may be reached."""
+        address = _meant(ipaddress.ip_address(text.partition("%")[0]))
+        if self.opened(text):
+            return True
+        if any(address in n for n in self._refused if n.version == address.version):
+            return False
+        return address.is_global and not address.is_multicast
+
+    def opened(self, text: str) -> bool:
+        """Whether an administrator opened an address by name."""
+        address = _meant(ipaddress.ip_address(text.partition("%")[0]))
+        return any(address in n for n in self._allowed if n.version == address.version)
+
+    def require(self, host: str, addresses: Sequence[str]) -> None:
+        """Refuses a host any of whose addresses may not be reached.
+
+        Raises:
+            AttemptError: kind ``bad-input``; names host and address.
+        """
+        for address in addresses:
+            if not self.permits(address):
+                raise AttemptError(
+                    Failure(
+                        FailureKind.BAD_INPUT,
+                        f"{host} is at {address}, which is not a public address; "
+                        "imports do not reach private, link-local or cluster networks",
+                        "upload the file with fmesh, or ask an administrator to open the network "
+                        f"with {ALLOW_VARIABLE}",
+                    )
+                )
+
+
+class JudgingResolver(AbstractResolver):
+    """Resolves names and lets only permitted addresses through to the connection."""
+
+    def __init__(self, rule: AddressRule) -> None:
+        """Takes the rule."""
+        self._rule = rule
+        self._inner = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a host, all of them permitted.
+
+        Raises:
+            AttemptError: one of them is not.
+            OSError: the name does not resolve.
+        """
+        found = await self._inner.resolve(host, port, family)
+        self._rule.require(host, [r["host"] for r in found])
+        return found
+
+    async def close(self) -> None:
+        """Closes the resolver."""
+        await self._inner.close()
+
+
+def _meant(address: Address) -> Address:
+    """The IPv4 address inside an IPv6 one that only carries it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address.sixtofour is not None:
+            return address.sixtofour
+        if address in _TRANSLATED:
+            return ipaddress.IPv4Address(int(address) & _V4_BITS)
+    return address
+
+
+def _networks(variable: str) -> list[Network]:
+    given: Any = os.environ.get(variable, "")
+    return [ipaddress.ip_network(n.strip()) for n in given.split(",") if n.strip()]

