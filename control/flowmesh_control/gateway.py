@@ -176,6 +176,11 @@ class Gateway:
                 closing = asyncio.ensure_future(known.session.close("silent for too long"))
                 closing.add_done_callback(lambda t: t.cancelled() or t.exception())
 
+    async def close(self) -> None:
+        """Closes every connection; the workers look for the next control plane."""
+        sessions = [k.session for k in self._known.values() if k.session is not None]
+        await asyncio.gather(*(s.close("the control plane stops") for s in sessions))
+
     async def watch_always(self) -> None:
         """Watches until cancelled."""
         self._checked_at = time.monotonic()

@@ -67,6 +67,10 @@ class Ledger:
         book = self._books.get(uid)
         return None if book is None else book.lines
 
+    def lengths(self) -> dict[str, int]:
+        """How many lines each live run has, written or not."""
+        return {uid: len(book.lines) for uid, book in self._books.items()}
+
     async def flush(self, uid: str) -> None:
         """Writes a run's gathered lines as one segment.
 

@@ -37,6 +37,7 @@ from flowmesh_core.run.commands import (
     KeepAttempts,
     LookUp,
     Publish,
+    PutBlob,
     PutManifest,
 )
 from flowmesh_core.run.events import (
@@ -66,7 +67,6 @@ class Outside:
         append: Callable[[str, Line], None],
         finish: Finisher,
         changed: Callable[[str], None],
-        published: Callable[[Published], None],
         secrets: Secrets,
         post: Callable[[Event], None],
     ) -> None:
@@ -78,14 +78,14 @@ class Outside:
         self._append = append
         self._finisher = finish
         self._changed = changed
-        self._published = published
         self._secrets = secrets
         self._post = post
-        self._manifests = set[Digest]()
+        self._putting = set[Digest]()
         self._table: Mapping[type, Callable[[Any], None]] = {
             LookUp: self._later(self._look_up),
             Publish: self._later(self._publish),
-            PutManifest: self._put_manifest_later,
+            PutManifest: self._put_later,
+            PutBlob: self._put_later,
             CheckBlobs: self._later(self._check_blobs),
             Discard: self._later(self._discard),
             Finish: self._later(self._finish),
@@ -123,7 +123,6 @@ class Outside:
         except FlowMeshError as e:
             self._post(PublishFailed(c.key, _store_failure(e)))
             return
-        self._published(event)
         self._post(event)
 
     async def _written(self, c: Publish) -> Published:
@@ -141,19 +140,20 @@ class Outside:
         ours = now.won or now.result.provenance.attempt_id == result.provenance.attempt_id
         return Published(c.key, now.result, adopted=not ours)
 
-    def _put_manifest_later(self, c: PutManifest) -> None:
-        self._manifests.add(c.digest)
-        self._hands.give(self._put_manifest, c)
+    def _put_later(self, c: PutManifest | PutBlob) -> None:
+        self._putting.add(c.digest)
+        self._hands.give(self._put, c)
 
-    async def _put_manifest(self, c: PutManifest) -> None:
+    async def _put(self, c: PutManifest | PutBlob) -> None:
+        data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
         try:
-            await self._blobs.put(c.digest, encode_manifest(c.manifest))
+            await self._blobs.put(c.digest, data)
         except StoreFullError as e:
             raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
-        self._manifests.discard(c.digest)
+        self._putting.discard(c.digest)
 
     async def _check_blobs(self, c: CheckBlobs) -> None:
-        missing = await self._blobs.missing(c.digests - self._manifests)
+        missing = await self._blobs.missing(c.digests - self._putting)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
     async def _discard(self, c: Discard) -> None:
@@ -167,8 +167,8 @@ class Outside:
                 (Path(scratch) / digest).unlink()
 
     async def _finish(self, c: Finish) -> None:
-        if self._manifests:
-            raise StoreUnavailableError("manifests of outputs are still being stored")
+        if self._putting:
+            raise StoreUnavailableError("contents of outputs are still being stored")
         await self._finisher.finish(c.uid)
         self._post(Finalised(c.uid))
 

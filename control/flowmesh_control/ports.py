@@ -12,8 +12,10 @@ from flowmesh_core.run.events import Event
 class MachinePort(Protocol):
     """The run machine: events in, commands out, no I/O."""
 
-    wants_decision: bool
-    """Set when ready work or the fleet changed since the last snapshot."""
+    @property
+    def wants_decision(self) -> bool:
+        """Whether ready work or the fleet changed since the last snapshot."""
+        ...
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
         """Takes a fact in and says what is to be done about it."""

@@ -8,6 +8,8 @@
     runs/<uid>/final                    the verdict and the last status
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
+    accounts/<epoch>                    the fabric's accounts
+    learned/<epoch>                     the cost model; may be lost
 """
 
 _EPOCH_DIGITS = 8
@@ -15,6 +17,8 @@ _SEQ_DIGITS = 8
 
 RUNS = "runs/"
 POLICIES = "policies/"
+ACCOUNTS = "accounts/"
+LEARNED = "learned/"
 
 
 def spec_key(uid: str) -> str:
@@ -56,3 +60,13 @@ def epoch_key(number: int) -> str:
 def policy_key(name: str) -> str:
     """A cache policy."""
     return f"{POLICIES}{name}"
+
+
+def accounts_key(epoch: int) -> str:
+    """The fabric's accounts of an epoch."""
+    return f"{ACCOUNTS}{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def learned_key(epoch: int) -> str:
+    """The cost model as an epoch last saved it."""
+    return f"{LEARNED}{epoch:0{_EPOCH_DIGITS}d}"

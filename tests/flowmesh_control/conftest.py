@@ -1,12 +1,28 @@
 """Parts that several tests of the control plane stand on: real stores, real sockets."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from flowmesh_store.store import Store, open_store
+from tests.flowmesh_control.fabric import Fabric, control_plane
 
 
 @pytest.fixture(params=["memory", "directory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store("memory:" if request.param == "memory" else tmp_path / "store")
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    """A control plane without workers."""
+    control = control_plane(tmp_path)
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        yield fabric
+        await asyncio.to_thread(fabric.close)
+    await fabric.control.stop()

@@ -141,7 +141,6 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         append=nothing,
         finish=notes,
         changed=nothing,
-        published=nothing,
         secrets=NoSecrets(),
         post=post,
     )

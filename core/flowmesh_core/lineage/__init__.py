@@ -1,1 +1,5 @@
-"""The room `lineage` of the core; see DESIGN."""
+"""Lineage: what was made from what, by which run; a projection of plans and ledgers."""
+
+from flowmesh_core.lineage.derivation import Derivation, derivations
+
+__all__ = ["Derivation", "derivations"]

@@ -1,0 +1,129 @@
+"""The fabric's accounts across restarts, so that Σ receipts + fabric = bill goes on to hold.
+
+The book is written every few seconds under ``accounts/<epoch>``, after the ledgers that it counts.
+What the ledgers say beyond the last record is added when the next epoch begins: they name the
+attempt, its bill and the worker's process, so nothing is billed twice when that worker goes on.
+What an attempt had run up without an end that a ledger knows becomes the fabric's.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import msgspec
+
+from flowmesh_control.run_keys import ACCOUNTS, accounts_key
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import HitKind
+from flowmesh_store.ports import RecordStore
+
+
+class AccountsRecord(msgspec.Struct, frozen=True):
+    """``accounts/<epoch>``.
+
+    Attributes:
+        book: the totals.
+        billed: by incarnation of a worker, what it was billed.
+        counted: by live run, how many of its ledger's lines the totals count.
+        unsettled: by attempt under way, what it had run up; part of ``bill_nanousd``.
+    """
+
+    time_s: float
+    book: Book
+    billed: dict[str, int]
+    counted: dict[str, int]
+    unsettled: dict[str, int]
+
+
+@dataclass(slots=True)
+class Opening:
+    """What a new epoch's accounts begin with."""
+
+    book: Book = field(default_factory=Book)
+    billed: dict[str, int] = field(default_factory=dict)
+
+
+class Accounts:
+    """Writes one epoch's accounts."""
+
+    def __init__(self, records: RecordStore, *, epoch: int) -> None:
+        """Takes where to write."""
+        self._records = records
+        self._key = accounts_key(epoch)
+        self._etag: str | None = None
+        self._last = b""
+
+    async def write(self, record: AccountsRecord) -> None:
+        """Writes a record, where it says anything new.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: the next call makes up for it.
+        """
+        data = msgspec.json.encode(record)
+        said = msgspec.json.encode(msgspec.structs.replace(record, time_s=0.0))
+        if said == self._last:
+            return
+        try:
+            self._etag = await self._records.write(self._key, data, if_match=self._etag)
+        except ConditionFailedError:
+            # A write whose answer was lost: the key is this epoch's alone.
+            found = await self._records.read(self._key)
+            self._etag = None if found is None else found.etag
+            return
+        self._last = said
+
+
+def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsRecord:
+    """The accounts at this moment; ``counted`` says how long each live ledger is now."""
+    return AccountsRecord(
+        time_s=now_s,
+        book=Book(**asdict(state.book)),
+        billed={w.incarnation: w.meter.billed_nanousd for w in state.workers.values()}
+        | state.resumed_bills,
+        counted=dict(counted),
+        unsettled={a.attempt_id: a.charged_nanousd for a in state.attempts.values()},
+    )
+
+
+async def read_last(records: RecordStore) -> AccountsRecord | None:
+    """The record of the latest epoch that wrote one."""
+    last = ""
+    async for key in records.keys(ACCOUNTS):
+        last = key
+    record = await records.read(last) if last else None
+    return None if record is None else msgspec.json.decode(record.data, type=AccountsRecord)
+
+
+def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Opening:
+    """Adds what ledgers say beyond the record.
+
+    Args:
+        last: the record; None where there never was one.
+        later: the lines that it does not count, of all runs.
+    """
+    if last is None:
+        last = AccountsRecord(0.0, Book(), {}, {}, {})
+    book, billed = Book(**asdict(last.book)), dict(last.billed)
+    seen: set[str] = set()
+    for line in later:
+        if isinstance(line, AttemptLine):
+            book.receipts_nanousd += line.share_nanousd
+            if line.attempt_id not in seen:
+                seen.add(line.attempt_id)
+                fresh = line.bill_nanousd - last.unsettled.get(line.attempt_id, 0)
+                book.bill_nanousd += fresh
+                billed[line.incarnation] = billed.get(line.incarnation, 0) + fresh
+                book.executed += line.outcome in ("published", "adopted")
+        elif isinstance(line, HitLine):
+            _count_hit(book, line)
+    book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
+    return Opening(book, billed)
+
+
+def _count_hit(book: Book, line: HitLine) -> None:
+    book.saved_nanousd += line.saved_nanousd
+    book.hits_published += line.hit == HitKind.PUBLISHED
+    book.hits_in_flight += line.hit == HitKind.IN_FLIGHT
+    book.hits_step_level += line.hit == HitKind.STEP_LEVEL

@@ -1,0 +1,257 @@
+"""From a workflow document to an accepted run: checked, compiled, pinned, written, submitted.
+
+Every error so far is the user's to mend, and names the field. Once ``pins`` and then ``spec`` are
+written the run exists, whatever happens to this process.
+"""
+
+import asyncio
+import copy
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+
+from flowmesh_control.clock import Clock
+from flowmesh_control.content import Content
+from flowmesh_control.policies import Policies
+from flowmesh_control.run_keys import pins_key, spec_key
+from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import InvalidReferenceError, Problem, SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.plan import ArtifactSource, Plan
+from flowmesh_core.identity import SCHEME, digest_bytes
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.events import Submitted
+from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_core.units import Digest
+from flowmesh_store.ports import RecordStore
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a user hands in.
+
+    Attributes:
+        document: the workflow as JSON-like values.
+        namespace: goes before the document's; empty leaves it.
+        uploads: references to what was stored for local inputs, by the input's name.
+        labels: the namespace's labels, for policies that select by label.
+        uid: the run's uid where the caller has one (a custom resource); handed in again it is the
+            same run.
+        resume: whether an unfinished run of the same document and namespace is meant.
+    """
+
+    document: Mapping[str, Any]
+    namespace: str = ""
+    uploads: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
+    resume: bool = True
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A run that exists.
+
+    Attributes:
+        resumed: it had been there before.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A workflow that could be run now, with everything it refers to."""
+
+    document: dict[str, Any]
+    plan: Plan
+    scopes: ScopePlan
+    artifacts: dict[str, Artifact]
+    uploads: dict[str, str]
+
+
+class Admission:
+    """Accepts workflows."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        content: Content,
+        policies: Policies,
+        catalog: Catalog,
+        limits: Limits,
+        clock: Clock,
+        unfinished: Callable[[str], bool],
+        submitted: Callable[[Submitted], Awaitable[None]],
+    ) -> None:
+        """Takes what workflows are checked against, and who runs them.
+
+        Args:
+            records: where specs and pins are written.
+            content: stores inline rows and loads references.
+            policies: decide the scopes.
+            catalog: the engines.
+            limits: bounds on one workflow.
+            clock: gives the time of creation.
+            unfinished: whether a run of this uid still goes on.
+            submitted: hands an accepted run to the machine.
+        """
+        self._records = records
+        self._content = content
+        self._policies = policies
+        self._catalog = catalog
+        self._limits = limits
+        self._clock = clock
+        self._unfinished = unfinished
+        self._submitted = submitted
+        self._by_digest: dict[Digest, str] = {}
+        self._lock = asyncio.Lock()
+
+    def remember(self, spec: SpecRecord) -> None:
+        """An unfinished run that was there before this control plane."""
+        self._by_digest[spec.digest] = spec.uid
+
+    async def submit(self, submission: Submission) -> Accepted:
+        """Accepts a workflow, or finds the run that it already is.
+
+        Raises:
+            SpecError: everything that is wrong with it.
+            InvalidReferenceError: it names content that the namespace may not read.
+            StoreError: it could not be written; nothing was accepted.
+        """
+        compiled = await self.compile(submission)
+        plan = compiled.plan
+        digest = _digest(plan.namespace, compiled)
+        async with self._lock:
+            standing = await self._standing(submission, digest)
+            if standing:
+                return Accepted(standing, plan.name, plan.namespace, resumed=True)
+            uid = submission.uid or f"{plan.name}-{secrets.token_hex(4)}"
+            created_s = self._clock()
+            await self._write(uid, created_s, digest, compiled)
+            self._by_digest[digest] = uid
+        await self._submitted(Submitted(uid, plan, created_s, compiled.scopes, compiled.artifacts))
+        return Accepted(uid, plan.name, plan.namespace, resumed=False)
+
+    async def compile(self, submission: Submission) -> Compiled:
+        """Checks and compiles a workflow without accepting it.
+
+        Raises:
+            SpecError: everything that is wrong with it.
+            InvalidReferenceError: it names content that the namespace may not read.
+        """
+        workflow, document = _parse(submission)
+        namespace = workflow.metadata.namespace
+        scopes = self._policies.scopes(namespace, dict(submission.labels))
+        uploads = await self._uploads(workflow, submission.uploads, scopes)
+        artifacts = await self._named(workflow, uploads, scopes)
+        columns = {
+            name: artifact.manifest.schema.names
+            for name, (_, artifact) in artifacts.items()
+            if artifact.manifest is not None
+        }
+        plan = await asyncio.to_thread(
+            compile_workflow,
+            workflow,
+            self._catalog,
+            self._limits,
+            uploads=uploads,
+            columns=columns,
+        )
+        wanted = _references(plan)
+        found = {r: a for r, a in artifacts.values() if r in wanted}
+        return Compiled(document, plan, scopes, found, uploads)
+
+    async def _uploads(
+        self, workflow: FlowMeshWorkflow, given: Mapping[str, str], scopes: ScopePlan
+    ) -> dict[str, str]:
+        """References for all local inputs; rows written in the document are stored here."""
+        uploads = dict(given)
+        for name, source in workflow.spec.inputs.items():
+            if source.rows is not None:
+                stored = await self._content.put_rows(source.rows, scopes.private)
+                uploads[name] = stored.reference
+        return uploads
+
+    async def _named(
+        self, workflow: FlowMeshWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
+    ) -> dict[str, tuple[str, Artifact]]:
+        """Reference and content of every input that is in the store already, by name."""
+        found = {}
+        problems = []
+        for name, source in workflow.spec.inputs.items():
+            kind, value = next(
+                ((k, v) for k in ("model", "adapter", "dataset") if (v := getattr(source, k))),
+                ("dataset", ""),
+            )
+            reference = uploads.get(name, value)
+            if not reference.startswith(REFERENCE_PREFIX):
+                continue
+            try:
+                found[name] = (reference, await self._content.load(kind, reference, scopes))
+            except InvalidReferenceError as e:
+                problems.append(Problem(f"spec.inputs.{name}", f"{e.message}; {e.remedy}"))
+        if problems:
+            raise SpecError(problems)
+        return found
+
+    async def _standing(self, submission: Submission, digest: Digest) -> str:
+        """The run that this submission already is; empty where it is new."""
+        if submission.uid:
+            record = await self._records.read(spec_key(submission.uid))
+            return "" if record is None else spec_decoder.decode(record.data).uid
+        uid = self._by_digest.get(digest, "")
+        if not uid or not self._unfinished(uid):
+            self._by_digest.pop(digest, None)
+            return ""
+        return uid if submission.resume else ""
+
+    async def _write(self, uid: str, created_s: float, digest: Digest, compiled: Compiled) -> None:
+        plan = compiled.plan
+        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts)
+        spec = SpecRecord(
+            uid=uid,
+            name=plan.name,
+            namespace=plan.namespace,
+            digest=digest,
+            created_s=created_s,
+            document=compiled.document,
+            uploads=compiled.uploads,
+        )
+        await self._records.write(pins_key(uid), msgspec.json.encode(pins), if_match=None)
+        await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
+
+
+def _parse(submission: Submission) -> tuple[FlowMeshWorkflow, dict[str, Any]]:
+    document = copy.deepcopy(dict(submission.document))
+    metadata = document.get("metadata")
+    if submission.namespace and isinstance(metadata, dict):
+        metadata["namespace"] = submission.namespace
+    workflow = parse_object(document)
+    if not isinstance(workflow, FlowMeshWorkflow):
+        raise SpecError(
+            [Problem("kind", "expected a FlowMeshWorkflow; policies are put by administrators")]
+        )
+    return workflow, document
+
+
+def _references(plan: Plan) -> set[str]:
+    edges = (s for step in plan.steps for e in step.edges for s in e.sources)
+    outputs = (s for sources in plan.outputs.values() for s in sources)
+    return {s.reference for s in (*edges, *outputs) if isinstance(s, ArtifactSource)}
+
+
+def _digest(namespace: str, compiled: Compiled) -> Digest:
+    said = [namespace, compiled.document, compiled.uploads]
+    return digest_bytes(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))

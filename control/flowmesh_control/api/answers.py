@@ -1,0 +1,120 @@
+"""How the API answers: JSON, and errors with the place, the reason and the remedy."""
+
+import hmac
+import logging
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from flowmesh_control.failures import ConflictError, NotFoundError, UnmeetableError
+from flowmesh_core.errors import (
+    BlobNotFoundError,
+    FlowMeshError,
+    IdentityError,
+    InvalidReferenceError,
+    SpecError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+
+log = logging.getLogger("flowmesh.control.api")
+
+_STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
+    (SpecError, 422),
+    (IdentityError, 422),
+    (UnmeetableError, 402),
+    (InvalidReferenceError, 403),
+    (NotFoundError, 404),
+    (BlobNotFoundError, 410),
+    (ConflictError, 409),
+    (StoreFullError, 507),
+    (StoreUnavailableError, 503),
+    (FlowMeshError, 400),
+)
+_OPEN = frozenset({"/worker", "/healthz"})
+"""Paths without the bearer token: workers present their own."""
+
+
+def answer(value: Any, *, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json"
+    )
+
+
+def refusal(error: FlowMeshError) -> web.Response:
+    """An error as JSON: ``{"error": {message, where, remedy, problems}}``."""
+    status = next(s for kind, s in _STATUS if isinstance(error, kind))
+    return _error(
+        status,
+        error.message,
+        error.where,
+        error.remedy,
+        problems=error.problems if isinstance(error, SpecError) else [],
+        retry_after_s=error.retry_after_s if error.retryable else 0.0,
+    )
+
+
+def _error(
+    status: int,
+    message: str,
+    where: str = "",
+    remedy: str = "",
+    *,
+    problems: Any = (),
+    retry_after_s: float = 0.0,
+) -> web.Response:
+    body = {"message": message, "where": where, "remedy": remedy, "problems": problems}
+    response = answer({"error": body}, status=status)
+    if retry_after_s:
+        response.headers["Retry-After"] = str(max(1, round(retry_after_s)))
+    return response
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns every exception into an answer that says what is wrong and what to do."""
+    try:
+        return await handler(request)
+    except FlowMeshError as e:
+        return refusal(e)
+    except msgspec.MsgspecError as e:
+        return _error(400, f"the body cannot be read: {e}", "body", "see docs/api.md")
+    except web.HTTPException as e:
+        return _error(e.status, e.reason, request.path)
+    except ConnectionResetError:
+        raise
+    except Exception as e:
+        log.exception("%s %s failed", request.method, request.path)
+        return _error(
+            500,
+            f"{type(e).__name__}: {e}",
+            request.path,
+            "this is a fault of the control plane; its log has the traceback",
+        )
+
+
+def token_required(token: str) -> Middleware:
+    """Lets in only who presents the bearer token."""
+    expected = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode()
+        if request.path in _OPEN or hmac.compare_digest(given, expected):
+            return await handler(request)
+        return _error(
+            401,
+            "the bearer token is missing or wrong",
+            "Authorization",
+            "fmesh reads it from the state directory; with curl: -H 'Authorization: Bearer …'",
+        )
+
+    return check
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """Whether a query parameter is set."""
+    return request.query.get(name, "").lower() in ("1", "true", "yes")

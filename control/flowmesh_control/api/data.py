@@ -1,0 +1,167 @@
+"""Content in and out: uploads of rows and directories, downloads of outputs."""
+
+import asyncio
+import tarfile
+import tempfile
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_control.api.answers import answer
+from flowmesh_control.assembly import Parts
+from flowmesh_control.downloads import Download, download_of
+from flowmesh_control.failures import ConflictError, NotFoundError
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.results import Artifact
+
+ROWS_BYTES_MAX = 2 << 30
+_PIECE = 1 << 20
+
+
+class Uploaded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to an upload: the reference, and what it is."""
+
+    reference: str
+    kind: str
+    digest: str
+    size_bytes: int
+    rows: int = 0
+    columns: tuple[str, ...] = ()
+
+
+class Data:
+    """The handlers of uploads and outputs."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Takes the parts that know content."""
+        self._parts = parts
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every route of this class."""
+        return [
+            web.post("/v1/datasets", self.put_dataset),
+            web.post("/v1/trees", self.put_tree),
+            web.get("/v1/runs/{uid}/outputs", self.outputs),
+            web.get("/v1/runs/{uid}/outputs/{name}", self.output),
+            web.get("/v1/content", self.content),
+        ]
+
+    async def put_dataset(self, request: web.Request) -> web.Response:
+        """``POST /v1/datasets?namespace=&name=FILE`` → :class:`Uploaded`.
+
+        The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
+        """
+        data = bytearray()
+        async for piece in request.content.iter_chunked(_PIECE):
+            data += piece
+            if len(data) > ROWS_BYTES_MAX:
+                raise FlowMeshError(
+                    f"the file is larger than {ROWS_BYTES_MAX >> 30} GiB",
+                    where=request.query.get("name", "body"),
+                    remedy="put it into a bucket and name it by s3://",
+                )
+        scope = self._scope(request)
+        name = request.query.get("name") or "rows.jsonl"
+        stored = await self._parts.content.put_file(name, bytes(data), scope)
+        return answer(_uploaded(stored.reference, stored.artifact), status=201)
+
+    async def put_tree(self, request: web.Request) -> web.Response:
+        """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
+
+        The body is a tar file of the directory's content.
+        """
+        kind = request.query.get("kind", "model")
+        if kind not in ("model", "adapter"):
+            raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
+        limit = self._parts.given.settings.upload_bytes_max
+        with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
+            archive, directory = Path(scratch, "tree.tar"), Path(scratch, "tree")
+            await _receive(request, archive, limit)
+            await asyncio.to_thread(_unpack, archive, directory)
+            stored = await self._parts.content.put_directory(kind, directory, self._scope(request))
+        return answer(_uploaded(stored.reference, stored.artifact), status=201)
+
+    async def outputs(self, request: web.Request) -> web.Response:
+        """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
+        uid = await self._parts.views.resolve(request.match_info["uid"])
+        await self._parts.views.outputs(uid)
+        return answer((await self._parts.views.status(uid)).outputs)
+
+    async def output(self, request: web.Request) -> web.StreamResponse:
+        """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
+        uid = await self._parts.views.resolve(request.match_info["uid"])
+        outputs = await self._parts.views.outputs(uid)
+        name = request.match_info["name"]
+        if name not in outputs:
+            raise NotFoundError(
+                f"run {uid} has no output {name!r}",
+                where="outputs",
+                remedy=f"it has {', '.join(outputs) or 'none'}",
+            )
+        if not outputs[name]:
+            raise ConflictError(
+                f"output {name!r} is empty: the step that gives it was skipped or did not end well",
+                where=f"runs/{uid}",
+            )
+        return await self._send(request, download_of(self._parts.given.store.blobs, outputs[name]))
+
+    async def content(self, request: web.Request) -> web.StreamResponse:
+        """``GET /v1/content?reference=&kind=&namespace=`` → what it refers to, as an output is."""
+        namespace = request.query.get("namespace") or "default"
+        scopes = self._parts.given.policies.scopes(namespace)
+        kind = request.query.get("kind", "dataset")
+        artifact = await self._parts.content.load(kind, request.query.get("reference", ""), scopes)
+        return await self._send(request, download_of(self._parts.given.store.blobs, (artifact,)))
+
+    async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:
+        first = await anext(download.pieces, b"")
+        response = web.StreamResponse(headers={"Content-Type": download.media_type})
+        await response.prepare(request)
+        await response.write(first)
+        async for piece in download.pieces:
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    def _scope(self, request: web.Request) -> str:
+        namespace = request.query.get("namespace") or "default"
+        return self._parts.given.policies.scopes(namespace).private
+
+
+def _uploaded(reference: str, artifact: Artifact) -> Uploaded:
+    manifest = artifact.manifest
+    return Uploaded(
+        reference=reference,
+        kind=artifact.kind,
+        digest=artifact.digest,
+        size_bytes=artifact.size_bytes,
+        rows=artifact.rows,
+        columns=tuple(manifest.schema.names) if manifest is not None else (),
+    )
+
+
+async def _receive(request: web.Request, target: Path, limit: int) -> None:
+    size = 0
+    with target.open("wb") as file:
+        async for piece in request.content.iter_chunked(_PIECE):
+            size += len(piece)
+            if size > limit:
+                raise FlowMeshError(
+                    f"the upload is larger than {limit} bytes", remedy="name it by s3:// instead"
+                )
+            file.write(piece)
+
+
+def _unpack(archive: Path, directory: Path) -> None:
+    directory.mkdir()
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            tar.extractall(directory, filter="data")
+        archive.unlink()
+    except tarfile.TarError as e:
+        raise FlowMeshError(
+            f"the body is no tar file of plain files: {e}",
+            where="body",
+            remedy="send `tar -C DIRECTORY -cf - .`, without links that leave it",
+        ) from e

@@ -1,0 +1,137 @@
+"""The fabric: workers, engines, accounts, policies, lineage, the cache, metrics."""
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_control.api.answers import answer, flag
+from flowmesh_control.assembly import Parts
+from flowmesh_control.cleaning import Cleaning
+from flowmesh_control.failures import NotFoundError
+from flowmesh_control.lineage import Direction
+from flowmesh_core.errors import FlowMeshError, InvalidReferenceError
+from flowmesh_core.identity import is_digest
+from flowmesh_core.sharing import REFERENCE_PREFIX
+from flowmesh_core.sharing.scopes import CachePolicy
+from flowmesh_core.status.project import fabric_status, worker_statuses
+from flowmesh_core.units import Digest
+
+
+class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /v1/cache/purge``: results of a scope, all or some engine's."""
+
+    scope: str
+    engine: str = ""
+
+
+class Fabric:
+    """The handlers of everything that belongs to no single run."""
+
+    def __init__(self, parts: Parts, cleaning: Cleaning) -> None:
+        """Takes the parts."""
+        self._parts = parts
+        self._cleaning = cleaning
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every route of this class."""
+        return [
+            web.get("/healthz", self.health),
+            web.get("/metrics", self.metrics),
+            web.get("/v1/workers", self.workers),
+            web.post("/v1/workers/{name}/drain", self.drain),
+            web.get("/v1/engines", self.engines),
+            web.get("/v1/fabric", self.fabric),
+            web.get("/v1/policies", self.policies),
+            web.put("/v1/policies", self.put_policies),
+            web.get("/v1/lineage/{digest}", self.lineage),
+            web.get("/v1/cache/stats", self.cache_stats),
+            web.post("/v1/cache/gc", self.collect),
+            web.post("/v1/cache/purge", self.purge),
+        ]
+
+    async def health(self, _: web.Request) -> web.Response:
+        """``GET /healthz`` → ``{epoch}``; needs no token."""
+        return answer({"epoch": self._parts.given.epoch})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """``GET /metrics`` in the Prometheus text format."""
+        text = self._parts.metrics.text()
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def workers(self, _: web.Request) -> web.Response:
+        """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
+        given = self._parts.given
+        return answer(worker_statuses(given.machine.state, given.clock()))
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """``POST /v1/workers/{name}/drain``: it takes nothing new, ends what runs, and leaves."""
+        name = request.match_info["name"]
+        if not self._parts.gateway.drain(name):
+            raise NotFoundError(f"no worker {name!r} is connected", where="workers")
+        return answer({})
+
+    async def engines(self, _: web.Request) -> web.Response:
+        """``GET /v1/engines`` → a list of :class:`EngineContract`, with ``offered_by`` workers."""
+        shapes = [w.shape for w in self._parts.given.machine.state.workers.values()]
+        found = []
+        for contract in self._parts.given.catalog:
+            version = (contract.version, contract.implementation)
+            offered = sorted(s.name for s in shapes if s.engines.get(contract.name) == version)
+            found.append({**msgspec.to_builtins(contract), "offered_by": offered})
+        return answer(found)
+
+    async def fabric(self, _: web.Request) -> web.Response:
+        """``GET /v1/fabric`` → :class:`FabricStatus`."""
+        return answer(fabric_status(self._parts.given.machine.state))
+
+    async def policies(self, _: web.Request) -> web.Response:
+        """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
+        return answer(self._parts.given.policies.all())
+
+    async def put_policies(self, request: web.Request) -> web.Response:
+        """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
+
+        With ``only`` the others are removed. Runs keep the scopes that they were pinned to.
+        """
+        wanted = msgspec.json.decode(await request.read(), type=list[CachePolicy])
+        policies = self._parts.given.policies
+        if flag(request, "only"):
+            await policies.replace_all(wanted)
+        else:
+            for policy in wanted:
+                await policies.put(policy)
+        return answer(policies.all())
+
+    async def lineage(self, request: web.Request) -> web.Response:
+        """``GET /v1/lineage/{digest}?direction=up|down`` → :class:`Walk`; takes references too."""
+        named = request.match_info["digest"]
+        digest = await self._identity(named)
+        text = request.query.get("direction", "up")
+        if text not in set(Direction):
+            raise FlowMeshError(
+                f"no direction {text!r}", where="?direction=", remedy="use up or down"
+            )
+        return answer(await self._parts.lineage.walk(digest, Direction(text)))
+
+    async def cache_stats(self, _: web.Request) -> web.Response:
+        """``GET /v1/cache/stats`` → :class:`CacheStats`."""
+        return answer(await self._cleaning.stats())
+
+    async def collect(self, request: web.Request) -> web.Response:
+        """``POST /v1/cache/gc?dry_run=1`` → :class:`Collected`."""
+        return answer(await self._cleaning.collect(dry_run=flag(request, "dry_run")))
+
+    async def purge(self, request: web.Request) -> web.Response:
+        """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
+        body = msgspec.json.decode(await request.read(), type=PurgeBody)
+        return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})
+
+    async def _identity(self, named: str) -> Digest:
+        """The identity digest of what is named: of a dataset's rows, not of its manifest."""
+        text = named.removeprefix(REFERENCE_PREFIX).partition(".")[0]
+        if not is_digest(text):
+            raise InvalidReferenceError(
+                f"{named[:24]!r} is no digest and no reference",
+                where="lineage",
+                remedy="take one from `fmesh outputs RUN`",
+            )
+        return await self._parts.content.identity_of(Digest(text))

@@ -1,0 +1,51 @@
+"""Runs that have ended: a line of each in memory, a few of them whole, the rest in the store."""
+
+from collections import OrderedDict
+
+from flowmesh_control.run_keys import final_key
+from flowmesh_control.run_records import FinalRecord, Summary, final_decoder, summary_of
+from flowmesh_store.ports import RecordStore
+
+SUMMARIES = 20_000
+WHOLE = 64
+
+
+class Archive:
+    """Ended runs, bounded in memory whatever their number."""
+
+    def __init__(
+        self, records: RecordStore, *, summaries: int = SUMMARIES, whole: int = WHOLE
+    ) -> None:
+        """Takes where ``final`` records are, and how many to keep at hand."""
+        self._records = records
+        self._summaries_max = summaries
+        self._whole_max = whole
+        self._summaries: OrderedDict[str, Summary] = OrderedDict()
+        self._whole: OrderedDict[str, FinalRecord] = OrderedDict()
+
+    def add(self, final: FinalRecord) -> None:
+        """Takes in a run that has ended."""
+        uid = final.status.uid
+        self._summaries[uid] = summary_of(final.status)
+        self._whole[uid] = final
+        while len(self._whole) > self._whole_max:
+            self._whole.popitem(last=False)
+        while len(self._summaries) > self._summaries_max:
+            self._summaries.popitem(last=False)
+
+    async def get(self, uid: str) -> FinalRecord | None:
+        """How a run ended; None where it did not, or is unknown."""
+        held = self._whole.get(uid)
+        if held is not None:
+            self._whole.move_to_end(uid)
+            return held
+        record = await self._records.read(final_key(uid))
+        return None if record is None else final_decoder.decode(record.data)
+
+    def summaries(self) -> list[Summary]:
+        """The latest ended runs, oldest first."""
+        return list(self._summaries.values())
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether the run is among the latest ended ones."""
+        return uid in self._summaries

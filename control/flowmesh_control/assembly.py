@@ -1,0 +1,172 @@
+"""Puts the parts of one epoch together: who knows whom, in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flowmesh_control.admission import Admission
+from flowmesh_control.archive import Archive
+from flowmesh_control.changes import Changes
+from flowmesh_control.clock import Clock
+from flowmesh_control.content import Content
+from flowmesh_control.finishing import Finishing
+from flowmesh_control.gateway import Gateway
+from flowmesh_control.hands import Hands
+from flowmesh_control.joining import Tokens
+from flowmesh_control.ledger import Ledger
+from flowmesh_control.lineage import Lineage
+from flowmesh_control.logs import LogBook
+from flowmesh_control.loop import Loop
+from flowmesh_control.metrics import Metrics, WorkerTelemetry
+from flowmesh_control.outside import Outside
+from flowmesh_control.policies import Policies
+from flowmesh_control.ports import Secrets
+from flowmesh_control.settings import ControlSettings
+from flowmesh_control.views import Views
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.run.events import Event
+from flowmesh_core.run.machine import Machine
+from flowmesh_core.scheduler import decide
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an epoch's parts are made of.
+
+    Attributes:
+        failed: told of an error that ends this control plane.
+        waiting: runs that cannot be taken up as they are pinned.
+    """
+
+    epoch: int
+    store: Store
+    settings: ControlSettings
+    catalog: Catalog
+    master_key: bytes
+    tokens: Tokens
+    secrets: Secrets
+    clock: Clock
+    machine: Machine
+    ledger: Ledger
+    archive: Archive
+    policies: Policies
+    waiting: dict[str, RunStatus]
+    failed: Callable[[BaseException], None]
+    later_epoch_seen: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a leading control plane."""
+
+    given: Given
+    loop: Loop
+    hands: Hands
+    gateway: Gateway
+    cache: ActionCache
+    content: Content
+    admission: Admission
+    views: Views
+    changes: Changes
+    lineage: Lineage
+    metrics: Metrics
+
+
+def assemble(given: Given) -> Parts:
+    """Makes all parts; nothing runs yet."""
+    store, state = given.store, given.machine.state
+    logs, changes = LogBook(), Changes()
+    telemetry = WorkerTelemetry(logs)
+    hands = Hands(failed=given.failed)
+    cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
+    lineage = Lineage(store.records)
+    content = Content(store.blobs, given.master_key)
+    loops: list[Loop] = []
+
+    def post(event: Event) -> None:
+        loops[0].post(event)
+
+    def placed(snapshot: Snapshot) -> Decision:
+        return decide(snapshot, state.model)
+
+    gateway = _gateway(given, post, telemetry)
+    outside = Outside(
+        blobs=store.blobs,
+        cache=cache,
+        fleet=gateway,
+        hands=hands,
+        append=given.ledger.append,
+        finish=_finishing(given, lineage),
+        changed=changes.changed,
+        secrets=given.secrets,
+        post=post,
+    )
+    loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
+    loops.append(loop)
+    return Parts(
+        given=given,
+        loop=loop,
+        hands=hands,
+        gateway=gateway,
+        cache=cache,
+        content=content,
+        admission=_admission(given, content, loop),
+        views=_views(given, logs),
+        changes=changes,
+        lineage=lineage,
+        metrics=Metrics(state=state, loop=loop, hands=hands, workers=telemetry),
+    )
+
+
+def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry) -> Gateway:
+    return Gateway(
+        epoch=given.epoch,
+        post=post,
+        tokens=given.tokens,
+        telemetry=telemetry,
+        clock=given.clock,
+        watchdog_s=given.settings.machine.watchdog_s,
+        sync_interval_s=given.settings.sync_interval_s,
+        later_epoch_seen=given.later_epoch_seen,
+    )
+
+
+def _finishing(given: Given, lineage: Lineage) -> Finishing:
+    return Finishing(
+        records=given.store.records,
+        state=given.machine.state,
+        ledger=given.ledger,
+        lineage=lineage,
+        archive=given.archive,
+        master_key=given.master_key,
+        clock=given.clock,
+    )
+
+
+def _admission(given: Given, content: Content, loop: Loop) -> Admission:
+    state, waiting = given.machine.state, given.waiting
+    return Admission(
+        records=given.store.records,
+        content=content,
+        policies=given.policies,
+        catalog=given.catalog,
+        limits=given.settings.limits,
+        clock=given.clock,
+        unfinished=lambda uid: uid in state.runs or uid in waiting,
+        submitted=loop.ask,
+    )
+
+
+def _views(given: Given, logs: LogBook) -> Views:
+    return Views(
+        state=given.machine.state,
+        records=given.store.records,
+        ledger=given.ledger,
+        archive=given.archive,
+        waiting=given.waiting,
+        logs=logs,
+        clock=given.clock,
+    )

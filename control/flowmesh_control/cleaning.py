@@ -1,0 +1,135 @@
+"""The cache from outside: how large it is, what may go, and what an administrator wants gone."""
+
+from collections import Counter
+
+import msgspec
+
+from flowmesh_control.archive import Archive
+from flowmesh_control.clock import Clock
+from flowmesh_control.run_keys import RUNS, final_key
+from flowmesh_control.run_records import final_decoder
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.state import State
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import decoded
+from flowmesh_store.collect import Collected, Collector
+from flowmesh_store.keys import ACTIONS
+from flowmesh_store.mark import mark, mark_results
+from flowmesh_store.store import Store
+
+_WITH_MANIFEST = frozenset({"dataset", "model", "adapter"})
+
+
+class ScopeStats(msgspec.Struct, frozen=True):
+    """Published results of one scope."""
+
+    scope: str
+    results: int
+    size_bytes: int
+
+
+class CacheStats(msgspec.Struct, frozen=True):
+    """What the store holds."""
+
+    blobs: int
+    blob_bytes: int
+    scopes: tuple[ScopeStats, ...]
+
+
+class Cleaning:
+    """Counts, collects and purges."""
+
+    def __init__(
+        self, *, store: Store, state: State, archive: Archive, result_ttl_s: float, clock: Clock
+    ) -> None:
+        """Takes the store, and the state that says what is in use."""
+        self._store = store
+        self._state = state
+        self._archive = archive
+        self._result_ttl_s = result_ttl_s
+        self._clock = clock
+
+    async def stats(self) -> CacheStats:
+        """Counts blobs, and results by scope; lists the whole store."""
+        blobs, size = 0, 0
+        async for blob in self._store.sweepable_blobs.blobs():
+            blobs += 1
+            size += blob.size_bytes
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        async for record in self._store.sweepable_records.aged(f"{ACTIONS}/"):
+            scope = record.key.split("/")[1]
+            counts[scope] += 1
+            sizes[scope] += record.size_bytes
+        scopes = tuple(ScopeStats(s, counts[s], sizes[s]) for s in sorted(counts))
+        return CacheStats(blobs, size, scopes)
+
+    async def collect(self, *, dry_run: bool) -> Collected:
+        """Deletes expired results and blobs that nothing needs.
+
+        Raises:
+            StoreError: something could not be read, so nothing was swept.
+        """
+        collector = Collector(
+            self._store.sweepable_blobs,
+            self._store.sweepable_records,
+            self._store.records,
+            result_ttl_s=self._result_ttl_s,
+            clock=self._clock,
+        )
+        return await collector.collect(self._live, dry_run=dry_run)
+
+    async def purge(self, scope: str, *, engine: str = "") -> int:
+        """Deletes published results of a scope; how many. Their blobs go with the next collection.
+
+        Args:
+            scope: e.g. ``ns-team-a``.
+            engine: only results of this engine; all where empty.
+        """
+        deleted = 0
+        async for record in self._store.sweepable_records.aged(f"{ACTIONS}/{scope}/"):
+            if engine:
+                result = decoded(await self._store.records.read(record.key))
+                if result is not None and result.engine != engine:
+                    continue
+            deleted += await self._store.sweepable_records.delete(record.key, older_than_s=0.0)
+        return deleted
+
+    async def _live(self) -> set[Digest]:
+        """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
+        found = [*self._of_live_runs(), *await self._of_ended_runs()]
+        manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
+        others = {d for a in found for d in a.blobs()}
+        for worker in self._state.workers.values():
+            others.update(c.digest for c in worker.components)
+            others.update(worker.near)
+        live = await mark(self._store.blobs, manifests=manifests, others=others)
+        return live | await mark_results(self._store.blobs, self._store.records)
+
+    def _of_live_runs(self) -> list[Artifact]:
+        found: list[Artifact] = []
+        for run in self._state.runs.values():
+            found += run.artifacts.values()
+            for step in run.steps.values():
+                found += step.inputs.values()
+                found += (a for a in step.outputs.values() if a is not None)
+                for part in step.parts.values():
+                    found += part.inputs.values()
+                    found += part.result.outputs.values() if part.result else ()
+        return found
+
+    async def _of_ended_runs(self) -> list[Artifact]:
+        """Outputs are kept as long as results are."""
+        since_s = self._clock() - self._result_ttl_s
+        found: list[Artifact] = []
+        last = ""
+        async for key in self._store.records.keys(RUNS):
+            uid = key.split("/")[1]
+            if uid == last:
+                continue
+            last = uid
+            record = await self._store.records.read(final_key(uid))
+            final = None if record is None else final_decoder.decode(record.data)
+            if final is not None and final.status.ended_s >= since_s:
+                found += (a for artifacts in final.outputs.values() for a in artifacts)
+        return found

@@ -1,0 +1,140 @@
+"""What users bring and name: rows, directories and references to what is in the store already."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
+from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.errors import BlobNotFoundError, IdentityError, InvalidReferenceError
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing import ScopePlan, issue, verify
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.tree import read_tree, store_tree
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Content that was stored for a namespace."""
+
+    reference: str
+    artifact: Artifact
+
+
+class Content:
+    """Stores what is uploaded and checks what is referred to."""
+
+    def __init__(self, blobs: Blobs, master_key: bytes) -> None:
+        """Takes the store, and the key that references are made with."""
+        self._blobs = blobs
+        self._master_key = master_key
+
+    async def put_rows(self, rows: Sequence[Mapping[str, Any]] | Any, scope: str) -> Stored:
+        """Stores rows as a dataset.
+
+        Args:
+            rows: objects, or a ``pyarrow.Table``.
+            scope: who may refer to it.
+
+        Raises:
+            IdentityError: the rows have mixed types; names row and column.
+            StoreError: they could not be stored.
+        """
+        # Imported here: pyarrow is heavy, and only uploads need it.
+        from flowmesh_store.datasets import rows_to_chunks  # noqa: PLC0415
+
+        manifest, chunks = await asyncio.to_thread(rows_to_chunks, rows)
+        for digest, data in chunks.items():
+            await self._blobs.put(digest, data)
+        artifact = dataset_artifact(manifest)
+        await self._blobs.put(artifact.blob, encode_manifest(manifest))
+        return Stored(self.reference(scope, artifact), artifact)
+
+    async def put_file(self, name: str, data: bytes, scope: str) -> Stored:
+        """Stores a file of rows (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``).
+
+        Raises:
+            IdentityError: the file is not what its name says; names the line.
+        """
+        from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415
+
+        rows = await asyncio.to_thread(read_rows_file, name, data)
+        return await self.put_rows(rows, scope)
+
+    async def put_directory(self, kind: str, directory: Path, scope: str) -> Stored:
+        """Stores a model or adapter directory as a tree."""
+        stored = await store_tree(self._blobs, directory)
+        artifact = Artifact(kind, stored.digest, stored.digest, stored.size_bytes)
+        return Stored(self.reference(scope, artifact), artifact)
+
+    def reference(self, scope: str, artifact: Artifact) -> str:
+        """The name by which a scope's users may use this content."""
+        return issue(self._master_key, scope, artifact.blob)
+
+    async def load(self, kind: str, reference: str, scopes: ScopePlan) -> Artifact:
+        """The content of a reference.
+
+        Args:
+            kind: what the workflow takes it for.
+            reference: what the user wrote.
+            scopes: those of the user's namespace.
+
+        Raises:
+            InvalidReferenceError: it is not valid for these scopes, is gone, or is of another kind.
+        """
+        allowed = dict.fromkeys([*scopes.lookup, scopes.publish, scopes.private])
+        digest = verify(self._master_key, allowed, reference)
+        try:
+            return await self._load(kind, digest)
+        except BlobNotFoundError as e:
+            raise InvalidReferenceError(
+                "what it refers to is no longer in the store",
+                where=reference[:20],
+                remedy="upload it again, or run again what made it",
+            ) from e
+        except (IdentityError, msgspec.MsgspecError, orjson.JSONDecodeError) as e:
+            raise InvalidReferenceError(
+                f"what it refers to is no {kind}",
+                where=reference[:20],
+                remedy="name the kind that it was stored as",
+            ) from e
+
+    async def identity_of(self, digest: Digest) -> Digest:
+        """The identity of what a digest names: a dataset's own where it names its manifest."""
+        if await self._blobs.missing([digest]):
+            return digest
+        with contextlib.suppress(IdentityError, BlobNotFoundError):
+            return dataset_digest(decode_manifest(await self._blobs.get(digest)))
+        return digest
+
+    async def _load(self, kind: str, digest: Digest) -> Artifact:
+        if kind == "dataset":
+            return dataset_artifact(decode_manifest(await self._blobs.get(digest)))
+        if kind in ("model", "adapter"):
+            tree = await read_tree(self._blobs, digest)
+            return Artifact(kind, digest, digest, tree.size_bytes)
+        if await self._blobs.missing([digest]):
+            raise BlobNotFoundError("it is missing", where=f"cas/{digest}")
+        if kind == "metrics":
+            data = await self._blobs.get(digest)
+            return Artifact(kind, digest, digest, len(data), value=orjson.loads(data))
+        return Artifact(kind, digest, digest)
+
+
+def dataset_artifact(manifest: Manifest) -> Artifact:
+    """A dataset as an artifact, with its manifest."""
+    encoded = encode_manifest(manifest)
+    return Artifact(
+        "dataset",
+        dataset_digest(manifest),
+        digest_bytes(encoded),
+        size_bytes=manifest.blob_bytes,
+        rows=manifest.row_count,
+        manifest=manifest,
+    )

@@ -1,0 +1,259 @@
+"""The control plane as one object: recovers, leads, serves workers and users, and stops.
+
+Used by the laptop mode and by the operator; both pass in what differs between them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from flowmesh_control.accounts import Accounts, capture
+from flowmesh_control.api.app import build_app
+from flowmesh_control.archive import Archive
+from flowmesh_control.assembly import Given, Parts, assemble
+from flowmesh_control.clock import Clock, system_clock
+from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
+from flowmesh_control.joining import Tokens
+from flowmesh_control.ledger import Ledger
+from flowmesh_control.model_file import ModelFile, load_model
+from flowmesh_control.policies import Policies
+from flowmesh_control.ports import Secrets
+from flowmesh_control.recovery import Recovered, recover
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
+from flowmesh_core.run.machine import Machine
+from flowmesh_store.proof import prove_conditional_writes
+from flowmesh_store.store import Store
+
+log = logging.getLogger("flowmesh.control")
+
+SHUTDOWN_S = 2.0
+
+
+class ControlPlane:
+    """One leadership from its beginning to its end; to lead again, make another."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ControlSettings,
+        *,
+        catalog: Catalog,
+        master_key: bytes,
+        api_token: str,
+        tokens: Tokens,
+        secrets: Secrets,
+        clock: Clock = system_clock,
+        owner: str = "",
+    ) -> None:
+        """Takes the store and what the surroundings provide.
+
+        Args:
+            store: one bucket or directory; this control plane leads it once started.
+            settings: fixed from now on.
+            catalog: the engine contracts (``plugins.load_catalog``).
+            master_key: of references (``master_key.load_master_key``).
+            api_token: what users' programs present as a bearer token.
+            tokens: what workers join with.
+            secrets: reads secrets for attempts.
+            clock: seconds since the epoch.
+            owner: who leads, for people who read ``epochs/``; host and process where empty.
+        """
+        self._store = store
+        self._settings = settings
+        self._catalog = catalog
+        self._master_key = master_key
+        self._api_token = api_token
+        self._tokens = tokens
+        self._secrets = secrets
+        self._clock = clock
+        self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runner: web.AppRunner | None = None
+        self._parts: Parts | None = None
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.url = ""
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the running control plane; for the operator and for tests."""
+        if self._parts is None:
+            raise FlowMeshError("the control plane is not started", remedy="await start() first")
+        return self._parts
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Recovers, then leads and serves.
+
+        Args:
+            host: address to listen on.
+            port: 0 for any free one; see ``url``.
+
+        Raises:
+            StoreError: the store cannot be used; the message says why.
+            OSError: the address is taken.
+        """
+        records = self._store.records
+        await prove_conditional_writes(records)
+        epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
+        parts, recovered = await self._recover(epoch)
+        self._parts = parts
+        parts.hands.start()
+        self._run(parts.loop.run())
+        for event in recovered.submitted:
+            parts.admission.remember(recovered.specs[event.uid])
+            await parts.loop.ask(event)
+        await self._listen(parts, host, port)
+        self._run(parts.gateway.watch_always())
+        self._run(self._keep_books(parts, epoch))
+        log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
+
+    async def wait(self) -> None:
+        """Returns when stopped.
+
+        Raises:
+            SupersededError: another control plane leads now.
+            InvariantError: a bug; what is durable is safe, start again.
+        """
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Stops serving and makes everything durable; runs go on at the next start."""
+        if self._runner is not None:
+            await self.parts.gateway.close()
+            await self._runner.cleanup()
+            self._runner = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._parts is not None:
+            await self._parts.hands.stop()
+            if self._failure is None:
+                with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
+                    await self._books.close(self._clock())
+        self._ended.set()
+
+    async def _recover(self, epoch: int) -> tuple[Parts, Recovered]:
+        records, settings = self._store.records, self._settings
+        ledger, archive, policies = (
+            Ledger(records, epoch=epoch),
+            Archive(records),
+            Policies(records),
+        )
+        await policies.load()
+        recovered = await recover(records, ledger=ledger, archive=archive, catalog=self._catalog)
+        until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
+        machine = Machine(
+            epoch=epoch,
+            catalog=self._catalog,
+            settings=settings.machine,
+            model=await load_model(records),
+            book=recovered.opening.book,
+            billed=recovered.opening.billed,
+            recovering_until_s=until_s,
+        )
+        given = Given(
+            epoch=epoch,
+            store=self._store,
+            settings=settings,
+            catalog=self._catalog,
+            master_key=self._master_key,
+            tokens=self._tokens,
+            secrets=self._secrets,
+            clock=self._clock,
+            machine=machine,
+            ledger=ledger,
+            archive=archive,
+            policies=policies,
+            waiting=recovered.waiting,
+            failed=self._fail,
+            later_epoch_seen=self._later_epoch_seen,
+        )
+        self._books = Books(given)
+        return assemble(given), recovered
+
+    async def _listen(self, parts: Parts, host: str, port: int) -> None:
+        app = build_app(parts, api_token=self._api_token)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        bound = self._runner.addresses[0]
+        self.url = f"http://{bound[0]}:{bound[1]}"
+
+    async def _keep_books(self, parts: Parts, epoch: int) -> None:
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        checked, saved = loop.time(), loop.time()
+        while True:
+            await asyncio.sleep(settings.flush_s)
+            try:
+                await self._books.write(self._clock())
+                if loop.time() - checked >= settings.lead_check_s:
+                    checked = loop.time()
+                    await check_leads(self._store.records, epoch)
+                if loop.time() - saved >= settings.model_save_s:
+                    saved = loop.time()
+                    await self._books.save_model()
+            except (StoreUnavailableError, StoreFullError) as e:
+                log.warning("the ledger is behind: %s", e)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Something that must not be: stop leading; whoever started this decides what follows."""
+        if self._failure is None:
+            log.error("the control plane stops: %s", error)
+            self._failure = error
+            self._ended.set()
+
+    def _later_epoch_seen(self, epoch: int) -> None:
+        """A worker has seen a later leader; the store says whether there is one."""
+
+        async def check() -> None:
+            await check_leads(self._store.records, self.parts.given.epoch)
+
+        log.warning("a worker has seen epoch %d", epoch)
+        self._run(check())
+
+
+class Books:
+    """What is written every second: ledgers first, then the accounts that count them."""
+
+    def __init__(self, given: Given) -> None:
+        """Takes the epoch's state and where to write."""
+        self._state = given.machine.state
+        self._ledger = given.ledger
+        self._accounts = Accounts(given.store.records, epoch=given.epoch)
+        self._model = ModelFile(given.store.records, epoch=given.epoch)
+
+    async def write(self, now_s: float) -> None:
+        """Flushes every ledger and writes the accounts as they were at this moment."""
+        record = capture(self._state, self._ledger.lengths(), now_s)
+        await self._ledger.flush_all()
+        await self._accounts.write(record)
+
+    async def save_model(self) -> None:
+        """Saves what the cost model has learned."""
+        await self._model.save(self._state.model)
+
+    async def close(self, now_s: float) -> None:
+        """Writes everything a last time."""
+        await self.write(now_s)
+        await self.save_model()

@@ -1,0 +1,107 @@
+"""A run's end, made durable in this order: ledger, lineage, ``final``; then it may be shown."""
+
+import msgspec
+
+from flowmesh_control.archive import Archive
+from flowmesh_control.clock import Clock
+from flowmesh_control.epochs import check_leads
+from flowmesh_control.ledger import Ledger
+from flowmesh_control.lineage import Lineage
+from flowmesh_control.run_keys import final_key
+from flowmesh_control.run_records import FinalRecord
+from flowmesh_core.errors import ConditionFailedError, StoreFullError, StoreUnavailableError
+from flowmesh_core.lineage import derivations
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.model import Run
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import Phase
+from flowmesh_core.run.steps import source_artifact
+from flowmesh_core.sharing import issue
+from flowmesh_core.status.project import run_status
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.ports import RecordStore
+
+
+class Finishing:
+    """The finisher of the control plane."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        state: State,
+        ledger: Ledger,
+        lineage: Lineage,
+        archive: Archive,
+        master_key: bytes,
+        clock: Clock,
+    ) -> None:
+        """Takes the state to project and everything that keeps a part of the end."""
+        self._records = records
+        self._state = state
+        self._ledger = ledger
+        self._lineage = lineage
+        self._archive = archive
+        self._master_key = master_key
+        self._clock = clock
+
+    async def finish(self, uid: str) -> None:
+        """As :meth:`Finisher.finish`; a full store is waited for."""
+        run = self._state.runs.get(uid)
+        if run is None:
+            return
+        try:
+            await self._ledger.flush(uid)
+            found = derivations(uid, run.plan, run.artifacts, self._ledger.lines(uid) or ())
+            await self._lineage.write(uid, found)
+            await check_leads(self._records, self._state.epoch)
+            final = self._final(run)
+            await self._write(uid, final)
+        except StoreFullError as e:
+            raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
+        self._archive.add(final)
+        self._ledger.close(uid)
+
+    async def _write(self, uid: str, final: FinalRecord) -> None:
+        """Writes ``final``; one that a former leader wrote too late is replaced."""
+        data = msgspec.json.encode(final)
+        found = await self._records.read(final_key(uid))
+        etag = None if found is None else found.etag
+        try:
+            await self._records.write(final_key(uid), data, if_match=etag)
+        except ConditionFailedError as e:
+            raise StoreUnavailableError("final changed meanwhile", where=final_key(uid)) from e
+
+    def _final(self, run: Run) -> FinalRecord:
+        status = run_status(self._state, run.uid, self._clock())
+        outputs = outputs_of(run)
+        if run.phase is Phase.SUCCEEDED:
+            status = with_references(status, outputs, self._master_key, run.scopes.publish)
+        return FinalRecord(self._state.epoch, status, outputs)
+
+
+def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
+    """The artifacts of each output, in order; none for one whose step was skipped."""
+    found = {}
+    for name, sources in run.plan.outputs.items():
+        given = (source_artifact(run, s) for s in sources)
+        found[name] = tuple(a for a in given if a is not None)
+    return found
+
+
+def with_references(
+    status: RunStatus, outputs: dict[str, tuple[Artifact, ...]], master_key: bytes, scope: str
+) -> RunStatus:
+    """Adds to each output the reference by which it may be used in another workflow."""
+    shown = dict(status.outputs)
+    for name, artifacts in outputs.items():
+        described = shown.get(name)
+        if described is None:
+            continue
+        references = [issue(master_key, scope, a.blob) for a in artifacts]
+        if len(references) == 1:
+            shown[name] = {**described, "reference": references[0]}
+        else:
+            parts = zip(described["parts"], references, strict=True)
+            shown[name] = {**described, "parts": [{**p, "reference": r} for p, r in parts]}
+    return msgspec.structs.replace(status, outputs=shown)

@@ -1,0 +1,121 @@
+"""The lineage index: derivations by what they made and by what they used.
+
+::
+
+    lineage/by-output/<2 hex>/<uid>     derivations of the run with an output digest that begins so
+    lineage/by-input/<2 hex>/<uid>      the same for inputs
+
+A run's derivations are written when it ends, before ``final``: off the path of dispatch, at most
+512 records however many steps it has, write-once by their key. A question reads one shard.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.lineage import Derivation
+from flowmesh_core.units import Digest
+from flowmesh_store.ports import RecordStore
+
+DERIVATIONS_MAX = 10_000
+_decoder = msgspec.json.Decoder(list[Derivation])
+
+
+class Direction(StrEnum):
+    """Which way to walk."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class Walk(msgspec.Struct, frozen=True):
+    """What was found from an artifact.
+
+    Attributes:
+        derivations: nearest first.
+        cut: whether there is more than was walked.
+    """
+
+    digest: Digest
+    direction: str
+    derivations: tuple[Derivation, ...]
+    cut: bool = False
+
+
+class Lineage:
+    """Writes and walks the index."""
+
+    def __init__(self, records: RecordStore) -> None:
+        """Takes where the index is."""
+        self._records = records
+
+    async def write(self, uid: str, found: Iterable[Derivation]) -> None:
+        """Indexes a run's derivations; again is harmless.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: call it again.
+        """
+        shards: defaultdict[str, list[Derivation]] = defaultdict(list)
+        for derivation in found:
+            outputs = {d[:2] for d in derivation.outputs.values()}
+            inputs = {d[:2] for ds in derivation.inputs.values() for d in ds}
+            for shard in sorted(outputs):
+                shards[f"by-output/{shard}"].append(derivation)
+            for shard in sorted(inputs):
+                shards[f"by-input/{shard}"].append(derivation)
+        for shard, derivations in shards.items():
+            try:
+                await self._records.write(
+                    f"lineage/{shard}/{uid}", msgspec.json.encode(derivations)
+                )
+            except ConditionFailedError:
+                continue
+
+    async def walk(
+        self, digest: Digest, direction: Direction, *, limit: int = DERIVATIONS_MAX
+    ) -> Walk:
+        """Everything that an artifact was made from (up), or that was made from it (down)."""
+        seen: set[Digest] = {digest}
+        found: dict[tuple[str, str], Derivation] = {}
+        frontier = [digest]
+        while frontier and len(found) < limit:
+            onward: list[Digest] = []
+            for derivation in await self._touching(frontier, direction):
+                if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
+                    onward += [d for d in _far_side(derivation, direction) if d not in seen]
+            frontier = list(dict.fromkeys(onward))
+            seen.update(frontier)
+        return Walk(digest, direction, tuple(found.values())[:limit], cut=bool(frontier))
+
+    async def _touching(self, digests: list[Digest], direction: Direction) -> list[Derivation]:
+        wanted = set(digests)
+        index = "by-output" if direction is Direction.UP else "by-input"
+        found = []
+        for shard in sorted({d[:2] for d in digests}):
+            async for key in self._records.keys(f"lineage/{index}/{shard}/"):
+                record = await self._records.read(key)
+                if record is None:
+                    continue
+                found += [
+                    d for d in _decoder.decode(record.data) if wanted & _near_side(d, direction)
+                ]
+        return found
+
+
+def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:
+    return set(_outputs(derivation) if direction is Direction.UP else _inputs(derivation))
+
+
+def _far_side(derivation: Derivation, direction: Direction) -> list[Digest]:
+    return _inputs(derivation) if direction is Direction.UP else _outputs(derivation)
+
+
+def _inputs(derivation: Derivation) -> list[Digest]:
+    return [d for digests in derivation.inputs.values() for d in digests]
+
+
+def _outputs(derivation: Derivation) -> list[Digest]:
+    return list(derivation.outputs.values())

@@ -1,0 +1,75 @@
+"""Cache policies as records: who shares with whom, written by administrators only."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from flowmesh_control.run_keys import POLICIES, policy_key
+from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, plan_scopes
+from flowmesh_store.ports import RecordStore
+
+_decoder = msgspec.json.Decoder(CachePolicy | None)
+
+
+class Policies:
+    """The cluster's cache policies, in memory and under ``policies/``."""
+
+    def __init__(self, records: RecordStore) -> None:
+        """Starts empty; :meth:`load` reads what is there."""
+        self._records = records
+        self._policies: dict[str, CachePolicy] = {}
+
+    async def load(self) -> None:
+        """Reads every policy; a removed one is a record of ``null``."""
+        async for key in self._records.keys(POLICIES):
+            record = await self._records.read(key)
+            policy = None if record is None else _decoder.decode(record.data)
+            if policy is not None:
+                self._policies[policy.name] = policy
+
+    async def put(self, policy: CachePolicy) -> None:
+        """Adds or replaces a policy; runs that exist keep the scopes they were pinned to.
+
+        Raises:
+            SpecError: it is malformed.
+            ConditionFailedError: somebody else changes it at the same time.
+        """
+        for namespace in (*policy.namespaces, "any"):
+            plan_scopes([policy], namespace, policy.labels)
+        await self._write(policy.name, policy)
+        self._policies[policy.name] = policy
+
+    async def remove(self, name: str) -> bool:
+        """Removes a policy; whether there was one."""
+        if name not in self._policies:
+            return False
+        await self._write(name, None)
+        del self._policies[name]
+        return True
+
+    async def replace_all(self, policies: Iterable[CachePolicy]) -> None:
+        """Makes these the only policies."""
+        wanted = {p.name: p for p in policies}
+        for name in [n for n in self._policies if n not in wanted]:
+            await self.remove(name)
+        for policy in wanted.values():
+            if self._policies.get(policy.name) != policy:
+                await self.put(policy)
+
+    def all(self) -> list[CachePolicy]:
+        """Every policy in order of name."""
+        return [self._policies[n] for n in sorted(self._policies)]
+
+    def scopes(self, namespace: str, labels: dict[str, str] | None = None) -> ScopePlan:
+        """Where a namespace publishes and looks.
+
+        Raises:
+            SpecError: two policies contradict each other.
+        """
+        return plan_scopes(self.all(), namespace, labels)
+
+    async def _write(self, name: str, policy: CachePolicy | None) -> None:
+        key = policy_key(name)
+        record = await self._records.read(key)
+        etag = None if record is None else record.etag
+        await self._records.write(key, msgspec.json.encode(policy), if_match=etag)

@@ -1,0 +1,162 @@
+"""From what is in the store to a control plane that leads: recovery is reuse.
+
+Proves the store, begins an epoch, and sorts the runs: those with a valid ``final`` are done and are
+never planned again; the others are submitted again exactly as they were pinned, with the lines of
+their ledger. What they had published is found by look-up; what workers still run is adopted within
+the synchronisation window.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from flowmesh_control.accounts import Opening, bring_up_to_date, read_last
+from flowmesh_control.archive import Archive
+from flowmesh_control.ledger import Ledger, read_segments
+from flowmesh_control.run_keys import RUNS, final_key, pins_key, spec_key
+from flowmesh_control.run_records import (
+    PinsRecord,
+    SpecRecord,
+    final_decoder,
+    pins_decoder,
+    spec_decoder,
+)
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.identity import SCHEME
+from flowmesh_core.run.events import Submitted
+from flowmesh_core.run.ledger import Line
+from flowmesh_core.run.states import Phase
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.ports import RecordStore
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found.
+
+    Attributes:
+        submitted: unfinished runs, in order of creation.
+        specs: their specs by uid.
+        waiting: unfinished runs that the catalog cannot serve as they are pinned.
+        opening: the accounts to go on with.
+    """
+
+    submitted: list[Submitted] = field(default_factory=list)
+    specs: dict[str, SpecRecord] = field(default_factory=dict)
+    waiting: dict[str, RunStatus] = field(default_factory=dict)
+    opening: Opening = field(default_factory=Opening)
+
+
+async def recover(
+    records: RecordStore, *, ledger: Ledger, archive: Archive, catalog: Catalog
+) -> Recovered:
+    """Reads every run; the ledger is open for the unfinished ones afterwards."""
+    found = Recovered()
+    last = await read_last(records)
+    later: list[Line] = []
+    since_s = 0.0 if last is None else last.time_s
+    counted = {} if last is None else last.counted
+    async for uid in _uids(records):
+        spec = await _spec(records, uid)
+        if spec is None:
+            continue
+        if await _ended(records, uid, archive):
+            if uid in counted or spec.created_s > since_s:
+                lines = (await read_segments(records, uid)).lines
+                later += lines[counted.get(uid, 0) :]
+            continue
+        restored = await ledger.open(uid)
+        later += restored[counted.get(uid, 0) :]
+        found.specs[uid] = spec
+        await _take_up(records, spec, restored, catalog, found)
+    found.opening = bring_up_to_date(last, later)
+    found.submitted.sort(key=lambda s: (s.created_s, s.uid))
+    return found
+
+
+async def _take_up(
+    records: RecordStore,
+    spec: SpecRecord,
+    restored: tuple[Line, ...],
+    catalog: Catalog,
+    found: Recovered,
+) -> None:
+    pins = await _pins(records, spec.uid)
+    reason = _not_served(pins, catalog)
+    if reason:
+        found.waiting[spec.uid] = _waiting(spec, reason)
+        return
+    found.submitted.append(
+        Submitted(
+            uid=spec.uid,
+            plan=pins.plan,
+            created_s=spec.created_s,
+            scopes=pins.scopes,
+            artifacts=pins.artifacts,
+            restored=restored,
+        )
+    )
+
+
+async def _uids(records: RecordStore) -> AsyncIterator[str]:
+    """Every run's uid, once; keys come in order."""
+    last = ""
+    async for key in records.keys(RUNS):
+        uid = key.split("/")[1]
+        if uid != last:
+            last = uid
+            yield uid
+
+
+async def _ended(records: RecordStore, uid: str, archive: Archive) -> bool:
+    """Whether a run is done; a ``final`` that a former leader wrote too late does not count."""
+    record = await records.read(final_key(uid))
+    if record is None:
+        return False
+    final = final_decoder.decode(record.data)
+    if final.epoch < (await read_segments(records, uid)).opened:
+        return False
+    archive.add(final)
+    return True
+
+
+async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
+    """What was submitted; None where the submission was cut off before it was accepted."""
+    record = await records.read(spec_key(uid))
+    return None if record is None else spec_decoder.decode(record.data)
+
+
+async def _pins(records: RecordStore, uid: str) -> PinsRecord:
+    record = await records.read(pins_key(uid))
+    if record is None:
+        raise FlowMeshError(
+            "the run's pins are missing, though its spec is there",
+            where=pins_key(uid),
+            remedy=f"restore the object, or delete everything under runs/{uid}/",
+        )
+    return pins_decoder.decode(record.data)
+
+
+def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
+    if pins.scheme != SCHEME:
+        return f"it is pinned to identity scheme {pins.scheme}; this release has {SCHEME}"
+    for step in pins.plan.steps:
+        if catalog.pinned(step.engine, step.contract, step.implementation) is None:
+            return (
+                f"step {step.path} is pinned to {step.engine} version {step.contract}."
+                f"{step.implementation}, which is not installed"
+            )
+    return ""
+
+
+def _waiting(spec: SpecRecord, reason: str) -> RunStatus:
+    return RunStatus(
+        uid=spec.uid,
+        name=spec.name,
+        namespace=spec.namespace,
+        phase=Phase.SUSPENDED,
+        created_s=spec.created_s,
+        reason="version-not-offered",
+        message=reason,
+        remedy="install the pinned version, or cancel the run and submit it again",
+    )

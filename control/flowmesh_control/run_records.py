@@ -1,0 +1,95 @@
+"""What is written of a run besides its ledger: the spec, the pins and the end."""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.status.view import RunStatus
+from flowmesh_core.units import Digest
+
+
+class SpecRecord(msgspec.Struct, frozen=True):
+    """``runs/<uid>/spec``: what was submitted. A run exists once this is written.
+
+    Attributes:
+        digest: of namespace, document and uploads; an unfinished run of the same is resumed.
+        document: the workflow as it was submitted.
+        uploads: references to what was stored for its inputs, by the input's name.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    digest: Digest
+    created_s: float
+    document: dict[str, Any]
+    uploads: dict[str, str] = {}
+
+
+class PinsRecord(msgspec.Struct, frozen=True):
+    """``runs/<uid>/pins``: what it was compiled to, with every version fixed.
+
+    Attributes:
+        scheme: version of the identity scheme.
+        artifacts: the content of the references in the plan.
+    """
+
+    scheme: int
+    plan: Plan
+    scopes: ScopePlan
+    artifacts: dict[str, Artifact] = {}
+
+
+class FinalRecord(msgspec.Struct, frozen=True):
+    """``runs/<uid>/final``: how it ended, as seen by the leader of ``epoch``."""
+
+    epoch: int
+    status: RunStatus
+    outputs: dict[str, tuple[Artifact, ...]] = {}
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run in a list."""
+
+    uid: str
+    name: str
+    namespace: str
+    phase: str
+    created_s: float
+    ended_s: float = 0.0
+    steps: int = 0
+    done: int = 0
+    executed: int = 0
+    hits: int = 0
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    message: str = ""
+
+
+def summary_of(status: RunStatus) -> Summary:
+    """A run's line in a list."""
+    counts = status.counts
+    done = sum(counts.get(s, 0) for s in ("COMPLETED", "SKIPPED", "FAILED", "CANCELLED"))
+    return Summary(
+        uid=status.uid,
+        name=status.name,
+        namespace=status.namespace,
+        phase=status.phase,
+        created_s=status.created_s,
+        ended_s=status.ended_s,
+        steps=sum(counts.values()),
+        done=done,
+        executed=status.executed,
+        hits=status.hits,
+        paid_nanousd=status.paid_nanousd,
+        saved_nanousd=status.saved_nanousd,
+        message=status.message,
+    )
+
+
+spec_decoder = msgspec.json.Decoder(SpecRecord)
+pins_decoder = msgspec.json.Decoder(PinsRecord)
+final_decoder = msgspec.json.Decoder(FinalRecord)

@@ -1,0 +1,178 @@
+"""What is shown of runs, live or ended: verdicts only once they are durable."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from flowmesh_control.archive import Archive
+from flowmesh_control.clock import Clock
+from flowmesh_control.failures import NotFoundError
+from flowmesh_control.ledger import Ledger, read_segments
+from flowmesh_control.logs import LogBook
+from flowmesh_control.run_records import Summary, summary_of
+from flowmesh_core.protocol.messages import LogLine
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.receipts.receipt import Receipt, receipt
+from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.model import Run, StepRun
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import Phase
+from flowmesh_core.status.project import run_status
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.ports import RecordStore
+
+OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+
+
+class Views:
+    """Answers questions about runs."""
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        records: RecordStore,
+        ledger: Ledger,
+        archive: Archive,
+        waiting: Mapping[str, RunStatus],
+        logs: LogBook,
+        clock: Clock,
+    ) -> None:
+        """Takes the live state, what is kept of ended runs, and those that wait for an engine."""
+        self._state = state
+        self._records = records
+        self._ledger = ledger
+        self._archive = archive
+        self._waiting = waiting
+        self._logs = logs
+        self._clock = clock
+
+    async def resolve(self, name: str) -> str:
+        """The uid of a run by uid, by the beginning of a uid, or by name (the latest one).
+
+        Raises:
+            NotFoundError: no run is called so.
+        """
+        if name in self._state.runs or name in self._waiting or name in self._archive:
+            return name
+        known = self.summaries()
+        called = [s for s in known if s.name == name] or [
+            s for s in known if s.uid.startswith(name)
+        ]
+        if called:
+            return max(called, key=lambda s: s.created_s).uid
+        if "/" not in name and await self._archive.get(name) is not None:
+            return name
+        raise NotFoundError(
+            f"there is no run {name!r}",
+            where="runs",
+            remedy="`fmesh status` lists the runs",
+        )
+
+    async def status(self, uid: str) -> RunStatus:
+        """A run as it is shown; ended only once its end is durable.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        if uid in self._state.runs:
+            return self._live(uid)
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            return waiting
+        final = await self._archive.get(uid)
+        if final is None:
+            raise NotFoundError(f"there is no run {uid!r}", where="runs")
+        return final.status
+
+    def live(self, uid: str) -> Run:
+        """A run under way.
+
+        Raises:
+            NotFoundError: it is not, or not any more.
+        """
+        run = self._state.runs.get(uid)
+        if run is None:
+            raise NotFoundError(f"run {uid!r} is not under way", where="runs")
+        return run
+
+    async def outputs(self, uid: str) -> dict[str, tuple[Artifact, ...]]:
+        """The outputs of a run that has ended.
+
+        Raises:
+            NotFoundError: there is no such run, or it has not ended.
+        """
+        final = await self._archive.get(uid)
+        if final is None:
+            raise NotFoundError(
+                f"run {uid!r} has not ended", where="outputs", remedy="watch it until it has"
+            )
+        return final.outputs
+
+    async def lines(self, uid: str) -> tuple[Line, ...]:
+        """A run's ledger, of a live run with what is not written yet."""
+        live = self._ledger.lines(uid)
+        if live is not None:
+            return tuple(live)
+        return (await read_segments(self._records, uid)).lines
+
+    async def receipt(self, uid: str) -> Receipt:
+        """What a run has paid so far, or in the end.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        status = await self.status(uid)
+        return receipt(uid, status.name, status.namespace, await self.lines(uid))
+
+    async def logs(self, uid: str, step: str | None) -> list[LogLine]:
+        """What the attempts of a run, or of one of its steps, printed lately."""
+        run = self._state.runs.get(uid)
+        if run is not None:
+            chosen = run.steps.values() if step is None else _step(run, step)
+            keys = [p.key for s in chosen for p in s.parts.values() if p.key is not None]
+            return self._logs.of_actions(f"{k.scope}/{k.action_id}" for k in keys)
+        lines = await self.lines(uid)
+        attempts = (
+            line.attempt_id.rpartition("/")[0]
+            for line in lines
+            if isinstance(line, AttemptLine) and step in (None, line.step)
+        )
+        return self._logs.of_actions(dict.fromkeys(attempts))
+
+    async def hits(self, uid: str, step: str) -> list[HitLine]:
+        """What a step did not have to run, and why."""
+        lines = await self.lines(uid)
+        return [line for line in lines if isinstance(line, HitLine) and line.step == step]
+
+    def summaries(self, namespace: str | None = None) -> list[Summary]:
+        """All runs in order of creation: ended ones first, then waiting, then live."""
+        now_s = self._clock()
+        live = [_held_back(run_status(self._state, uid, now_s)) for uid in self._state.runs]
+        found = [
+            *(s for s in self._archive.summaries() if s.uid not in self._state.runs),
+            *(summary_of(s) for s in [*self._waiting.values(), *live]),
+        ]
+        chosen = [s for s in found if namespace in (None, s.namespace)]
+        return sorted(chosen, key=lambda s: s.created_s)
+
+    def _live(self, uid: str) -> RunStatus:
+        return _held_back(run_status(self._state, uid, self._clock()))
+
+
+def _held_back(status: RunStatus) -> RunStatus:
+    """A run whose verdict is not durable yet is still running, for whoever looks."""
+    if status.phase not in OVER:
+        return status
+    return msgspec.structs.replace(status, phase=Phase.RUNNING, ended_s=0.0)
+
+
+def _step(run: Run, path: str) -> list[StepRun]:
+    step = run.steps.get(path)
+    if step is None:
+        raise NotFoundError(
+            f"run {run.uid} has no step {path!r}",
+            where="step",
+            remedy=f"it has {', '.join(list(run.steps)[:20])}",
+        )
+    return [step]

@@ -1,0 +1,118 @@
+"""A control plane in this process and workers in their own, on one directory."""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import ClientSession
+
+from flowmesh_control.control import ControlPlane
+from flowmesh_control.joining import StaticTokens
+from flowmesh_control.plugins import load_catalog
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.run.settings import Settings
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.durability import Durability
+from flowmesh_store.store import open_store
+
+API_TOKEN = "api-token"
+WORKER_TOKEN = "worker-token"
+KEY = b"k" * 32
+
+
+class NoSecrets:
+    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+        raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
+
+
+def control_plane(root: Path, **machine: Any) -> ControlPlane:
+    return ControlPlane(
+        open_store(root / "store", durability=Durability.PROCESS),
+        ControlSettings(machine=Settings(**{"sync_window_s": 1.0, **machine}), flush_s=0.2),
+        catalog=load_catalog(),
+        master_key=KEY,
+        api_token=API_TOKEN,
+        tokens=StaticTokens({"local": WORKER_TOKEN}),
+        secrets=NoSecrets(),
+    )
+
+
+@dataclass
+class Fabric:
+    root: Path
+    control: ControlPlane
+    http: ClientSession
+    workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def worker(self, name: str) -> "subprocess.Popen[bytes]":
+        """Starts a worker process."""
+        log = (self.root / f"{name}.log").open("ab")
+        gateway = self.control.url.replace("http://", "ws://")
+        arguments = ["--gateway", gateway, "--store", str(self.root / "store"), "--name", name]
+        arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
+        arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
+        arguments += ["--orphan-timeout", "20", "--grace", "1"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flowmesh_worker", *arguments],
+            env={**os.environ, "FLOWMESH_WORKER_TOKEN": WORKER_TOKEN},
+            stderr=log,
+            stdout=log,
+        )
+        log.close()
+        self.workers[name] = process
+        return process
+
+    async def call(
+        self, method: str, path: str, *, body: Any = None, data: Any = None, status: int = 200
+    ) -> Any:
+        payload = msgspec.json.encode(body) if body is not None else data
+        async with self.http.request(
+            method,
+            self.control.url + path,
+            data=payload,
+            headers={"Authorization": f"Bearer {API_TOKEN}"},
+        ) as response:
+            content = await response.read()
+            assert response.status == status, (response.status, content[:2000])
+            if response.content_type == "application/json":
+                return msgspec.json.decode(content)
+            return content
+
+    async def submit(self, document: Mapping[str, Any], **more: Any) -> str:
+        accepted = await self.call(
+            "POST", "/v1/runs", body={"document": document, **more}, status=201
+        )
+        return str(accepted["uid"])
+
+    async def ended(self, uid: str, *, within_s: float = 60.0) -> RunStatus:
+        """The run's status once it has ended."""
+        async with asyncio.timeout(within_s):
+            data = await self.call("GET", f"/v1/runs/{uid}/watch")
+        return msgspec.json.decode(data.splitlines()[-1], type=RunStatus)
+
+    def close(self) -> None:
+        for process in self.workers.values():
+            process.terminate()
+        for process in self.workers.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def workflow(name: str, spec: Mapping[str, Any], namespace: str = "team-a") -> dict[str, Any]:
+    return {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": dict(spec),
+    }
