@@ -28,6 +28,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
         if action is not None:
             part.key = action.key
             action.subscribers[subscriber] = None
+            action.view = None
             if action.attempts:
                 started(state, action, now_s)
             return
@@ -58,6 +59,7 @@ def remake(
     action.replace = True
     action.generation = max(action.generation, generation)
     action.subscribers[subscriber] = None
+    action.view = None
 
 
 def make_ready(state: State, action: Action, now_s: float) -> None:
@@ -218,6 +220,7 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
             continue
         subscriber = Subscriber(run.uid, step.plan.path, number)
         action.subscribers.pop(subscriber, None)
+        action.view = None
         if not action.subscribers:
             _withdraw(state, action, subscriber)
 
@@ -259,6 +262,7 @@ def started(state: State, action: Action, now_s: float) -> None:
 def back_to_ready(state: State, action: Action, now_s: float) -> None:
     """Returns an action to the ready set after a failure; single-part steps become READY again."""
     action.state = ActionState.READY
+    action.view = None
     state.ready[action.key] = None
     state.dirty = True
     for subscriber in action.subscribers:

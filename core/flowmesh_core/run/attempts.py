@@ -17,6 +17,8 @@ from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
 
+SMALL = 32
+
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures whose cause is the step's: its runs pay for the attempt."""
 
@@ -134,7 +136,9 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
 def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
     spec, usage = attempt.action.spec, end.usage
     key, device_class = CostKey.of(spec.info), worker.shape.device_class
-    mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
+    mates = len(worker.held)
+    if mates <= SMALL:  # in a full lane the few of other lanes do not matter
+        mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
     state.model.observe(
         key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
     )

@@ -83,6 +83,8 @@ def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) ->
         return
     state.append(run, AmendmentLine(now_s, dict(changes)))
     _apply(run, changes)
+    for action in state.actions.values():
+        action.view = None
     state.changed(run)
     state.dirty = True
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
-from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
+from flowmesh_core.fleet.snapshot import ReadyAction, Requirement, SignatureInfo, Work
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -113,7 +113,7 @@ class Action:
         tries: attempts started so far; part of the next attempt's id.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
-        blocked: its inputs are being made again; it is not placed.
+        view: what the scheduler sees of it, until something of that changes.
     """
 
     key: ActionKey
@@ -132,12 +132,14 @@ class Action:
     ready_s: float = 0.0
     replace: bool = False
     generation: int = 1
-    blocked: bool = False
     last_failure: Failure | None = None
     publishing: Attempt | None = None
+    view: ReadyAction | None = None
 
     def runs(self) -> list[str]:
         """Uids of the subscribed runs, in order of subscription."""
+        if len(self.subscribers) == 1:
+            return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
 
 

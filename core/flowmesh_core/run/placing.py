@@ -25,6 +25,8 @@ from flowmesh_core.run.state import State, attempt_id_of
 from flowmesh_core.run.states import ActionState
 from flowmesh_core.units import Digest
 
+REASONS_EVERY_S = 0.25
+
 NEVER = frozenset(
     {
         RejectionCause.ENGINE_NOT_OFFERED,
@@ -42,11 +44,11 @@ NEVER = frozenset(
 def snapshot(state: State, now_s: float) -> Snapshot:
     """What the scheduler decides on; empty while a recovery waits for workers."""
     recovering = now_s < state.recovering_until_s
-    ready = [] if recovering else [_ready(state, a, now_s) for a in _placeable(state)]
+    ready = [] if recovering else [a.view or _view(state, a) for a in _placeable(state)]
     if state.settings.replicas and not recovering:
         ready += _stragglers(state, now_s)
     return Snapshot(
-        workers=[_view(state, w, now_s) for _, w in sorted(state.workers.items())],
+        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
         ready=ready,
         signatures=_signatures(state, ready),
         fair_share=_fair_share(state, now_s),
@@ -55,12 +57,11 @@ def snapshot(state: State, now_s: float) -> Snapshot:
 
 
 def _placeable(state: State) -> list[Action]:
-    found = []
-    for key in state.ready:
-        action = state.actions[key]
-        if any(not state.runs[s.uid].suspended for s in action.subscribers):
-            found.append(action)
-    return found
+    found = [state.actions[key] for key in state.ready]
+    suspended = {uid for uid, run in state.runs.items() if run.suspended}
+    if not suspended:
+        return found
+    return [a for a in found if any(s.uid not in suspended for s in a.subscribers)]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
@@ -94,10 +95,10 @@ def ready_name(key: ActionKey) -> Digest:
     return Digest(f"{key.scope}/{key.action_id}")
 
 
-def _ready(state: State, action: Action, now_s: float, replica_of: str = "") -> ReadyAction:
+def _view(state: State, action: Action) -> ReadyAction:
     runs = [state.runs[uid] for uid in action.runs()]
     spec = action.spec
-    return ReadyAction(
+    action.view = ReadyAction(
         action_id=ready_name(action.key),
         signature=spec.info.signature,
         tenant=runs[0].plan.namespace,
@@ -112,9 +113,9 @@ def _ready(state: State, action: Action, now_s: float, replica_of: str = "") -> 
         weights=runs[0].plan.weights,
         isolate=action.isolate,
         avoid=frozenset(action.avoid),
-        replica_of=replica_of,
         not_before_s=action.not_before_s,
     )
+    return action.view
 
 
 _INF = float("inf")
@@ -134,11 +135,11 @@ def _stragglers(state: State, now_s: float) -> list[ReadyAction]:
         if not late or len(action.attempts) != 1 or action.state is not ActionState.RUNNING:
             continue
         if action.spec.contract.determinism is not Determinism.EXTERNAL:
-            found.append(_ready(state, action, now_s, attempt.worker))
+            found.append(replace(_view(state, action), replica_of=attempt.worker))
     return found
 
 
-def _view(state: State, worker: Worker, now_s: float) -> WorkerView:
+def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     held: dict[Digest, list[Attempt]] = defaultdict(list)
     for attempt in worker.held.values():
         held[attempt.action.spec.info.signature].append(attempt)
@@ -293,8 +294,9 @@ def _assignment(state: State, action: Action, attempt: Attempt) -> Assignment:
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
     reasons = {r.signature: r for r in decision.rejections}
-    if not reasons:
+    if not reasons or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
+    state.reasons_told_s = now_s
     patience_s = state.settings.unplaceable_after_s
     for key in list(state.ready):
         action = state.actions[key]

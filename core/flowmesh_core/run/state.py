@@ -32,6 +32,7 @@ class State:
         unclaimed_held: attempts that workers run though their action is not known (yet).
         resumed_bills: incarnation → what was billed for it before a restart.
         touched: runs whose steps need another look before ``apply`` returns.
+        reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
     """
 
@@ -55,6 +56,7 @@ class State:
     touched: dict[str, None] = field(default_factory=dict)
     out: list[Command] = field(default_factory=list)
     rejections: tuple[Rejection, ...] = ()
+    reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
     dirty: bool = False
 
