@@ -94,7 +94,8 @@ class Param:
         batch_wide: whether all actions of one batch must agree on it (it enters the signature).
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
-        format: what a string or object must parse as at admission: ``json-schema``, ``python``.
+        format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
+            or ``chat`` (a list of ``{role, content}``); empty where it is not looked into.
         doc: one sentence.
     """
 

@@ -1,1 +1,1 @@
-"""Workflows as graphs: references, fan-out, order, conditions; compiled to what the machine runs."""
+"""Workflows as graphs: references, fan-out, order, conditions; compiled to a plan to run."""

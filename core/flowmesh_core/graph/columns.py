@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
-from flowmesh_core.catalog.contract import EngineContract, Param, PortKind
+from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.templates import ROW, environment
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.scope import Columns, Keys, Scope
@@ -64,18 +64,20 @@ def check_params(
             continue
         at = (*keys, param.name)
         if param.template:
-            if param.name == "messages":
-                _check_messages(scope, value, at)
             for inner, text in _strings(value, at):
                 _check_template(scope, text, columns, inner)
         if param.columns and columns is not None:
             for name in [value] if isinstance(value, str) else value:
                 if name not in columns:
-                    scope.report(at, f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}")
-        if param.format:
-            problem = _format_problem(param, value)
-            if problem:
-                scope.report(at, problem)
+                    scope.report(
+                        at,
+                        f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
+                    )
+        if param.format == "chat":
+            _check_messages(scope, value, at)
+        problem = _format_problem(param, value)
+        if problem:
+            scope.report(at, problem)
 
 
 def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> None:
@@ -151,9 +153,3 @@ def _format_problem(param: Param, value: Any) -> str:
         except re.error as e:
             return f"not a regular expression: {e}"
     return ""
-
-
-def feeds_rows(contract: EngineContract, port: str) -> bool:
-    """Whether this output port carries a data set."""
-    found = contract.output_port(port)
-    return found is not None and found.kind is PortKind.DATASET

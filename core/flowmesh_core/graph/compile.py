@@ -8,6 +8,7 @@ from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.build import build_steps
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
@@ -74,7 +75,7 @@ def compile_workflow(
     outputs = _outputs(scope)
     imports = _imports(scope, edges, outputs)
     ordered = _order(scope, imports, edges, {p: c[1] for p, c in conditions.items()})
-    steps = _build(scope, ordered, imports, drafts, edges, conditions)
+    steps = build_steps(scope, ordered, imports, drafts, edges, conditions)
     spec = workflow.spec
     if spec.optimize and spec.weights:
         scope.report(("spec", "weights"), ONE_AIM_RULE)
@@ -142,14 +143,12 @@ def _matrix_is_sound(scope: Scope, spec: StepSpec, index: int) -> bool:
             else:
                 seen.add((isinstance(value, bool), value))
     if size(spec.matrix) > scope.limits.fan_out:
-        scope.report(
-            keys, f"{size(spec.matrix)} instances, of at most {scope.limits.fan_out}"
-        )
+        scope.report(keys, f"{size(spec.matrix)} instances, of at most {scope.limits.fan_out}")
     return len(scope.problems) == before
 
 
 def _condition(scope: Scope, entry: StepEntry, instance: Instance) -> tuple[str, tuple[str, ...]]:
-    from flowmesh_core.graph.admit_condition import read_condition  # noqa: PLC0415 - CEL is slow to import
+    from flowmesh_core.graph.admission import read_condition  # noqa: PLC0415 - CEL is slow to load
 
     return read_condition(scope, entry, instance)
 
@@ -169,7 +168,9 @@ def _imports(
     outputs: Mapping[str, tuple[Source, ...]],
 ) -> dict[str, StepPlan]:
     """The steps that import what is used; an input that nothing reads is not fetched."""
-    used = {s.step for es in edges.values() for e in es for s in e.sources if isinstance(s, StepSource)}
+    used = {
+        s.step for es in edges.values() for e in es for s in e.sources if isinstance(s, StepSource)
+    }
     used |= {s.step for sources in outputs.values() for s in sources if isinstance(s, StepSource)}
     return {
         step.path: step
@@ -202,14 +203,3 @@ def _order(
             ("spec", "steps"), f"{depth} steps one after the other, of at most {scope.limits.depth}"
         )
     return ordered
-
-
-def _build(
-    scope: Scope,
-    ordered: Sequence[str],
-    imports: Mapping[str, StepPlan],
-    drafts: Mapping[str, tuple[StepEntry, Instance]],
-    edges: Mapping[str, tuple[Edge, ...]],
-    conditions: Mapping[str, tuple[str, tuple[str, ...]]],
-) -> tuple[StepPlan, ...]:
-    pass

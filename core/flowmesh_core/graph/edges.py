@@ -47,15 +47,15 @@ def resolve(scope: Scope, text: str, own: Mapping[str, Any], keys: Keys) -> Feed
 
 def _input(scope: Scope, reference: Reference, keys: Keys) -> Feed | None:
     if reference.port not in scope.inputs:
-        scope.report(keys, f"no input {reference.port!r}{did_you_mean(reference.port, scope.inputs)}")
+        scope.report(
+            keys, f"no input {reference.port!r}{did_you_mean(reference.port, scope.inputs)}"
+        )
         return None
     entry = scope.inputs[reference.port]
     return Feed((entry.source,), entry.kind) if entry else None
 
 
-def _output(
-    scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Keys
-) -> Feed | None:
+def _output(scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Keys) -> Feed | None:
     entry = scope.steps.get(reference.step)
     if entry is None:
         hint = did_you_mean(reference.step, scope.steps)
@@ -68,11 +68,8 @@ def _output(
         return None
     port = entry.contract.output_port(reference.port)
     if port is None:
-        ports = [p.name for p in entry.contract.outputs]
-        scope.report(
-            keys,
-            f"{entry.spec.uses} has no output {reference.port!r}{did_you_mean(reference.port, ports)}",
-        )
+        hint = did_you_mean(reference.port, [p.name for p in entry.contract.outputs])
+        scope.report(keys, f"{entry.spec.uses} has no output {reference.port!r}{hint}")
         return None
     if several and port.kind is not PortKind.DATASET:
         scope.report(
@@ -119,20 +116,18 @@ def read_edges(scope: Scope, entry: StepEntry, own: Mapping[str, Any]) -> tuple[
         if feed is None:
             continue
         if feed.kind != port.kind.value:
-            scope.report(
-                keys, f"{text} is {_article(feed.kind)}, expected {_article(port.kind)}"
-            )
+            scope.report(keys, f"{text} is {_article(feed.kind)}, expected {_article(port.kind)}")
             continue
-        edges.append(Edge(name, feed.kind, feed.sources, port.required or port.name == "*", feed.concatenate))
+        edges.append(
+            Edge(name, feed.kind, feed.sources, port.required or port.name == "*", feed.concatenate)
+        )
     if contract is not None:
         for port in contract.inputs:
             _check_connected(scope, entry, contract, port)
     return tuple(edges)
 
 
-def _check_connected(
-    scope: Scope, entry: StepEntry, contract: EngineContract, port: Port
-) -> None:
+def _check_connected(scope: Scope, entry: StepEntry, contract: EngineContract, port: Port) -> None:
     if not port.required:
         return
     if port.name == "*":

@@ -47,7 +47,11 @@ def read_inputs(scope: Scope) -> None:
     """Reads every input of the workflow into the scope; those with problems as None."""
     for name, spec in scope.workflow.spec.inputs.items():
         keys: Keys = ("spec", "inputs", name)
-        given = {k: v for k in ("model", "dataset", "adapter", "rows") if (v := getattr(spec, k)) is not None}
+        given = {
+            k: v
+            for k in ("model", "dataset", "adapter", "rows")
+            if (v := getattr(spec, k)) is not None
+        }
         if len(given) != 1:
             got = f"got {' and '.join(given)}" if given else "got none"
             scope.report(keys, f"{ONE_SOURCE_RULE}; {got}")
@@ -100,8 +104,8 @@ def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> Inpu
         if not scope.validate_only:
             scope.report(
                 keys,
-                f"{text} is on somebody's machine, and only fmesh run and fmesh submit upload files;"
-                " use s3://, https://, hf:// or a cas: reference here",
+                f"{text} is a file of the user's, and only fmesh run and fmesh submit upload files;"
+                " here use s3://, https://, hf:// or a cas: reference",
             )
         reference = PLACEHOLDER_REFERENCE
     return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
@@ -114,13 +118,7 @@ def _known(scope: Scope, name: str) -> Columns:
 def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
     """The import's parameters, or None with a problem reported."""
     if text.startswith("hf://"):
-        match = _HUB.fullmatch(text)
-        if match is None:
-            scope.report(keys, f"{text!r} is no hub address; write hf://org/name[@revision]")
-            return None
-        if match[2] and _COMMIT.fullmatch(match[2]):
-            return {"uri": f"hf://{match[1]}", "revision": match[2]}
-        return {"uri": text}
+        return _hub(scope, text, keys)
     if text.startswith(_REMOTE):
         return {"uri": text}
     if "://" in text:
@@ -138,6 +136,16 @@ def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] |
         " a hub's hf://org/name",
     )
     return None
+
+
+def _hub(scope: Scope, text: str, keys: Keys) -> dict[str, str] | None:
+    match = _HUB.fullmatch(text)
+    if match is None:
+        scope.report(keys, f"{text!r} is no hub address; write hf://org/name[@revision]")
+        return None
+    if match[2] and _COMMIT.fullmatch(match[2]):
+        return {"uri": f"hf://{match[1]}", "revision": match[2]}
+    return {"uri": text}
 
 
 def _imported(

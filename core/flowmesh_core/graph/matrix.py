@@ -81,7 +81,9 @@ def select(
         return [i.path for i in expand(name, matrix)], True
     for given in selection.values:
         if given not in matrix:
-            raise SelectionError(f"step {name!r} has no matrix name {given!r}{did_you_mean(given, matrix)}")
+            raise SelectionError(
+                f"step {name!r} has no matrix name {given!r}{did_you_mean(given, matrix)}"
+            )
     left_out = [k for k in matrix if k not in selection.values]
     if left_out:
         raise SelectionError(
@@ -107,5 +109,7 @@ def _chosen(
     found = [v for v in values if same(v, wanted)]
     if not found:
         listed = ", ".join(matrix_text(v) for v in values[:8])
-        raise SelectionError(f"step {name!r} has no instance with {key}={matrix_text(wanted)}; there is {listed}")
+        raise SelectionError(
+            f"step {name!r} has no instance with {key}={matrix_text(wanted)}; there is {listed}"
+        )
     return found[:1]

@@ -18,7 +18,7 @@ TENSOR_PARALLEL = "tensorParallel"
 
 def read_params(
     scope: Scope, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], int]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Types ``with`` by the contract; problems are reported.
 
     Args:
@@ -28,12 +28,13 @@ def read_params(
         own: the instance's matrix values.
 
     Returns:
-        Parameters after defaults, the identity fields, and about how many bytes they take.
+        Parameters after defaults, and the identity fields.
     """
     keys = (*entry.keys, "with")
     given = Substitution(scope.params(), own).fill(entry.spec.with_, scope.report, keys)
-    params, fields = _defaults(contract)
-    params, fields = dict(params), dict(fields)
+    scope.use_bytes(json_size(given))
+    params = {p.name: default_of(p) for p in contract.params}
+    fields = {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
     for name, value in given.items():
         param = contract.param(name)
         if param is not None:
@@ -44,12 +45,7 @@ def read_params(
             scope.report((*keys, name), _unknown(contract, name))
     _tensor_parallel(scope, entry, contract, fields)
     _check_given(scope, contract, given, keys)
-    return params, fields, json_size(given)
-
-
-def _defaults(contract: EngineContract) -> tuple[dict[str, Any], dict[str, Any]]:
-    params = {p.name: default_of(p) for p in contract.params}
-    return params, {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
+    return params, fields
 
 
 def _typed(scope: Scope, param: Param, value: Any, keys: Keys) -> Any:

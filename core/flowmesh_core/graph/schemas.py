@@ -7,7 +7,16 @@ from typing import Any
 from flowmesh_core.spec.nearest import did_you_mean
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+_SCHEMAS = (
+    "items",
+    "additionalProperties",
+    "not",
+    "contains",
+    "propertyNames",
+    "if",
+    "then",
+    "else",
+)
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _DEPTH = 32

@@ -56,11 +56,21 @@ class Scope:
     steps: dict[str, StepEntry] = field(default_factory=dict)
     inputs: dict[str, InputEntry | None] = field(default_factory=dict)
     problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
+    params_bytes: int = 0
 
     def report(self, keys: Keys, message: str) -> None:
         """Records a problem once, however many instances of a step have it."""
         path = path_text(keys)
         self.problems.setdefault((path, message), Problem(path, message))
+
+    def use_bytes(self, count: int) -> None:
+        """Counts bytes of parameters against the limit."""
+        self.params_bytes += count
+        if self.params_bytes > self.limits.params_bytes:
+            self.report(
+                ("spec", "steps"),
+                f"more than {self.limits.params_bytes} bytes of parameters, once filled in",
+            )
 
     def params(self) -> dict[str, Any]:
         """The workflow's params."""

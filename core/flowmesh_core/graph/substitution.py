@@ -1,7 +1,7 @@
 """Fills in ``${params.x}`` and ``${matrix.x}`` inside ``with``, before templates are read.
 
-A scalar that is exactly one ``${…}`` takes the value with its type; inside a longer string the value
-is written as text. ``$${`` stands for ``${``.
+A scalar that is exactly one ``${…}`` takes the value with its type; inside a longer string the
+value is written as text. ``$${`` stands for ``${``.
 """
 
 import re

@@ -181,7 +181,10 @@ class _Reader:
                     (*keys, key), f"written twice, first on line {first}", event.start_mark
                 )
                 continue
-            inner.key_line, inner.key_column = event.start_mark.line + 1, event.start_mark.column + 1
+            inner.key_line, inner.key_column = (
+                event.start_mark.line + 1,
+                event.start_mark.column + 1,
+            )
             mark.children[key] = inner
             mark.size += inner.size
             out[key] = value

@@ -32,7 +32,7 @@ _STAND_INS: dict[Key, Any] = {
     "metadata": {"name": "unnamed"},
 }
 _ROUNDS = 4
-_NAMING_DEPTH = 3  # spec.inputs.base: without it, whatever names it would seem wrong too
+_NAMING_DEPTH = 3  # spec.inputs.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ def _echoes(keys: tuple[Key, ...], known: list[tuple[Key, ...]]) -> bool:
 
 def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
     if not isinstance(value, dict):
-        return None, [Problem("", f"expected an object with apiVersion and kind, got {describe(value)}")]
+        return None, [
+            Problem("", f"expected an object with apiVersion and kind, got {describe(value)}")
+        ]
     kind = value.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
@@ -138,9 +140,7 @@ def _rest(value: dict[str, Any], model: type[Object], error: ValidationError) ->
 
 def _mend(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
     """Removes or replaces one wrong field in place; False where that would mislead."""
-    if not keys or kind == RULE or keys[-1] in {"name", "steps", "kind", "spec", "matrix"}:
-        return False
-    if keys[:2] in {("spec", "inputs"), ("spec", "params")} and len(keys) <= _NAMING_DEPTH:
+    if kind == RULE or _names_others(keys):
         return False
     for key in keys[:-1]:
         try:
@@ -152,7 +152,13 @@ def _mend(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
     if keys[-1] in _STAND_INS:
         value[keys[-1]] = copy.deepcopy(_STAND_INS[keys[-1]])
         return True
-    if kind == "missing" or keys[-1] not in value:
-        return False
-    del value[keys[-1]]
-    return True
+    mendable = kind != "missing" and keys[-1] in value
+    value.pop(keys[-1], None)
+    return mendable
+
+
+def _names_others(keys: tuple[Key, ...]) -> bool:
+    """Whether other fields refer to what stands here, so that without it they would seem wrong."""
+    if not keys or keys[-1] in {"name", "steps", "kind", "spec", "matrix"}:
+        return True
+    return keys[:2] in {("spec", "inputs"), ("spec", "params")} and len(keys) <= _NAMING_DEPTH

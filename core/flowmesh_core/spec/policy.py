@@ -27,7 +27,9 @@ class SelectedNamespaces(Model):
     """The namespaces that a policy is for, by name or by label."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel_rules(("(has(self.names) && size(self.names) > 0) || has(self.selector)", _SELECT_RULE))
+        json_schema_extra=cel_rules(
+            ("(has(self.names) && size(self.names) > 0) || has(self.selector)", _SELECT_RULE)
+        )
     )
 
     names: list[SelectedNamespace] = Field(

@@ -9,11 +9,15 @@ import re
 from math import isfinite
 from typing import Any
 
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUE = frozenset({"true", "True", "TRUE"})
-_FALSE = frozenset({"false", "False", "FALSE"})
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _WORDS_OF_1_1 = frozenset(
-    form for word in ("y", "n", "yes", "no", "on", "off") for form in (word, word.title(), word.upper())
+    form
+    for word in ("y", "n", "yes", "no", "on", "off")
+    for form in (word, word.title(), word.upper())
 )
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _HEXADECIMAL = re.compile(r"[-+]?0x[0-9a-fA-F]+")
@@ -54,29 +58,21 @@ def read_plain(text: str) -> Any:
     Raises:
         RefusedScalarError: YAML 1.1 and 1.2 read it differently, or it is no number of JSON.
     """
-    if text in _NULL:
-        return None
+    if text in _WORDS:
+        return _WORDS[text]
     if text[0] not in _TO_QUOTE:
         return text
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
     if text in _WORDS_OF_1_1:
         raise RefusedScalarError(
             f"{text} is a boolean in YAML 1.1 and a string in YAML 1.2; "
             f'write true, false or "{text}"'
         )
-    if _INTEGER.fullmatch(text):
-        return _bounded(int(text), text)
-    if _HEXADECIMAL.fullmatch(text):
-        return _bounded(int(text, 16), text)
+    if _INTEGER.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
+        return _bounded(int(text, 0), text)
     for pattern, meaning in _REFUSED:
         if pattern.fullmatch(text):
             raise RefusedScalarError(f'{text} is {meaning}; write "{text}" if it is a string')
-    if _FLOAT.fullmatch(text):
-        return _finite(text)
-    return text
+    return _finite(text) if _FLOAT.fullmatch(text) else text
 
 
 def _bounded(value: int, text: str) -> int:

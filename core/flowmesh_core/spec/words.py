@@ -1,6 +1,6 @@
 """pydantic's errors in our words: the field, what is wrong, what was expected, the nearest name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -45,9 +45,7 @@ def location(error: ErrorDetails) -> tuple[Key, ...]:
 
 
 def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
-    kind, ctx = error["type"], error.get("ctx") or {}
-    if kind == RULE:
-        return error["msg"]
+    kind = error["type"]
     if kind == "missing":
         return f"is required{_purpose(model, location(error))}"
     if kind == "extra_forbidden":
@@ -55,21 +53,26 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
         return f"no field {name!r} here{did_you_mean(name, _names(model, location(error)[:-1]))}"
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, got {describe(error['input'])}{_hint(kind, error)}"
-    if kind == "literal_error":
-        return _literal(error, ctx)
-    if kind == "string_pattern_mismatch":
-        words = PATTERN_WORDS.get(str(ctx.get("pattern")), "another form")
-        return f"expected {words}, got {describe(error['input'])}"
-    if kind in {"greater_than_equal", "less_than_equal"}:
-        side = "at least" if kind == "greater_than_equal" else "at most"
-        bound = ctx.get("ge", ctx.get("le"))
-        return f"expected {side} {bound:g}, got {describe(error['input'])}"
-    if kind in {"too_short", "too_long", "string_too_short", "string_too_long"}:
-        bound = ctx.get("min_length", ctx.get("max_length"))
-        side = "at least" if "min_length" in ctx else "at most"
-        what = "characters" if kind.startswith("string") else "entries"
-        return f"expected {side} {bound} {what}"
-    return f"{error['msg'][:1].lower()}{error['msg'][1:]}"
+    if kind in _BY_KIND:
+        return _BY_KIND[kind](error, error.get("ctx") or {})
+    return error["msg"] if kind == RULE else f"{error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _pattern(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
+    words = PATTERN_WORDS.get(str(ctx.get("pattern")), "another form")
+    return f"expected {words}, got {describe(error['input'])}"
+
+
+def _bound(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
+    side, bound = ("at least", ctx["ge"]) if "ge" in ctx else ("at most", ctx["le"])
+    return f"expected {side} {bound:g}, got {describe(error['input'])}"
+
+
+def _length(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
+    side = "at least" if "min_length" in ctx else "at most"
+    bound = ctx.get("min_length", ctx.get("max_length"))
+    what = "characters" if error["type"].startswith("string") else "entries"
+    return f"expected {side} {bound} {what}"
 
 
 def _hint(kind: str, error: ErrorDetails) -> str:
@@ -131,3 +134,11 @@ def _model_at(model: type[BaseModel], keys: tuple[Key, ...]) -> type[BaseModel] 
         if get_origin(found) not in {list, dict} and len(options) == 1:
             found = options[0]
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
+_BY_KIND: Mapping[str, Callable[[ErrorDetails, Mapping[str, Any]], str]] = {
+    "literal_error": _literal,
+    "string_pattern_mismatch": _pattern,
+    **dict.fromkeys(("greater_than_equal", "less_than_equal"), _bound),
+    **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _length),
+}

@@ -105,8 +105,9 @@ class CacheSpec(Model):
         " and run for engines that touch the outside world.",
     )
     salt: str = Field(
-        default="", max_length=256, description="Enters the names of the actions; changed, it"
-        " makes new ones."
+        default="",
+        max_length=256,
+        description="Enters the names of the actions; changed, it makes new ones.",
     )
     max_age: Duration | None = Field(
         default=None, description="Reuse results at most this old when the run was created."
@@ -127,9 +128,7 @@ class StepSpec(Model):
     """A node of the DAG."""
 
     name: Name = Field(description="The step's name, unique in the workflow; not `inputs`.")
-    uses: str = Field(
-        min_length=1, max_length=128, description="The engine, such as llm.generate."
-    )
+    uses: str = Field(min_length=1, max_length=128, description="The engine, such as llm.generate.")
     inputs: dict[Name, str] = Field(
         default={},
         max_length=256,
@@ -202,7 +201,8 @@ class WorkflowSpec(Model):
         default=None, description="In place of optimize: the coefficients themselves."
     )
     budget_usd: Usd | None = Field(
-        default=None, description='The most the run may cost in dollars, in quotes: "0.50". Mutable.'
+        default=None,
+        description='The most the run may cost in dollars, in quotes: "0.50". Mutable.',
     )
     deadline: Duration | None = Field(
         default=None, description="Time from creation until the run must have ended. Mutable."

@@ -43,6 +43,7 @@ GENERATE = EngineContract(
             "messages",
             ParamType.LIST,
             template="jinja",
+            format="chat",
             doc="A chat in place of a prompt: a list of {role, content}, contents are templates.",
         ),
         Param(

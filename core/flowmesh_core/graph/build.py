@@ -1,0 +1,169 @@
+"""The last pass of the compiler: each instance becomes a ``StepPlan``, in topological order.
+
+The order lets the columns of data sets be followed from step to step.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.catalog.determinism import determinism_of
+from flowmesh_core.graph.matrix import Instance
+from flowmesh_core.graph.parameters import read_params
+from flowmesh_core.graph.plan import (
+    Cache,
+    Edge,
+    Resources,
+    Retry,
+    Source,
+    StepPlan,
+    StepSource,
+)
+from flowmesh_core.graph.scope import Columns, Scope, StepEntry
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.quantities import mebibytes, seconds
+from flowmesh_core.spec.workflow import ResourcesSpec, RetrySpec, StepSpec
+
+_NO_RESOURCES, _RESOURCES = ResourcesSpec(), Resources()
+_NO_RETRY, _RETRY = RetrySpec(), Retry()
+
+
+def build_steps(
+    scope: Scope,
+    ordered: Sequence[str],
+    imports: Mapping[str, StepPlan],
+    drafts: Mapping[str, tuple[StepEntry, Instance]],
+    edges: Mapping[str, tuple[Edge, ...]],
+    conditions: Mapping[str, tuple[str, tuple[str, ...]]],
+) -> tuple[StepPlan, ...]:
+    """Types every instance and follows the columns; problems are reported.
+
+    Args:
+        scope: the compilation.
+        ordered: the paths in topological order; those on a cycle may be missing.
+        imports: the steps that import inputs, by path.
+        drafts: the step and instance of every other path.
+        edges: their inputs.
+        conditions: their ``when`` and the paths it reads, where they have one.
+    """
+    columns: dict[Source, Columns] = {
+        e.source: e.columns for e in scope.inputs.values() if e is not None
+    }
+    placed = set(ordered)
+    on_cycle = [path for path in drafts if path not in placed]
+    out = []
+    for path in [*ordered, *on_cycle]:
+        if path in imports:
+            out.append(imports[path])
+            continue
+        entry, instance = drafts[path]
+        if entry.contract is None:
+            continue
+        step = _step(scope, entry, instance, entry.contract, edges[path], conditions.get(path))
+        _follow(scope, entry, entry.contract, step, columns)
+        out.append(step)
+    return tuple(out)
+
+
+def _step(
+    scope: Scope,
+    entry: StepEntry,
+    instance: Instance,
+    contract: EngineContract,
+    edges: tuple[Edge, ...],
+    condition: tuple[str, tuple[str, ...]] | None,
+) -> StepPlan:
+    spec = entry.spec
+    params, fields = read_params(scope, entry, contract, instance.matrix)
+    when, when_steps = condition or ("", ())
+    return StepPlan(
+        path=instance.path,
+        name=spec.name,
+        engine=contract.name,
+        contract=contract.version,
+        implementation=contract.implementation,
+        params=params,
+        fields=fields,
+        edges=edges,
+        when=when,
+        when_steps=when_steps,
+        matrix=instance.matrix,
+        resources=_resources(spec.resources),
+        retry=_retry(spec.retry),
+        cache=_cache(scope, entry, contract, fields),
+        timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
+        secrets=tuple(spec.secrets),
+    )
+
+
+def _resources(spec: ResourcesSpec) -> Resources:
+    if spec is _NO_RESOURCES or spec == _NO_RESOURCES:
+        return _RESOURCES
+    return Resources(
+        memory_mib=mebibytes(spec.memory) if spec.memory else 0,
+        gpu_product=tuple(spec.gpu_product),
+        tensor_parallel=spec.tensor_parallel or 1,
+        labels=spec.labels,
+        anti_labels=spec.anti_labels,
+    )
+
+
+def _retry(spec: RetrySpec) -> Retry:
+    if spec is _NO_RETRY or spec == _NO_RETRY:
+        return _RETRY
+    return Retry(attempts=spec.attempts, backoff_s=seconds(spec.backoff))
+
+
+def _cache(
+    scope: Scope, entry: StepEntry, contract: EngineContract, fields: Mapping[str, Any]
+) -> Cache:
+    spec = entry.spec.cache
+    for i, port in enumerate(spec.ignored_inputs):
+        if port not in entry.spec.inputs:
+            scope.report(
+                (*entry.keys, "cache", "ignoredInputs", i),
+                f"no input {port!r} here{did_you_mean(port, entry.spec.inputs)}",
+            )
+    external = determinism_of(contract, fields) is Determinism.EXTERNAL
+    return Cache(
+        reuse=spec.reuse or ("run" if external else "always"),
+        salt=spec.salt,
+        max_age_s=seconds(spec.max_age) if spec.max_age else 0.0,
+        ignored_inputs=tuple(spec.ignored_inputs),
+        strict=spec.strict,
+    )
+
+
+def _follow(
+    scope: Scope,
+    entry: StepEntry,
+    contract: EngineContract,
+    step: StepPlan,
+    columns: dict[Source, Columns],
+) -> None:
+    """Checks what needs the columns of the inputs, and notes those of the output."""
+    if not _worth_checking(entry.spec, contract):
+        return
+    from flowmesh_core.graph.columns import (  # noqa: PLC0415 - Jinja is slow to load
+        check_params,
+        output_columns,
+    )
+
+    inputs = {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
+    row_columns = inputs.get(contract.row_wise)
+    check_params(scope, contract, step.params, row_columns, (*entry.keys, "with"))
+    if contract.row_output:
+        source = StepSource(step.path, contract.row_output)
+        columns[source] = output_columns(contract, step.params, inputs)
+
+
+def _worth_checking(spec: StepSpec, contract: EngineContract) -> bool:
+    return bool(contract.row_output) or any(
+        p.name in spec.with_ and (p.template or p.columns or p.format) for p in contract.params
+    )
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    """The columns of a concatenation: of any of its parts, where all are known."""
+    known = [p for p in parts if p is not None]
+    return frozenset().union(*known) if known and len(known) == len(parts) else None

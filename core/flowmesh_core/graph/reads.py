@@ -1,0 +1,125 @@
+"""What a condition reads: the steps, ports and fields, params and matrix values that it names."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from flowmesh_core.graph.cel import MACROS, parse
+
+ROOTS = ("params", "matrix", "steps")
+_MACRO_PARTS = 3  # the list, the macro's name, its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class StepRead:
+    """A step that a condition reads: ``steps['x'].port.field``; port and field may be empty."""
+
+    step: str
+    port: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a condition reads.
+
+    Attributes:
+        steps: steps, in order of appearance.
+        names: ``(root, name)`` of params and matrix values.
+        unknown: identifiers that are neither roots nor bound by a macro.
+        functions: functions that are called.
+        dynamic: whether ``steps`` is used other than by a fixed name.
+    """
+
+    steps: tuple[StepRead, ...]
+    names: tuple[tuple[str, str], ...]
+    unknown: tuple[str, ...]
+    functions: tuple[str, ...]
+    dynamic: bool
+
+
+@lru_cache(maxsize=4096)
+def reads(text: str) -> Reads:
+    """What a condition reads.
+
+    Raises:
+        ConditionError: it is no CEL.
+    """
+    tree = parse(text)
+    bound = set(_bound(tree))
+    found = _Found([], [], [])
+    _collect(tree, found)
+    functions = [str(n.children[0]) for n in tree.find_data("ident_arg")]
+    methods = [str(n.children[1]) for n in tree.find_data("member_dot_arg")]
+    return Reads(
+        steps=tuple(dict.fromkeys(found.steps)),
+        names=tuple(dict.fromkeys(found.names)),
+        unknown=tuple(i for i in dict.fromkeys(found.idents) if i not in bound and i not in ROOTS),
+        functions=tuple(dict.fromkeys([*functions, *methods])),
+        dynamic="steps" in found.idents,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    steps: list[StepRead]
+    names: list[tuple[str, str]]
+    idents: list[str]
+
+
+def _collect(node: Any, found: _Found) -> None:
+    """Gathers what is read, outermost member first."""
+    chain = _chain(node)
+    if chain is not None and len(chain) > 1:
+        root, name = chain[0], chain[1]
+        if root == "steps":
+            found.steps.append(StepRead(name, *chain[2:4]))
+            return
+        if root in ROOTS:
+            found.names.append((root, name))
+            return
+    if getattr(node, "data", "") == "ident":
+        found.idents.append(str(node.children[0]))
+        return
+    for child in getattr(node, "children", ()):
+        _collect(child, found)
+
+
+def _chain(node: Any) -> list[str] | None:
+    """``['steps', 'x', 'rows', 'count']`` for ``steps['x'].rows.count``; None for anything else."""
+    kind = getattr(node, "data", "")
+    if kind in {"member", "primary"} and len(node.children) == 1:
+        return _chain(node.children[0])
+    if kind == "ident":
+        return [str(node.children[0])]
+    if kind not in {"member_dot", "member_index"}:
+        return None
+    inner, last = _chain(node.children[0]), node.children[1]
+    key = str(last) if kind == "member_dot" else _string(last)
+    return None if inner is None or key is None else [*inner, key]
+
+
+def _string(node: Any) -> str | None:
+    """The value of an expression that is a string literal, else None."""
+    leaf = _only_leaf(node)
+    text = "" if leaf is None else str(leaf)
+    return str(ast.literal_eval(text)) if text[:1] in {"'", '"'} else None
+
+
+def _only_leaf(node: Any) -> Any:
+    while getattr(node, "children", ()):
+        if len(node.children) != 1:
+            return None
+        node = node.children[0]
+    return node
+
+
+def _bound(tree: Any) -> Iterator[str]:
+    """Variables of macros: ``x`` in ``list.exists(x, x > 1)``."""
+    for call in tree.find_data("member_dot_arg"):
+        if str(call.children[1]) in MACROS and len(call.children) >= _MACRO_PARTS:
+            first = _only_leaf(call.children[2].children[0])
+            if first is not None:
+                yield str(first)
