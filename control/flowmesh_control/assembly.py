@@ -130,6 +130,7 @@ def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelem
         clock=given.clock,
         watchdog_s=given.settings.machine.watchdog_s,
         sync_interval_s=given.settings.sync_interval_s,
+        knows=lambda name: name in given.machine.state.workers,
         later_epoch_seen=given.later_epoch_seen,
     )
 

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -156,7 +157,8 @@ class ControlPlane:
         machine = Machine(
             epoch=epoch,
             catalog=self._catalog,
-            settings=settings.machine,
+            # The gateway watches: it hears what still waits to be applied.
+            settings=replace(settings.machine, watchdog_s=float("inf")),
             model=await load_model(records),
             book=recovered.opening.book,
             billed=recovered.opening.billed,

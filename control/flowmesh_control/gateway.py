@@ -74,9 +74,23 @@ class Gateway:
         clock: Clock,
         watchdog_s: float,
         sync_interval_s: float,
+        knows: Callable[[str], bool],
         later_epoch_seen: Callable[[int], None],
     ) -> None:
-        """Takes where events go, who may join, and the times of the protocol."""
+        """Takes where events go, who may join, and the times of the protocol.
+
+        Args:
+            epoch: stated in everything that is said.
+            post: takes events.
+            tokens: who may join.
+            telemetry: takes logs and figures.
+            clock: seconds since the epoch.
+            watchdog_s: a worker silent for so long is lost.
+            sync_interval_s: how often workers are to say something.
+            knows: whether the machine still counts on a worker; one that it has given up is told
+                to say everything again.
+            later_epoch_seen: told of a worker that has seen a later epoch than this.
+        """
         self._epoch = epoch
         self._post = post
         self._tokens = tokens
@@ -84,8 +98,10 @@ class Gateway:
         self._clock = clock
         self._watchdog_s = watchdog_s
         self._sync_interval_s = sync_interval_s
+        self._knows = knows
         self._later_epoch_seen = later_epoch_seen
         self._known: dict[str, _Known] = {}
+        self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
@@ -173,8 +189,15 @@ class Gateway:
             known = self._known[name]
             self.lost(name, "no synchronisation within the watchdog")
             if known.session is not None:
-                closing = asyncio.ensure_future(known.session.close("silent for too long"))
-                closing.add_done_callback(lambda t: t.cancelled() or t.exception())
+                self._hang_up(known.session, "silent for too long")
+        for name, known in self._known.items():
+            if known.session is not None and known.session.opened and not self._knows(name):
+                self._hang_up(known.session, "given up; say everything again")
+
+    def _hang_up(self, session: Session, reason: str) -> None:
+        closing = asyncio.ensure_future(session.close(reason))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Closes every connection; the workers look for the next control plane."""

@@ -22,6 +22,8 @@ TICK_S = 0.25
 """How often time itself is an event."""
 DECIDE_GAP_S = 0.004
 """The least time between two decisions, so that ready work gathers into batches."""
+REST = 1.0
+"""After a decision at least so many times its duration goes to events, however much is ready."""
 TURN_S = 0.02
 """After this long a turn ends, so that sockets are served under any load."""
 
@@ -53,7 +55,7 @@ class Loop:
         self._events: deque[Event | _Asked] = deque()
         self._wake = asyncio.Event()
         self._ticked_s = float("-inf")
-        self._decided_at = float("-inf")
+        self._decide_from = float("-inf")
         self.applied = 0
         self.decisions = 0
         self.decide_s = 0.0
@@ -101,7 +103,7 @@ class Loop:
         if now_s - self._ticked_s >= TICK_S or now_s < self._ticked_s:
             self._ticked_s = now_s
             self._apply(Ticked(), now_s)
-        if self.machine.wants_decision and time.monotonic() - self._decided_at >= DECIDE_GAP_S:
+        if self.machine.wants_decision and time.monotonic() >= self._decide_from:
             self._decide_now()
         self._executor.flush()
 
@@ -111,7 +113,7 @@ class Loop:
         until_tick = TICK_S - (self._clock() - self._ticked_s)
         if not self.machine.wants_decision:
             return max(0.0, min(until_tick, TICK_S))
-        return max(0.0, DECIDE_GAP_S - (time.monotonic() - self._decided_at))
+        return max(0.0, min(until_tick, self._decide_from - time.monotonic()))
 
     def _take(self, item: Event | _Asked) -> None:
         if not isinstance(item, _Asked):
@@ -142,8 +144,9 @@ class Loop:
         decision = self._decide(self.machine.snapshot(now_s))
         self.decisions += 1
         self._apply(Decided(decision), now_s)
-        self._decided_at = time.monotonic()
-        self.decide_s += self._decided_at - started
+        ended = time.monotonic()
+        self.decide_s += ended - started
+        self._decide_from = ended + max(DECIDE_GAP_S, REST * (ended - started))
 
 
 def _after_keep(command: Command) -> bool:

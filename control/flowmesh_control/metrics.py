@@ -67,7 +67,7 @@ class Metrics(Collector):
 
     def _fabric(self) -> Iterator[Metric]:
         fabric = fabric_status(self._state)
-        yield _gauge("flowmesh_workers", "Connected workers.", fabric.workers)
+        yield _gauge("flowmesh_workers_connected", "Connected workers.", fabric.workers)
         yield _gauge("flowmesh_runs_live", "Runs under way.", len(self._state.runs))
         yield _gauge("flowmesh_actions_ready", "Actions that wait.", fabric.ready_actions)
         yield _gauge("flowmesh_actions_running", "Attempts under way.", fabric.running_actions)
@@ -80,7 +80,9 @@ class Metrics(Collector):
         hits.add_metric(["step-level"], fabric.hits_step_level)
         yield hits
         money = CounterMetricFamily(
-            "flowmesh_usd", "Dollars: bill = receipts + fabric + unsettled.", labels=["account"]
+            "flowmesh_money_usd",
+            "Dollars: bill = receipts + fabric + unsettled.",
+            labels=["account"],
         )
         for account, nanousd in (
             ("bill", fabric.bill_nanousd),
@@ -102,11 +104,13 @@ class Metrics(Collector):
         yield waiting
 
     def _loop_figures(self) -> Iterator[Metric]:
-        yield _gauge("flowmesh_epoch", "The epoch that is led.", self._state.epoch)
+        yield _gauge("flowmesh_leader_epoch", "The epoch that is led.", self._state.epoch)
         yield _counter("flowmesh_events_applied", "Events applied.", self._loop.applied)
         yield _gauge("flowmesh_events_waiting", "Events that wait.", self._loop.backlog)
-        yield _counter("flowmesh_decisions", "Scheduling decisions.", self._loop.decisions)
-        yield _counter("flowmesh_decide_seconds", "Seconds spent deciding.", self._loop.decide_s)
+        yield _counter(
+            "flowmesh_scheduler_decisions", "Scheduling decisions.", self._loop.decisions
+        )
+        yield _counter("flowmesh_scheduler_seconds", "Seconds spent deciding.", self._loop.decide_s)
         yield _gauge("flowmesh_jobs_waiting", "Store work nobody has begun.", self._hands.backlog)
         yield _counter("flowmesh_store_retries", "Store work tried again.", self._hands.retries)
 

@@ -69,6 +69,11 @@ class Session:
         """The worker should take nothing new, end what runs, and leave."""
         self._drain = True
 
+    @property
+    def opened(self) -> bool:
+        """Whether the worker's full state was answered."""
+        return self._opened
+
     def flush(self) -> None:
         """Lets the sender send what has gathered."""
         if self._opened and self._pending:

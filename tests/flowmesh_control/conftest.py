@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
+from tests.flowmesh_control.fabric import Fabric, control_plane
 
 from flowmesh_store.store import Store, open_store
-from tests.flowmesh_control.fabric import Fabric, control_plane
 
 
 @pytest.fixture(params=["memory", "directory"])

@@ -45,6 +45,7 @@ class Door:
     events: list[Event]
     now: list[float]
     later: list[int] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
 
     async def connect(self, hello: Hello) -> ClientWebSocketResponse:
         socket = await self.http.ws_connect(self.url)
@@ -102,7 +103,7 @@ async def desired(socket: ClientWebSocketResponse) -> Desired:
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     events: list[Event] = []
-    now, later = [100.0], list[int]()
+    now, later, forgotten = [100.0], list[int](), set[str]()
     gateway = Gateway(
         epoch=3,
         post=events.append,
@@ -111,6 +112,7 @@ async def door() -> AsyncIterator[Door]:
         clock=lambda: now[0],
         watchdog_s=10.0,
         sync_interval_s=1.0,
+        knows=lambda name: name not in forgotten,
         later_epoch_seen=later.append,
     )
     app = web.Application()
@@ -121,7 +123,7 @@ async def door() -> AsyncIterator[Door]:
     await site.start()
     host, port = runner.addresses[0][:2]
     async with ClientSession() as http:
-        yield Door(f"ws://{host}:{port}/worker", gateway, http, events, now, later)
+        yield Door(f"ws://{host}:{port}/worker", gateway, http, events, now, later, forgotten)
     await runner.cleanup()
 
 
@@ -277,3 +279,12 @@ async def test_after_goodbye_a_worker_is_not_lost(door: Door) -> None:
     door.gateway.watch()
     assert not any(isinstance(e, WorkerLost) for e in door.events)
     assert isinstance(door.events[-1], WorkerSynced)
+
+
+async def test_a_worker_that_the_machine_has_given_up_says_everything_again(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    door.gateway.watch()
+    door.forgotten.add("w1")
+    door.gateway.watch()
+    assert (await socket.receive(timeout=10)).type is WSMsgType.CLOSE
