@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands import planning
+from flowmesh_cli.commands import explaining, keeping, planning, running
 
 app = typer.Typer(
     name="fmesh",
@@ -17,7 +17,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Runs LLM workflows; every distinct step once, whoever asks for it.",
 )
-planning.add_to(app)
+for group in (running, planning, explaining, keeping):
+    group.add_to(app)
 
 
 def _version(wanted: bool) -> None:

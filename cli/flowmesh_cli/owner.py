@@ -28,6 +28,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         url: the API's address; empty while the owner still starts.
         token: what users of the API say; ``worker_token`` what workers join with.
+        port: of the address, said before it is served: workers of a killed owner wait there.
         serves: ``up`` stays until stopped, ``run`` until all runs that joined have ended, ``read``
             for one question.
         workers: process ids of the local workers.
@@ -35,6 +36,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 
     pid: int
     url: str = ""
+    port: int = 0
     token: str = ""
     worker_token: str = ""
     serves: str = "run"
@@ -56,9 +58,12 @@ class Ownership:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, data, 0)
 
-    def release(self) -> None:
-        """Lets go; the file is left empty, so that nobody takes the address for a living one."""
-        os.ftruncate(self._descriptor, 0)
+    def release(self, *, leave: Owner | None = None) -> None:
+        """Lets go of an empty file, or of one that still names somebody's orphaned workers."""
+        if leave is None:
+            os.ftruncate(self._descriptor, 0)
+        else:
+            self.write(leave)
         os.close(self._descriptor)
 
 

@@ -4,14 +4,12 @@
 
     .flowmesh/owner      who serves it: pid, address, tokens; locked by the owner while it lives
     .flowmesh/joined     locked by every `fmesh run` that uses it
-    .flowmesh/key        the master key of references
+    .flowmesh/master.key what references are made with
     .flowmesh/workers/   caches and logs of the local workers
     .flowmesh/…          everything else is the store
 """
 
-import contextlib
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from flowmesh_cli.failing import CliError
 
 VARIABLE = "FLOWMESH_STATE_DIR"
 DEFAULT = ".flowmesh"
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +62,6 @@ class StateDir:
                 where=str(self.path),
                 remedy="choose another one with --state-dir",
             ) from e
-
-    def master_key(self) -> bytes:
-        """The key of references, made at first use."""
-        path = self.path / "key"
-        with contextlib.suppress(FileExistsError):
-            temporary = self.path / f".key-{os.getpid()}"
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-            try:
-                os.link(temporary, path)
-            finally:
-                temporary.unlink()
-        return path.read_bytes()
 
 
 def state_dir(given: Path | None) -> StateDir:

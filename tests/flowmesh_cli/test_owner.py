@@ -73,15 +73,11 @@ def test_an_owner_that_left_in_peace_leaves_nothing_to_take_over(state: StateDir
     again.release()
 
 
-def test_the_owner_file_and_the_key_are_closed_to_other_users(state: StateDir):
+def test_the_owner_file_is_closed_to_other_users(state: StateDir):
     own = claim(state)
     assert own is not None
     own.write(Owner(pid=1, token="secret"))
-    key = state.master_key()
-    assert len(key) == 32
-    assert state.master_key() == key
     assert oct(state.owner.stat().st_mode & 0o777) == "0o600"
-    assert oct((state.path / "key").stat().st_mode & 0o777) == "0o600"
     own.release()
 
 

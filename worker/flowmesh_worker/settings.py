@@ -80,7 +80,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
-        price_estimated=price is None,
+        price_estimated=price is None or a.price_estimated,
         power_w=a.power_w,
         idle_w=a.idle_w,
         cache_bytes=a.cache_bytes,
@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")
     add("--cpus", type=int, default=0, help="CPU threads (default: all)")
     add("--price-usd-per-hour", help="price of the whole worker")
+    add("--price-estimated", action="store_true", help="the price is no bill, only typical")
     add("--power-w", type=float, default=0.0, help="draw under load, where no meter is read")
     add("--idle-w", type=float, default=0.0, help="draw without work")
     add("--cache-dir", type=Path, help="local cache and scratch")

@@ -5,12 +5,54 @@ from typing import Annotated
 import typer
 
 from flowmesh_cli.failing import guarded
-from flowmesh_cli.options import JsonOption
+from flowmesh_cli.options import (
+    FilesArgument,
+    JsonOption,
+    NamespaceOption,
+    SetOption,
+    StateDirOption,
+)
 
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
-    app.command("engines")(guarded(engines))
+    for name, command in (
+        ("validate", validate),
+        ("plan", plan),
+        ("engines", engines),
+    ):
+        app.command(name, rich_help_panel="Plan")(guarded(command))
+
+
+def validate(
+    files: FilesArgument,
+    namespace: NamespaceOption = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check workflows and policies; every problem at once, with line and column."""
+    from flowmesh_cli.validating import validate_files  # noqa: PLC0415
+
+    validate_files(files, namespaces=namespace or [], settings=set_ or [], as_json=json)
+
+
+def plan(
+    files: FilesArgument,
+    namespace: NamespaceOption = None,
+    set_: SetOption = None,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Predict: steps, hits, batches, dollars, time, joules, and how sure that is."""
+    from flowmesh_cli.planning import plan_files  # noqa: PLC0415
+
+    plan_files(
+        files,
+        namespaces=namespace or [],
+        settings=set_ or [],
+        state_dir=state_dir,
+        as_json=json,
+    )
 
 
 def engines(

@@ -6,10 +6,13 @@ from typing import Any
 from flowmesh_cli import figures
 from flowmesh_cli.show.steps import MARKS, doing, result, title
 from flowmesh_cli.terminal import Terminal
+from flowmesh_control.run_records import Summary
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 LOG_LINES = 12
+_HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
+_NUMBERS = "ran hits paid saved steps"
 
 
 def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
@@ -28,8 +31,26 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
         ]
         for run in runs
     ]
-    headings = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
-    terminal.table(headings, rows, right="ran hits paid saved steps")
+    terminal.table(_HEADINGS, rows, right=_NUMBERS)
+
+
+def show_summaries(terminal: Terminal, runs: Sequence[Summary]) -> None:
+    """A line a run, as the API lists them."""
+    rows = [
+        [
+            f"{run.namespace}/{run.name}",
+            run.uid,
+            run.phase,
+            f"{run.done}/{run.steps}",
+            str(run.executed),
+            str(run.hits),
+            figures.usd(run.paid_nanousd),
+            figures.usd(run.saved_nanousd),
+            figures.date(run.created_s),
+        ]
+        for run in runs
+    ]
+    terminal.table(_HEADINGS, rows, right=_NUMBERS)
 
 
 def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:

@@ -1,0 +1,228 @@
+"""How a command comes to a fabric: it joins the one that serves the folder, or becomes its owner.
+
+Three ways: :func:`attach` for ``fmesh run`` (join, or own with workers), :func:`need` for commands
+that talk to a running fabric, :func:`look` for questions, which the store answers where no fabric
+is running.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flowmesh_cli.client import FabricGoneError, Http
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.owner import Joined, Owner, claim, current, join, nobody_joined
+from flowmesh_cli.state_dir import StateDir, state_dir
+
+if TYPE_CHECKING:
+    from flowmesh_cli.local.fabric import LocalFabric
+
+_WITHIN_S = 60.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """How an owner serves.
+
+    Attributes:
+        serves: ``run``, ``up`` or ``read``.
+        workers: local workers.
+        port: of the API; 0 is any.
+        say: takes what the fabric says by itself.
+    """
+
+    serves: str
+    workers: int = 0
+    price_usd_per_hour: Decimal | None = None
+    port: int = 0
+    say: Callable[[str], None] = lambda _: None
+
+
+class Session:
+    """A fabric that this process may talk to."""
+
+    def __init__(self, state: StateDir, options: LocalOptions) -> None:
+        """Use :func:`attach`."""
+        self.state = state
+        self._options = options
+        self.fabric: LocalFabric | None = None
+        self._joined: Joined | None = None
+        self.http = Http("", "")
+        self._connect()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the fabric lives in this process."""
+        return self.fabric is not None
+
+    def again(self) -> None:
+        """Finds the fabric anew after its owner died; this process may become the owner.
+
+        Raises:
+            FabricGoneError: it is ours, and ended by itself.
+        """
+        if self.fabric is not None:
+            raise FabricGoneError(self.http.url, self.fabric.failure or "it has stopped")
+        self._leave()
+        self._connect()
+
+    def is_last(self) -> bool:
+        """Whether nobody else uses the fabric; from a True on nobody can, until it is closed."""
+        if self.fabric is None:
+            return True
+        if self._joined is not None:
+            self._joined.release()
+            self._joined = None
+        return self.fabric.close_to_others(nobody_joined(self.state))
+
+    def close(self) -> None:
+        """Leaves; an owner ends its workers and the control plane."""
+        self._leave()
+        if self.fabric is not None:
+            self.fabric.stop()
+
+    def abandon(self) -> None:
+        """Ends the workers at once, for a process that is about to exit at once."""
+        if self.fabric is not None:
+            self.fabric.kill()
+
+    def _leave(self) -> None:
+        self.http.close()
+        if self._joined is not None:
+            self._joined.release()
+            self._joined = None
+
+    def _connect(self) -> None:
+        end = time.monotonic() + _WITHIN_S
+        while not (self._own() or self._join()):
+            if time.monotonic() > end:
+                raise CliError(
+                    "another fmesh holds the state folder and does not answer",
+                    ExitCode.NO_FABRIC,
+                    where=str(self.state.owner),
+                    remedy="end the process that the file names, then try again",
+                )
+            time.sleep(_POLL_S)
+
+    def _own(self) -> bool:
+        ownership = claim(self.state)
+        if ownership is None:
+            return False
+        from flowmesh_cli.local.fabric import LocalFabric  # noqa: PLC0415 - loads the control plane
+
+        self.fabric = LocalFabric(self.state, ownership, self._options)
+        owner = self.fabric.start()
+        self._joined = join(self.state)
+        self.http = Http(owner.url, owner.token)
+        return True
+
+    def _join(self) -> bool:
+        joined = join(self.state)
+        owner = current(self.state) if joined is not None else None
+        serves = owner is not None and (owner.serves != "read" or self._options.serves == "read")
+        if joined is None or owner is None or not owner.url or not serves:
+            if joined is not None:
+                joined.release()
+            return False
+        self.http = Http(owner.url, owner.token)
+        try:
+            self.http.call("GET", "/v1/fabric")
+        except FabricGoneError:
+            joined.release()
+            return False
+        self._joined = joined
+        return True
+
+
+@contextlib.contextmanager
+def attach(folder: Path | None, options: LocalOptions) -> Iterator[Session]:
+    """A fabric with workers: the running one, or this process's own."""
+    state = state_dir(folder)
+    state.prepare()
+    session = Session(state, options)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def need(folder: Path | None) -> Iterator[Http]:
+    """The running fabric.
+
+    Raises:
+        CliError: there is none.
+    """
+    state = state_dir(folder)
+    owner = running(state)
+    if owner is None:
+        raise CliError(
+            f"no fabric is running on {state.path}",
+            ExitCode.NO_FABRIC,
+            remedy="start one with `fmesh up`, or use `fmesh run`",
+        )
+    joined = join(state)
+    http = Http(owner.url, owner.token)
+    try:
+        yield http
+    finally:
+        http.close()
+        if joined is not None:
+            joined.release()
+
+
+@contextlib.contextmanager
+def look(folder: Path | None) -> Iterator[Http]:
+    """A fabric to ask: the running one, or one without workers on what is stored.
+
+    Raises:
+        CliError: nothing ever ran here.
+    """
+    state = state_dir(folder)
+    if not state.exists():
+        raise CliError(
+            "nothing has run here yet",
+            ExitCode.NO_FABRIC,
+            where=str(state.path),
+            remedy="start with `fmesh run FILE`, or name another folder with --state-dir",
+        )
+    with attach(state.path, LocalOptions(serves="read")) as session:
+        yield session.http
+        while not session.is_last():  # another question is being answered by this process
+            time.sleep(_POLL_S)
+
+
+def running(state: StateDir) -> Owner | None:
+    """Who serves the folder with workers, or None."""
+    if not state.exists():
+        return None
+    owner = current(state)
+    return owner if owner is not None and owner.url and owner.serves != "read" else None
+
+
+def price(text: str | None) -> Decimal | None:
+    """The price that the user gave.
+
+    Raises:
+        CliError: it is no amount.
+    """
+    if text is None:
+        return None
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal(-1)
+    if not value.is_finite() or value < 0:
+        raise CliError(
+            f"{text!r} is no price",
+            ExitCode.USAGE,
+            where="--price-usd-per-hour",
+            remedy="e.g. 0.25",
+        )
+    return value

@@ -1,0 +1,92 @@
+"""``fmesh cache``: how much is kept, collection, and forgetting."""
+
+from pathlib import Path
+
+import msgspec
+import typer
+
+from flowmesh_cli import figures
+from flowmesh_cli.attaching import look
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.cleaning import CacheStats
+from flowmesh_core.sharing.scopes import namespace_scope
+from flowmesh_core.status.view import FabricStatus
+from flowmesh_store.collect import Collected
+
+
+def show_stats(*, state_dir: Path | None, as_json: bool) -> None:
+    """Shows what is kept, and what it has saved."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        stats = http.get("/v1/cache/stats", CacheStats)
+        fabric = http.get("/v1/fabric", FabricStatus)
+    if as_json:
+        terminal.answer({"cache": stats, "fabric": fabric})
+        return
+    terminal.text(f"{figures.count(stats.blobs, 'blob')}, {figures.size(stats.blob_bytes)}")
+    rows = [[s.scope, str(s.results), figures.size(s.size_bytes)] for s in stats.scopes]
+    terminal.table(["scope", "results", "size"], rows, right="results size")
+    hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
+    terminal.text(
+        f"so far {figures.count(hits, 'hit')}, {fabric.executed} executed actions, "
+        f"saved {figures.usd(fabric.saved_nanousd)}"
+    )
+
+
+def collect_garbage(*, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
+    """Collects, or says what would be collected."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        answer = http.call("POST", "/v1/cache/gc", query={"dry_run": dry_run})
+    found = msgspec.json.decode(answer, type=Collected)
+    if as_json:
+        terminal.answer(found)
+        return
+    would = "would delete" if dry_run else "deleted"
+    terminal.text(
+        f"{would} {figures.count(found.deleted, 'blob')} ({figures.size(found.deleted_bytes)}) and "
+        f"{figures.count(found.expired_results, 'expired result')}; of "
+        f"{figures.count(found.blobs, 'blob')} {found.live} are needed and {found.young} are young"
+    )
+
+
+def purge_results(
+    *, namespace: str, engine: str, yes: bool, state_dir: Path | None, as_json: bool
+) -> None:
+    """Forgets results of a tenant, or of all, of an engine, or of all."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
+        scopes = _chosen(known, namespace)
+        what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"
+        if not yes and not typer.confirm(f"forget the {what}?", err=True):
+            raise typer.Exit(ExitCode.INTERRUPTED)
+        deleted = 0
+        for scope in scopes:
+            document = {"scope": scope, "engine": engine}
+            deleted += msgspec.json.decode(http.call("POST", "/v1/cache/purge", document=document))[
+                "deleted"
+            ]
+    if as_json:
+        terminal.answer({"deleted": deleted})
+    else:
+        terminal.text(
+            f"forgot {figures.count(deleted, 'result')}; `fmesh cache gc` frees the space"
+        )
+
+
+def _chosen(known: list[str], namespace: str) -> list[str]:
+    if not namespace:
+        return known
+    scope = namespace_scope(namespace)
+    for name in (scope, namespace):
+        if name in known:
+            return [name]
+    raise CliError(
+        f"nothing is kept for {namespace!r}{nearest(scope, known)}",
+        ExitCode.NOT_FOUND,
+        remedy=f"there is {', '.join(known) or 'nothing'}",
+    )

@@ -1,0 +1,83 @@
+"""Commands that say why, what from, and what it cost."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.failing import guarded
+from flowmesh_cli.options import JsonOption, RunArgument, RunOption, StateDirOption
+
+StepArgument = Annotated[str, typer.Argument(help="The step's path, such as sample or tune[lr=1].")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the commands."""
+    for name, command in (
+        ("why", why),
+        ("lineage", lineage),
+        ("receipt", receipt),
+        ("outputs", outputs),
+    ):
+        app.command(name, rich_help_panel="Explain")(guarded(command))
+
+
+def why(
+    step: StepArgument,
+    run: RunOption = "",
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say why a step is where it is: what it waits for, why it ran or did not."""
+    from flowmesh_cli.explaining import show_why  # noqa: PLC0415
+
+    show_why(step, run=run, state_dir=state_dir, as_json=json)
+
+
+def lineage(
+    artifact: Annotated[
+        str, typer.Argument(help="A reference, a digest, or RUN/OUTPUT or RUN/STEP.PORT.")
+    ],
+    down: Annotated[
+        bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")
+    ] = False,
+    depth: Annotated[int, typer.Option(min=1, help="How many steps to follow.")] = 100,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Follow an artifact to what it was made from, or to what was made from it."""
+    from flowmesh_cli.explaining import show_lineage  # noqa: PLC0415
+
+    show_lineage(artifact, down=down, depth=depth, state_dir=state_dir, as_json=json)
+
+
+def receipt(
+    run: RunArgument = "",
+    all_: Annotated[bool, typer.Option("--all", help="All runs, and the fabric's books.")] = False,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a run paid, for what, with whom, and what sharing saved it."""
+    from flowmesh_cli.receipts import show_receipt, show_receipts  # noqa: PLC0415
+
+    if all_:
+        show_receipts(state_dir=state_dir, as_json=json)
+    else:
+        show_receipt(run, state_dir=state_dir, as_json=json)
+
+
+def outputs(
+    run: RunArgument = "",
+    download: Annotated[
+        Path | None, typer.Option("--download", metavar="DIR", help="Write the outputs here.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="Of data sets: jsonl, csv or parquet.")
+    ] = "jsonl",
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a run's outputs, or write them to a folder."""
+    from flowmesh_cli.outputs import show_outputs  # noqa: PLC0415
+
+    show_outputs(run, download=download, format_=format_, state_dir=state_dir, as_json=json)

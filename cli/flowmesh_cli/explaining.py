@@ -1,0 +1,91 @@
+"""``fmesh why``, ``explain`` and ``lineage``: where things stand, and where they come from."""
+
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.attaching import look
+from flowmesh_cli.client import Http
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.naming import all_runs, find_run
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.show.lineage import show_walk
+from flowmesh_cli.show.why import show_story
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.lineage import Direction, Walk
+from flowmesh_control.why import Why
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+
+def show_why(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> None:
+    """Tells the story of a step."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        uid, found = find_step(http, run, step)
+        story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
+        names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
+    if as_json:
+        terminal.answer(story)
+    else:
+        show_story(terminal, story, names)
+
+
+def show_lineage(
+    artifact: str, *, down: bool, depth: int, state_dir: Path | None, as_json: bool
+) -> None:
+    """Follows an artifact up or down."""
+    terminal = Terminal(as_json=as_json)
+    direction = Direction.DOWN if down else Direction.UP
+    with look(state_dir) as http:
+        name = _artifact(http, artifact)
+        walk = http.get(f"/v1/lineage/{name}", Walk, direction=direction.value)
+    if as_json:
+        terminal.answer(walk)
+    else:
+        show_walk(terminal, walk, depth)
+
+
+def find_step(http: Http, run: str, step: str) -> tuple[str, StepStatus]:
+    """The run's uid and the step that is meant: its path, or the name of its only instance.
+
+    Raises:
+        CliError: there is no such run or step.
+    """
+    uid = find_run(http, run)
+    steps = http.get(f"/v1/runs/{uid}", RunStatus).steps
+    exact = [s for s in steps if s.path == step]
+    instances = [s for s in steps if s.path.startswith(f"{step}[")]
+    found = exact or instances
+    if len(found) == 1:
+        return uid, found[0]
+    if found:
+        raise CliError(
+            f"{step!r} has {len(found)} instances",
+            ExitCode.NOT_FOUND,
+            where=uid,
+            remedy="name one of " + ", ".join(s.path for s in found[:8]),
+        )
+    raise CliError(
+        f"no step {step!r}{nearest(step, [s.path for s in steps])}",
+        ExitCode.NOT_FOUND,
+        where=uid,
+        remedy="`fmesh status` lists the steps",
+    )
+
+
+def _artifact(http: Http, text: str) -> str:
+    """A digest or reference as it is; ``RUN/OUTPUT`` as the digest of that output."""
+    run, sign, name = text.rpartition("/")
+    if text.startswith("cas:") or not sign:
+        return text
+    uid = find_run(http, run)
+    outputs: dict[str, Any] = http.get(f"/v1/runs/{uid}", RunStatus).outputs
+    output = outputs.get(name)
+    if not output or "digest" not in output:
+        raise CliError(
+            f"no output {name!r}{nearest(name, outputs)}",
+            ExitCode.NOT_FOUND,
+            where=uid,
+            remedy=f"it has {', '.join(outputs) or 'none'}",
+        )
+    return str(output["digest"])

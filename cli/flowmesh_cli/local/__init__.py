@@ -1,0 +1,1 @@
+"""The laptop mode: a control plane in this process, workers beside it."""

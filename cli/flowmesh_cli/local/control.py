@@ -1,0 +1,83 @@
+"""The control plane of a laptop: one store, one worker token, secrets from the environment."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.local.secrets import EnvironmentSecrets
+from flowmesh_control.control import ControlPlane
+from flowmesh_control.joining import StaticTokens
+from flowmesh_control.master_key import load_master_key
+from flowmesh_control.plugins import load_catalog
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.run.settings import Settings
+from flowmesh_store.store import open_store
+
+POOL = "local"
+UNPLACEABLE_AFTER_S = 20.0
+"""No pool grows here: what no worker can ever take is told soon, not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the control plane listens, and what its visitors say."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    worker_token: str = field(repr=False)
+
+
+async def serve_control(
+    folder: Path,
+    door: Door,
+    *,
+    dispatches: bool,
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
+) -> None:
+    """Leads the folder's fabric until told to stop.
+
+    Args:
+        folder: the state folder, which is the store too.
+        door: where to listen.
+        dispatches: whether there will be workers; without, nothing is given up as unplaceable.
+        ready: told the address.
+        stop: ends it.
+
+    Raises:
+        FlowMeshError: it cannot start, or another control plane took the store over.
+    """
+    machine = Settings(unplaceable_after_s=UNPLACEABLE_AFTER_S if dispatches else 0.0)
+    store = open_store(folder)
+    plane = ControlPlane(
+        store,
+        ControlSettings(machine=machine),
+        catalog=load_catalog(),
+        master_key=load_master_key(folder),
+        api_token=door.token,
+        tokens=StaticTokens({POOL: door.worker_token}),
+        secrets=EnvironmentSecrets(),
+    )
+    try:
+        await plane.start(door.host, door.port)
+        ready(plane.url)
+        await _first(plane.wait(), stop.wait())
+    finally:
+        await plane.stop()
+        store.close()
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Waits for one of them, raises what it raised, and cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    for task in done:
+        task.result()

@@ -1,0 +1,232 @@
+"""The control plane in a thread of this process, its API on the loopback, and the local workers."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.local.control import Door, serve_control
+from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
+from flowmesh_cli.owner import Owner, Ownership
+from flowmesh_cli.state_dir import StateDir
+from flowmesh_core.errors import FlowMeshError
+
+if TYPE_CHECKING:
+    from flowmesh_cli.attaching import LocalOptions
+
+HOST = "127.0.0.1"
+_STARTS_WITHIN_S = 60.0
+_STOPS_WITHIN_S = 15.0
+
+
+@dataclass(slots=True)
+class _Up:
+    """What the control thread says back."""
+
+    ready: threading.Event
+    stop: asyncio.Event | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    error: BaseException | None = None
+    url: str = ""
+
+
+class LocalFabric:
+    """Owns a state folder and serves it."""
+
+    def __init__(self, state: StateDir, ownership: Ownership, options: "LocalOptions") -> None:
+        """Takes the folder, the lock on it, and how to serve."""
+        self._state = state
+        self._ownership = ownership
+        self._options = options
+        self._up = _Up(threading.Event())
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._workers: LocalWorkers | None = None
+        self._closed_to_others = ExitStack()
+        self._port = self._choose_port()
+        self._owner = self._introduce()
+
+    def start(self) -> Owner:
+        """Recovers what is there, serves, and starts the workers.
+
+        Raises:
+            FlowMeshError: the store or the port cannot be used.
+        """
+        self._thread.start()
+        if not self._up.ready.wait(_STARTS_WITHIN_S) or self._up.error is not None:
+            self._give_up()
+        self._owner = _replaced(self._owner, url=self._up.url, port=_port_of(self._up.url))
+        self._ownership.write(self._owner)
+        if not self._is_reader:
+            self._start_workers()
+        return self._owner
+
+    @property
+    def _is_reader(self) -> bool:
+        return self._options.serves == "read"
+
+    @property
+    def failure(self) -> str:
+        """Why the control plane ended by itself; empty while it runs."""
+        return str(self._up.error or "")
+
+    def close_to_others(self, lock: AbstractContextManager[bool]) -> bool:
+        """Takes the lock that nobody who has joined holds; kept until :meth:`stop`."""
+        with ExitStack() as attempt:
+            if attempt.enter_context(lock):
+                self._closed_to_others = attempt.pop_all()
+                return True
+        return False
+
+    def stop(self) -> None:
+        """Ends the workers, then the control plane, then gives the folder up."""
+        if self._workers is not None:
+            self._workers.stop()
+        self._end_control()
+        self._release()
+        self._closed_to_others.close()
+
+    def kill(self) -> None:
+        """Ends the workers at once."""
+        if self._workers is not None:
+            self._workers.kill()
+
+    def _run(self) -> None:
+        _log_to(self._state.path / "control.log")
+        try:
+            asyncio.run(self._serve())
+        except BaseException as e:
+            self._up.error = e
+        finally:
+            self._up.ready.set()
+
+    async def _serve(self) -> None:
+        self._up.loop, self._up.stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def ready(url: str) -> None:
+            self._up.url = url
+            self._up.ready.set()
+
+        door = Door(HOST, self._port, self._owner.token, self._owner.worker_token)
+        await serve_control(
+            self._state.path, door, dispatches=not self._is_reader, ready=ready, stop=self._up.stop
+        )
+
+    def _end_control(self) -> None:
+        loop, stop = self._up.loop, self._up.stop
+        if loop is not None and stop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(stop.set)
+        if self._thread.is_alive():
+            self._thread.join(_STOPS_WITHIN_S)
+
+    def _give_up(self) -> None:
+        error = self._up.error
+        self._end_control()
+        self._release()
+        if isinstance(error, FlowMeshError):
+            raise error
+        raise CliError(
+            f"the control plane did not start: {error or 'no answer'}",
+            ExitCode.INTERNAL,
+            where=str(self._state.path),
+            remedy="FMESH_DEBUG=1 shows more",
+        ) from error
+
+    def _release(self) -> None:
+        # A question must not make workers forgotten that a killed owner left waiting.
+        self._ownership.release(leave=self._ownership.previous if self._is_reader else None)
+
+    def _start_workers(self) -> None:
+        options = WorkerOptions(
+            gateway=f"ws://{HOST}:{self._owner.port}",
+            token=self._owner.worker_token,
+            price_usd_per_hour=self._options.price_usd_per_hour,
+        )
+        self._workers = LocalWorkers(
+            self._state,
+            options,
+            self._options.workers,
+            changed=self._workers_changed,
+            say=self._options.say,
+        )
+        previous = self._ownership.previous
+        left_over = previous.workers if previous is not None else {}
+        if previous is not None and previous.port != self._owner.port:
+            end_left_over(left_over)
+            left_over = {}
+        self._workers.start(left_over)
+
+    def _workers_changed(self, pids: Mapping[str, int]) -> None:
+        self._owner = _replaced(self._owner, workers=dict(pids))
+        self._ownership.write(self._owner)
+
+    def _introduce(self) -> Owner:
+        """Who we are; the token stays the same for workers that a killed owner left."""
+        previous = self._ownership.previous
+        owner = Owner(
+            pid=os.getpid(),
+            port=previous.port if previous else 0,
+            token=secrets.token_urlsafe(24),
+            worker_token=previous.worker_token if previous else secrets.token_urlsafe(24),
+            serves=self._options.serves,
+            started_s=time.time(),
+            workers=previous.workers if previous else {},
+        )
+        self._ownership.write(owner)
+        return owner
+
+    def _choose_port(self) -> int:
+        """The asked port, else that of a killed owner, else any."""
+        wanted, previous = self._options.port, self._ownership.previous
+        if wanted and not _is_free(wanted):
+            self._ownership.release(leave=previous)
+            raise CliError(
+                f"port {wanted} is in use",
+                ExitCode.USAGE,
+                where="--port",
+                remedy="choose another, or 0 for any",
+            )
+        if not wanted and previous is not None and not self._is_reader:
+            return previous.port if _is_free(previous.port) else 0
+        return wanted
+
+
+def _replaced(owner: Owner, **changes: object) -> Owner:
+    return msgspec.structs.replace(owner, **changes)
+
+
+def _log_to(path: Path) -> None:
+    """The control plane's log goes to a file: the terminal belongs to progress and answers."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger("flowmesh")
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    root.propagate = False
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,199 @@
+"""The local workers: processes that are started, watched, started anew when they die, and ended.
+
+They live in sessions of their own, so that Ctrl-C on the terminal reaches only ``fmesh``. Where the
+control process was killed they wait for the next one, which takes them over by name with all that
+they have loaded.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+
+from flowmesh_cli.local.machine import Share, shares
+from flowmesh_cli.state_dir import StateDir
+
+ORPHAN_TIMEOUT_S = 60
+GRACE_S = 5.0
+_ENDS_WITHIN_S = GRACE_S + 5.0
+_LOOK_EVERY_S = 0.2
+_RESTARTS_MAX = 5
+_RESTARTS_WITHIN_S = 60.0
+_REFUSED = 3
+_TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What all local workers are started with."""
+
+    gateway: str
+    token: str
+    price_usd_per_hour: Decimal | None
+
+
+class LocalWorkers:
+    """A fixed number of workers, kept running."""
+
+    def __init__(
+        self,
+        state: StateDir,
+        options: WorkerOptions,
+        count: int,
+        *,
+        changed: Callable[[Mapping[str, int]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Takes where they keep their caches, how they are started, and who is told what."""
+        self._state = state
+        self._options = options
+        self._shares = {f"local-{i + 1}": s for i, s in enumerate(shares(count))}
+        self._changed = changed
+        self._say = say
+        self._processes: dict[str, psutil.Process] = {}
+        self._started: dict[str, list[float]] = {}
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="workers", daemon=True)
+
+    def start(self, left_over: Mapping[str, int]) -> None:
+        """Takes over workers that a killed control process left, and starts the others."""
+        for name, pid in left_over.items():
+            process = _left_over(name, pid)
+            if process is None:
+                continue
+            if name in self._shares:
+                self._processes[name] = process
+            else:
+                _kill(process)
+        for name, share in self._shares.items():
+            if name not in self._processes:
+                self._start(name, share)
+        self._changed(self.pids())
+        self._watcher.start()
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def stop(self) -> None:
+        """Ends them: first asked, then made to."""
+        self._stopping.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        processes = list(self._processes.values())
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(processes, timeout=_ENDS_WITHIN_S)
+        for process in alive:
+            _kill(process)
+
+    def kill(self) -> None:
+        """Ends them at once."""
+        self._stopping.set()
+        for process in self._processes.values():
+            _kill(process)
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_LOOK_EVERY_S):
+            for name, process in list(self._processes.items()):
+                code = _ended(process)
+                if code is not None:
+                    del self._processes[name]
+                    self._again(name, code)
+                    self._changed(self.pids())
+
+    def _again(self, name: str, code: int) -> None:
+        log = self._log(name)
+        now = time.monotonic()
+        recent = [t for t in self._started.get(name, ()) if now - t < _RESTARTS_WITHIN_S]
+        if code == _REFUSED or len(recent) >= _RESTARTS_MAX:
+            self._say(f"worker {name} does not stay up (exit {code}); see {log}")
+            return
+        self._say(f"worker {name} ended (exit {code}) and is started again; see {log}")
+        self._start(name, self._shares[name])
+
+    def _start(self, name: str, share: Share) -> None:
+        self._started.setdefault(name, []).append(time.monotonic())
+        folder = self._state.worker(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._log(name).open("ab") as log:
+            self._processes[name] = psutil.Popen(
+                self._command(name, share, folder),
+                env={**os.environ, _TOKEN_VARIABLE: self._options.token},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _command(self, name: str, share: Share, folder: Path) -> list[str]:
+        price = self._options.price_usd_per_hour
+        given = {
+            "--gateway": self._options.gateway,
+            "--store": str(self._state.path),
+            "--name": name,
+            "--pool": "local",
+            "--memory-mib": share.memory_mib,
+            "--cpus": share.cpus,
+            "--price-usd-per-hour": share.price_usd_per_hour if price is None else price,
+            "--power-w": share.power_w,
+            "--idle-w": share.idle_w,
+            "--cache-dir": folder / "cache",
+            "--grace": GRACE_S,
+            "--orphan-timeout": ORPHAN_TIMEOUT_S,
+        }
+        command = [sys.executable, "-m", "flowmesh_worker", "--allow-user-code"]
+        command += [part for name, value in given.items() for part in (name, str(value))]
+        if price is None:
+            command.append("--price-estimated")
+        if not share.uses_devices:
+            command.append("--cpu-only")
+        return command
+
+    def _log(self, name: str) -> Path:
+        return self._state.worker(name) / "log"
+
+
+def end_left_over(workers: Mapping[str, int]) -> None:
+    """Ends workers of a killed control process that cannot find the next one."""
+    for name, pid in workers.items():
+        process = _left_over(name, pid)
+        if process is not None:
+            _kill(process)
+
+
+def _left_over(name: str, pid: int) -> psutil.Process | None:
+    """The process, if it is still the worker of this name and not another one by now."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        command = process.cmdline()
+        is_ours = "flowmesh_worker" in command and command[command.index("--name") + 1] == name
+        if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def _ended(process: psutil.Process) -> int | None:
+    """The exit code of a process that has ended (-1 where it is not our child), else None."""
+    try:
+        code = process.wait(timeout=0)
+    except psutil.TimeoutExpired:
+        return None
+    except psutil.NoSuchProcess:
+        return -1
+    return -1 if code is None else int(code)
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()

@@ -1,0 +1,45 @@
+"""Which run is meant: a uid, the beginning of one, a name (the latest so called), or the latest."""
+
+from flowmesh_cli.client import Http
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.nearness import nearest
+from flowmesh_control.run_records import Summary
+
+
+def all_runs(http: Http) -> list[Summary]:
+    """Every run, the latest last."""
+    found = http.get("/v1/runs", list[Summary])
+    return sorted(found, key=lambda run: run.created_s)
+
+
+def find_run(http: Http, given: str) -> str:
+    """The uid of the run that is meant.
+
+    Raises:
+        CliError: there is none, or several uids begin so.
+    """
+    runs = all_runs(http)
+    if not runs:
+        raise CliError("there are no runs", ExitCode.NOT_FOUND, remedy="start one with `fmesh run`")
+    if not given:
+        return runs[-1].uid
+    namespace, _, name = given.rpartition("/")
+    exact = [r for r in runs if r.uid == given]
+    called = [r for r in runs if r.name == name and namespace in ("", r.namespace)]
+    beginning = [r for r in runs if r.uid.startswith(given)]
+    found = exact or called[-1:] or beginning
+    if len(found) == 1:
+        return found[0].uid
+    if found:
+        raise CliError(
+            f"{given!r} is the beginning of {len(found)} uids",
+            ExitCode.NOT_FOUND,
+            remedy="; ".join(r.uid for r in found[:5]),
+        )
+    known = dict.fromkeys([r.uid for r in runs] + [r.name for r in runs])
+    raise CliError(
+        f"no run {given!r}{nearest(given, known)}",
+        ExitCode.NOT_FOUND,
+        remedy="`fmesh status --all` lists them",
+    )

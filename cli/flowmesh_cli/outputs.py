@@ -1,0 +1,108 @@
+"""``fmesh outputs``: what a run gave, shown or written to a folder."""
+
+import json as json_text
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.attaching import look
+from flowmesh_cli.client import Http
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.following import OVER
+from flowmesh_cli.naming import find_run
+from flowmesh_cli.show.runs import describe_output
+from flowmesh_cli.terminal import Terminal
+from flowmesh_core.status.view import RunStatus
+
+FORMATS = ("jsonl", "csv", "parquet")
+
+
+def show_outputs(
+    run: str, *, download: Path | None, format_: str, state_dir: Path | None, as_json: bool
+) -> None:
+    """Shows a run's outputs, or writes them to a folder."""
+    if format_ not in FORMATS:
+        raise CliError(
+            f"{format_!r} is no format",
+            ExitCode.USAGE,
+            where="--format",
+            remedy=f"use one of {', '.join(FORMATS)}",
+        )
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        uid = find_run(http, run)
+        status = http.get(f"/v1/runs/{uid}", RunStatus)
+        if status.phase not in OVER:
+            raise CliError(
+                f"{uid} has not ended: {status.phase}",
+                ExitCode.NOT_FOUND,
+                remedy=f"`fmesh watch {uid}` follows it",
+            )
+        written = {} if download is None else _download(http, status, download, format_)
+    if as_json:
+        files = {name: str(path) for name, path in written.items()}
+        terminal.answer({"uid": uid, "outputs": status.outputs, "files": files})
+        return
+    for name, output in status.outputs.items():
+        place = f" -> {written[name]}" if name in written else ""
+        terminal.text(f"{name}: {describe_output(output)}{place}")
+        if output and output.get("reference") and not place:
+            terminal.text(f"  {output['reference']}")
+    if not status.outputs:
+        terminal.note("the workflow declares no outputs")
+
+
+def _download(http: Http, status: RunStatus, folder: Path, format_: str) -> dict[str, Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CliError(f"cannot be made: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
+    written = {}
+    for name, output in status.outputs.items():
+        if output is not None:
+            written[name] = _write(http, status, name, output, folder, format_)
+    return written
+
+
+def _write(
+    http: Http, status: RunStatus, name: str, output: dict[str, Any], folder: Path, format_: str
+) -> Path:
+    kind = output["kind"]
+    content = f"/v1/runs/{status.uid}/outputs/{name}"
+    if kind == "dataset":
+        path = folder / f"{name}.{format_}"
+        rows = folder / f".{name}.jsonl"
+        http.download(content, rows)
+        _convert(rows, path, format_)
+    elif kind == "metrics":
+        path = folder / f"{name}.json"
+        values = json_text.loads(http.call("GET", content))
+        path.write_text(json_text.dumps(values, indent=2, sort_keys=True) + "\n")
+    elif kind in ("model", "adapter"):
+        path = folder / name
+        packed = folder / f".{name}.tar"
+        http.download(content, packed)
+        with tarfile.open(packed) as tar:
+            tar.extractall(path, filter="data")
+        packed.unlink()
+    else:
+        path = folder / name
+        http.download(content, path)
+    return path
+
+
+def _convert(rows: Path, target: Path, format_: str) -> None:
+    """Writes rows that came as JSON Lines in the wanted format."""
+    if format_ == "jsonl" or not rows.stat().st_size:
+        rows.replace(target)
+        return
+    # Imported here: pyarrow takes a third of a second, and JSON Lines need none.
+    from pyarrow import csv, json, parquet  # noqa: PLC0415
+
+    table = json.read_json(rows)
+    if format_ == "csv":
+        csv.write_csv(table, target)
+    else:
+        parquet.write_table(table, target)
+    rows.unlink()

@@ -1,0 +1,142 @@
+"""``fmesh receipt``: what runs paid, and the fabric's books."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flowmesh_cli import figures
+from flowmesh_cli.attaching import look
+from flowmesh_cli.client import Http
+from flowmesh_cli.naming import all_runs, find_run
+from flowmesh_cli.show.runs import show_fabric
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.run_records import Summary
+from flowmesh_core.receipts.receipt import Receipt, ReceiptLine
+from flowmesh_core.status.view import FabricStatus
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What one run had of another.
+
+    Attributes:
+        taker, giver: tenant and name of the runs.
+        steps: the taker's steps.
+        saved_nanousd: of those steps; a step that several runs gave to counts for each.
+    """
+
+    taker: str
+    giver: str
+    steps: tuple[str, ...]
+    saved_nanousd: int
+
+
+def show_receipt(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+    """Shows one receipt."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        receipt = _receipt(http, find_run(http, run))
+        names = _names(all_runs(http))
+    if as_json:
+        terminal.answer(receipt)
+        return
+    terminal.text(f"receipt of {receipt.namespace}/{receipt.name} {receipt.uid}")
+    rows = [_row(line, names) for line in receipt.lines]
+    headings = [
+        "step",
+        "ran",
+        "failed",
+        "hits",
+        "tokens",
+        "seconds",
+        "paid",
+        "saved",
+        "shared with",
+    ]
+    terminal.table(headings, rows, right="ran failed hits tokens seconds paid saved")
+    terminal.text(
+        f"paid {figures.exact_usd(receipt.paid_nanousd)}, "
+        f"sharing saved {figures.exact_usd(receipt.saved_nanousd)}, "
+        f"{figures.joules(receipt.joules, estimated=receipt.joules_estimated)}"
+    )
+
+
+def show_receipts(*, state_dir: Path | None, as_json: bool) -> None:
+    """Shows all receipts, who shared with whom, and that everything adds up."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        runs = all_runs(http)
+        receipts = [_receipt(http, run.uid) for run in runs]
+        fabric = http.get("/v1/fabric", FabricStatus)
+    shared = sharing(receipts, _names(runs))
+    if as_json:
+        terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})
+        return
+    rows = [
+        [
+            f"{r.namespace}/{r.name}",
+            r.uid,
+            str(r.executed),
+            str(r.hits + sum(line.in_flight for line in r.lines)),
+            figures.exact_usd(r.paid_nanousd),
+            figures.exact_usd(r.saved_nanousd),
+        ]
+        for r in receipts
+    ]
+    terminal.table(
+        ["run", "uid", "ran", "hits", "paid", "saved"], rows, right="ran hits paid saved"
+    )
+    for found in shared:
+        terminal.text(
+            f"  {found.taker} shared {', '.join(found.steps)} with {found.giver}: "
+            f"saved {figures.usd(found.saved_nanousd)}"
+        )
+    show_fabric(terminal, fabric)
+
+
+def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
+    """Who used whose work, in order of the receipts."""
+    found: dict[tuple[str, str], list[ReceiptLine]] = defaultdict(list)
+    for receipt in receipts:
+        for line in receipt.lines:
+            for other in line.shared_with:
+                if other != receipt.uid:
+                    found[receipt.uid, other].append(line)
+    return [
+        Shared(
+            names.get(taker, taker),
+            names.get(giver, giver),
+            tuple(line.step for line in lines),
+            sum(line.saved_nanousd for line in lines),
+        )
+        for (taker, giver), lines in found.items()
+    ]
+
+
+def _receipt(http: Http, uid: str) -> Receipt:
+    return http.get(f"/v1/runs/{uid}/receipt", Receipt)
+
+
+def _names(runs: Sequence[Summary]) -> dict[str, str]:
+    """Tenant and name by uid; with the uid where a name has several runs."""
+    titles = [f"{run.namespace}/{run.name}" for run in runs]
+    return {
+        run.uid: title if titles.count(title) == 1 else f"{title} ({run.uid})"
+        for run, title in zip(runs, titles, strict=True)
+    }
+
+
+def _row(line: ReceiptLine, names: dict[str, str]) -> list[str]:
+    hits = line.hits + line.in_flight
+    return [
+        line.step,
+        str(line.executed),
+        str(line.failed_attempts),
+        f"{hits} ({line.in_flight} in flight)" if line.in_flight else str(hits),
+        str(line.tokens),
+        f"{line.run_s:.1f}",
+        figures.exact_usd(line.paid_nanousd),
+        figures.exact_usd(line.saved_nanousd),
+        ", ".join(names.get(uid, uid) for uid in line.shared_with),
+    ]

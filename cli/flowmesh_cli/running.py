@@ -1,0 +1,201 @@
+"""``fmesh run``, ``submit`` and ``watch``."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import typer
+
+from flowmesh_cli.attaching import LocalOptions, Session, attach, look, need, price
+from flowmesh_cli.client import Http
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import FilesError
+from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
+from flowmesh_cli.interrupts import Interrupts
+from flowmesh_cli.naming import find_run
+from flowmesh_cli.show.runs import show_fabric, show_failure, show_outputs, show_runs
+from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.uploading import missing_files, upload_inputs
+from flowmesh_cli.validating import compile_sources
+from flowmesh_control.admission import Accepted
+from flowmesh_core.errors import SpecError
+from flowmesh_core.run.states import Phase
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+_WAIT_FOR_OTHERS_S = 0.2
+
+
+def run_files(
+    files: Sequence[Path],
+    *,
+    namespaces: Sequence[str],
+    settings: Sequence[str],
+    workers: int,
+    price_usd_per_hour: str | None,
+    policies: bool,
+    state_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
+    terminal = Terminal(as_json=as_json)
+    sources = checked(files, namespaces, settings)
+    options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
+    with (
+        attach(state_dir, options) as session,
+        Interrupts(at_once=lambda: _leave_at_once(session)) as interrupts,
+    ):
+        if policies:
+            put_policies(session.http, sources.policies)
+        accepted = [submit(session.http, s) for s in sources.workflows]
+        for run in accepted:
+            if run.resumed:
+                terminal.note(f"{run.namespace}/{run.name} goes on as {run.uid}")
+        runs = _follow(session, [a.uid for a in accepted], terminal, interrupts)
+        fabric = session.http.get("/v1/fabric", FabricStatus)
+        _show_end(terminal, runs, fabric)
+        _wait_for_others(session, terminal, interrupts)
+    code = ExitCode.INTERRUPTED if interrupts.asked else worst(runs)
+    if code:
+        raise typer.Exit(code)
+
+
+def submit_files(
+    files: Sequence[Path],
+    *,
+    namespaces: Sequence[str],
+    settings: Sequence[str],
+    state_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Hands workflows to the running fabric."""
+    terminal = Terminal(as_json=as_json)
+    sources = checked(files, namespaces, settings)
+    with need(state_dir) as http:
+        put_policies(http, sources.policies)
+        accepted = [submit(http, s) for s in sources.workflows]
+    if as_json:
+        terminal.answer(accepted)
+        return
+    for run in accepted:
+        again = " (it was running already)" if run.resumed else ""
+        terminal.text(f"{run.uid}  {run.namespace}/{run.name}{again}")
+
+
+def watch_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+    """Follows a run; Ctrl-C leaves it running."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        uid = find_run(http, run)
+        progress = JsonProgress(terminal) if as_json else progress_for(terminal)
+
+        def again() -> None:
+            http.get("/v1/fabric", FabricStatus)
+
+        with Interrupts(at_once=lambda: os._exit(ExitCode.INTERRUPTED)) as interrupts:
+            try:
+                runs = Follower(lambda: http, again, progress, interrupts).follow(
+                    [uid], cancels=False
+                )
+            finally:
+                progress.close()
+    if runs[0].phase not in OVER:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not as_json:
+        show_outputs(terminal, runs[0])
+        if runs[0].phase == Phase.FAILED:
+            show_failure(terminal, runs[0])
+    if code := worst(runs):
+        raise typer.Exit(code)
+
+
+def checked(files: Sequence[Path], namespaces: Sequence[str], settings: Sequence[str]) -> Sources:
+    """Reads files and finds everything wrong with them before anything is started.
+
+    Raises:
+        FilesError: all of it.
+    """
+    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    workflows = need_workflows(sources)
+    wrong = [line for s in workflows for line in s.lines(missing_files(s))]
+    try:
+        compile_sources(workflows)
+    except FilesError as e:
+        raise FilesError([*e.lines, *wrong]) from None
+    if wrong:
+        raise FilesError(wrong)
+    return sources
+
+
+def submit(http: Http, source: Source) -> Accepted:
+    """Uploads what a workflow needs and submits it.
+
+    Raises:
+        FilesError: what admission found, at its place in the file.
+    """
+    upload_inputs(http, source)
+    document = {"document": source.document.value, "uploads": source.uploads}
+    try:
+        answer = http.call("POST", "/v1/runs", query={"check": True}, document=document)
+    except SpecError as e:
+        raise FilesError(source.lines(e.problems)) from None
+    return msgspec.json.decode(answer, type=Accepted)
+
+
+def put_policies(http: Http, policies: Sequence[Source]) -> None:
+    """Sets cache policies; runs that exist keep the rules that they were pinned to."""
+    rules = [source.policy.rule() for source in policies if source.policy is not None]
+    if rules:
+        http.call("PUT", "/v1/policies", document=rules)
+
+
+def worst(runs: Sequence[RunStatus]) -> ExitCode:
+    """The exit code of some ended runs."""
+    phases = {run.phase for run in runs}
+    if Phase.FAILED in phases:
+        return ExitCode.FAILED
+    return ExitCode.CANCELLED if Phase.CANCELLED in phases else ExitCode.OK
+
+
+def _follow(
+    session: Session, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
+) -> list[RunStatus]:
+    progress = progress_for(terminal)
+    try:
+        follower = Follower(lambda: session.http, session.again, progress, interrupts)
+        return follower.follow(uids, cancels=True)
+    finally:
+        progress.close()
+
+
+def _show_end(terminal: Terminal, runs: Sequence[RunStatus], fabric: FabricStatus) -> None:
+    if terminal.as_json:
+        terminal.answer({"runs": list(runs), "fabric": fabric})
+    else:
+        show_runs(terminal, runs)
+        for run in runs:
+            if run.outputs:
+                terminal.text(f"{run.namespace}/{run.name}  (fmesh outputs {run.uid})")
+                show_outputs(terminal, run)
+        show_fabric(terminal, fabric)
+    for run in runs:
+        if run.phase == Phase.FAILED:
+            show_failure(terminal, run)
+
+
+def _wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts) -> None:
+    """An owner serves until every run that joined has ended."""
+    said = False
+    while not interrupts.asked:
+        if session.is_last():
+            return
+        if not said:
+            terminal.note("serving on until the runs that joined have ended; Ctrl-C leaves")
+            said = True
+        interrupts.wait(_WAIT_FOR_OTHERS_S)
+
+
+def _leave_at_once(session: Session) -> None:
+    session.abandon()
+    os._exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,44 @@
+"""``fmesh up``: a fabric that stays."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+from flowmesh_cli.attaching import LocalOptions, attach, price, running
+from flowmesh_cli.client import FabricGoneError
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.state_dir import state_dir as state_of
+from flowmesh_cli.terminal import Terminal
+
+_LOOK_EVERY_S = 0.5
+
+
+def serve(
+    *, workers: int, price_usd_per_hour: str | None, port: int, state_dir: Path | None
+) -> None:
+    """Serves until SIGINT or SIGTERM; runs that have not ended go on with the next fabric."""
+    terminal = Terminal(as_json=False)
+    state = state_of(state_dir)
+    owner = running(state)
+    if owner is not None:
+        raise CliError(
+            f"process {owner.pid} serves this folder already, at {owner.url}",
+            ExitCode.USAGE,
+            where=str(state.path),
+            remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
+        )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(ExitCode.OK) if stop.is_set() else stop.set())
+    options = LocalOptions("up", workers, price(price_usd_per_hour), port=port, say=terminal.note)
+    with attach(state_dir, options) as session:
+        if session.fabric is None:
+            raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))
+        terminal.note(f"serving {state.path} at {session.http.url}; Ctrl-C stops")
+        terminal.note("give it work with `fmesh submit FILE`, look with `fmesh status`")
+        while not stop.wait(_LOOK_EVERY_S):
+            if session.fabric.failure:
+                raise FabricGoneError(session.http.url, session.fabric.failure)
+        terminal.note("stopping; unfinished runs go on with the next `fmesh up` or `fmesh run`")

@@ -1,0 +1,94 @@
+"""The story of a step: what it waits for, what it was spared, what was run for it."""
+
+from collections import Counter
+
+from flowmesh_cli import figures
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.why import Why
+from flowmesh_core.run.ledger import AttemptLine, HitLine
+from flowmesh_core.run.states import HitKind
+
+_SHOWN = 20
+_HOW = {
+    HitKind.PUBLISHED: "their results were published already",
+    HitKind.IN_FLIGHT: "another run was making them at the same time",
+    HitKind.STEP_LEVEL: "the result of the whole step was published already",
+}
+
+
+def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
+    """Writes the story; ``names`` are titles of runs by uid."""
+    step = story.step
+    reason = f": {step.message or step.reason}" if step.message or step.reason else ""
+    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
+    if story.waits_for:
+        terminal.text(f"  it waits for {', '.join(story.waits_for)}")
+    for rejection in story.rejections:
+        terminal.text(
+            f"  not placed ({rejection['cause']}, {rejection['count']}): {rejection['detail']}"
+        )
+    _show_scopes(terminal, story)
+    _show_hits(terminal, story.hits, names)
+    _show_parts(terminal, story)
+    _show_attempts(terminal, story.attempts)
+
+
+def _show_scopes(terminal: Terminal, story: Why) -> None:
+    scopes = story.scopes
+    if scopes:
+        policy = f" by policy {scopes['policy']}" if scopes.get("policy") else ", without a policy"
+        terminal.text(
+            f"  it publishes to {scopes['publish']} and looks in "
+            f"{', '.join(scopes['lookup'])}{policy}"
+        )
+
+
+def _show_hits(terminal: Terminal, hits: tuple[HitLine, ...], names: dict[str, str]) -> None:
+    groups: Counter[tuple[str, str]] = Counter((h.hit, h.producer) for h in hits)
+    for (kind, producer), number in groups.items():
+        saved = sum(h.saved_nanousd for h in hits if (h.hit, h.producer) == (kind, producer))
+        by = f", made by {names.get(producer, producer)}" if producer else ""
+        terminal.text(
+            f"  {figures.count(number, 'action')} not run: {_HOW[HitKind(kind)]}{by}; "
+            f"saved {figures.usd(saved)}"
+        )
+
+
+def _show_parts(terminal: Terminal, story: Why) -> None:
+    for part in story.parts[:_SHOWN]:
+        if part.state in ("done", ""):
+            continue
+        held = ", ".join(f"{a['phase']} on {a['worker']}" for a in part.attempts)
+        others = len(part.subscribers) - 1
+        facts = [held, f"wanted by {figures.count(others, 'other run')}" if others > 0 else ""]
+        facts += [f"failed as {kind} {n} times" for kind, n in part.failures.items()]
+        facts += [f"lost {part.losses} times" if part.losses else "", part.last_failure]
+        detail = "; ".join(fact for fact in facts if fact)
+        terminal.text(
+            f"  action {part.part} ({part.action_id[:12]}) {part.state} {detail}".rstrip()
+        )
+    more = story.more_parts + max(0, len(story.parts) - _SHOWN)
+    if more:
+        terminal.text(f"  and {figures.count(more, 'action')} more")
+
+
+def _show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:
+    if not attempts:
+        return
+    rows = [
+        [
+            figures.clock(a.time_s),
+            a.worker,
+            a.outcome,
+            f"{a.run_s:.2f}",
+            f"{a.load_s:.1f}",
+            figures.exact_usd(a.share_nanousd),
+            f"of {figures.exact_usd(a.bill_nanousd)} by {a.sharers}" if a.sharers > 1 else "",
+            a.message,
+        ]
+        for a in attempts[:_SHOWN]
+    ]
+    headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "", ""]
+    terminal.table(headings, rows, right="ran loaded paid")
+    if len(attempts) > _SHOWN:
+        terminal.text(f"  and {figures.count(len(attempts) - _SHOWN, 'attempt')} more")

@@ -1,0 +1,63 @@
+"""``fmesh validate`` and ``fmesh graph``: what can be said of files without a fabric."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowmesh_cli import figures
+from flowmesh_cli.failing import FilesError
+from flowmesh_cli.sources import Source, read_sources
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+
+def validate_files(
+    files: Sequence[Path], *, namespaces: Sequence[str], settings: Sequence[str], as_json: bool
+) -> None:
+    """Checks files as admission would, as far as that needs no upload."""
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    plans = compile_sources(sources.workflows)
+    if as_json:
+        terminal.answer(
+            {
+                "workflows": [
+                    {"name": p.name, "namespace": p.namespace, "steps": len(p.steps)} for p in plans
+                ],
+                "policies": [s.document.value["metadata"]["name"] for s in sources.policies],
+            }
+        )
+        return
+    for source, plan in zip(sources.workflows, plans, strict=True):
+        terminal.text(
+            f"{source.file}: {source.title}: {figures.count(len(plan.steps), 'step')}, valid"
+        )
+    for source in sources.policies:
+        terminal.text(
+            f"{source.file}: cache policy {source.document.value['metadata']['name']}, valid"
+        )
+
+
+def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
+    """Compiles workflows for looking at: uploads are not there yet.
+
+    Raises:
+        FilesError: everything that is wrong with them.
+    """
+    catalog = load_catalog()
+    plans: list[Plan] = []
+    wrong: list[str] = []
+    for source in workflows:
+        try:
+            workflow = parse_object(source.document.value)
+            assert isinstance(workflow, FlowMeshWorkflow)
+            plans.append(compile_workflow(workflow, catalog, validate_only=True))
+        except SpecError as e:
+            wrong += source.lines(e.problems)
+    if wrong:
+        raise FilesError(wrong)
+    return plans
