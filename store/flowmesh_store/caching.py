@@ -16,8 +16,9 @@ from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, StoreFullE
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.cache_index import CacheIndex
+from flowmesh_store.files import temporary_name
 from flowmesh_store.filesystem import FilesystemBlobs, StoreRoot
-from flowmesh_store.spool import Spooled, SpoolWriter, temporary_name
+from flowmesh_store.spool import Spooled, SpoolWriter
 
 _ANY_AGE = float("-inf")
 

@@ -1,6 +1,7 @@
 """blake3-256 of content: one spelling for every backend and for the engines that hash outputs."""
 
 import os
+import threading
 from pathlib import Path
 
 from blake3 import blake3
@@ -11,6 +12,7 @@ from flowmesh_core.units import Digest
 CHUNK_BYTES = 1 << 20
 """The piece in which files are read, hashed and written: stays in the second-level cache."""
 
+_buffers = threading.local()
 _THREADS_FROM_BYTES = 64 << 20
 _THREADS_FROM_CORES = 4
 
@@ -33,13 +35,24 @@ def new_hasher(expected_bytes: int = 0) -> blake3:
     return blake3(max_threads=blake3.AUTO if many else 1)
 
 
+def chunk_buffer() -> memoryview:
+    """This thread's buffer of :data:`CHUNK_BYTES`, to be done with before the next call.
+
+    A new one each time would cost more than copying a small file: its pages are zeroed on demand.
+    """
+    if not hasattr(_buffers, "chunk"):
+        _buffers.chunk = memoryview(bytearray(CHUNK_BYTES))
+    chunk: memoryview = _buffers.chunk
+    return chunk
+
+
 def digest_of_file(path: Path) -> Digest:
     """Hashes a file in one pass, without holding it in memory.
 
     Raises:
         OSError: the file cannot be read.
     """
-    buffer = memoryview(bytearray(CHUNK_BYTES))
+    buffer = chunk_buffer()
     with path.open("rb", buffering=0) as source:
         hasher = new_hasher(os.fstat(source.fileno()).st_size)
         while count := source.readinto(buffer):
@@ -54,9 +67,14 @@ def require(found: Digest, expected: Digest, where: str) -> None:
         BlobCorruptError: the digests differ.
     """
     if found != expected:
-        raise BlobCorruptError(
-            f"the content has digest {found}, not {expected}",
-            digest=expected,
-            where=where,
-            remedy="put the right content again, or run again what produced it",
-        )
+        raise mismatch(found, expected, where)
+
+
+def mismatch(found: Digest, expected: Digest, where: str) -> BlobCorruptError:
+    """The error for content that has another digest than it is called by."""
+    return BlobCorruptError(
+        f"the content has digest {found}, not {expected}",
+        digest=expected,
+        where=where,
+        remedy="put the right content again, or run again what produced it",
+    )

@@ -5,7 +5,6 @@ what it gets to ``put_spooled``. The filesystem store spools beside its blobs an
 """
 
 import contextlib
-import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,17 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from flowmesh_core.units import Digest
-from flowmesh_store.hashing import CHUNK_BYTES, new_hasher, require
+from flowmesh_store.files import temporary_name
+from flowmesh_store.hashing import chunk_buffer, new_hasher, require
 from flowmesh_store.oserrors import store_error
 
 _BUFFER_BYTES = 256 << 10
-_serial = itertools.count()
-_nonce = os.urandom(4).hex()
-
-
-def temporary_name(prefix: str = "") -> str:
-    """A file name that no other process or call uses."""
-    return f"{prefix}{os.getpid()}-{_nonce}-{next(_serial)}.partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +85,7 @@ class SpoolWriter:
         Raises:
             StoreFullError, StoreUnavailableError: as :meth:`write`; reading may fail as well.
         """
-        buffer = memoryview(bytearray(CHUNK_BYTES))
+        buffer = chunk_buffer()
         try:
             while count := os.readv(descriptor, [buffer]):
                 self.write(buffer[:count])

@@ -111,8 +111,9 @@ async def test_a_damaged_blob_is_found_on_reading_and_repaired_by_the_next_put(
     data = os.urandom(size)
     digest = await put(backend, data)
     backend.rewrite(digest, damaged(data, damage))
-    with pytest.raises((BlobCorruptError, BlobNotFoundError)):
+    with pytest.raises((BlobCorruptError, BlobNotFoundError)) as caught:
         await read(backend, digest, way, tmp_path)
+    assert caught.value.digest == digest
     assert await backend.store.blobs.missing([digest]) == {digest}
     assert not (tmp_path / "target").exists()
     await backend.store.blobs.put(digest, data)

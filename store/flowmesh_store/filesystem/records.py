@@ -8,13 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_store.durability import Durability
-from flowmesh_store.filesystem.root import (
-    StoreRoot,
-    make_parent,
-    place,
-    read_whole,
-    sync_directory,
-)
+from flowmesh_store.files import make_parent, place, read_whole, sync_directory
+from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import CAS, check_key
 from flowmesh_store.oserrors import store_error

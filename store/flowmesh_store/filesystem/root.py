@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from flowmesh_store.files import temporary_name, write_new
 from flowmesh_store.oserrors import store_error
-from flowmesh_store.spool import temporary_name
 
 _STRIPES = 256
 
@@ -45,25 +45,10 @@ class StoreRoot:
         """The path of a checked key."""
         return self._prefix + key
 
-    def write_temporary(self, data: bytes | memoryview, *, durable: bool) -> str:
-        """Writes content to a new file in ``.tmp/``; on an error nothing is left behind.
-
-        Raises:
-            OSError: as the system said it.
-        """
+    def write_temporary(self, data: bytes, *, durable: bool) -> str:
+        """Writes content to a new file in ``.tmp/``; see :func:`write_new`."""
         path = self._temporary_prefix + temporary_name()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            written = os.write(descriptor, data)
-            while written < len(data):
-                written += os.write(descriptor, memoryview(data)[written:])
-            if durable:
-                os.fsync(descriptor)
-        except BaseException:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(descriptor)
+        write_new(path, data, durable=durable)
         return path
 
     @staticmethod
@@ -103,37 +88,3 @@ class StoreRoot:
                         os.unlink(entry.path)
                         count += 1
         return count
-
-
-def make_parent(path: str) -> None:
-    """Makes the directory that a path lies in."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-
-
-def place(temporary: str, path: str) -> None:
-    """Renames a temporary file into place, over what is there; makes the directory at need."""
-    try:
-        os.replace(temporary, path)
-    except FileNotFoundError:
-        make_parent(path)
-        os.replace(temporary, path)
-
-
-def sync_directory(path: str) -> None:
-    """Waits until the disk holds the entries of the directory that a path lies in."""
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_whole(descriptor: int, size_bytes: int) -> bytes:
-    """Reads an open file of a known size to its end."""
-    data = os.read(descriptor, size_bytes + 1)
-    if len(data) == size_bytes:
-        return data
-    parts = [data]
-    while part := os.read(descriptor, 1 << 24):
-        parts.append(part)
-    return b"".join(parts)
