@@ -19,8 +19,8 @@ TABLE = ROOT / "docs" / "names.md"
 PACKAGES = ("core", "store", "control", "operator", "worker", "cli", "sim")
 FAMILIES = ("Kind", "State", "Status", "Phase", "Cause", "Condition", "Reason", "ExitCode")
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
-# A metric ends in its unit, so it has two parts after the prefix at least.
-METRIC = re.compile(r"flowmesh_[a-z0-9]+(_[a-z0-9]+)+")
+METRIC = re.compile(r"flowmesh_[a-z0-9_]+")
+BARE_METRIC = re.compile(r"flowmesh_[a-z0-9]+(_[a-z0-9]+)+")
 PACKAGE_NAMES = {f"flowmesh_{name}" for name in PACKAGES}
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$")
 
@@ -109,9 +109,10 @@ def _metric_names(tree: ast.Module, place: str) -> Iterator[Name]:
                 documented[id(first)] = second.value.rstrip(".")
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            value = node.value
-            if METRIC.fullmatch(value) and value not in PACKAGE_NAMES:
-                meaning = documented.get(id(node), "")
+            value, meaning = node.value, documented.get(id(node), "")
+            # Without a documentation argument beside it, only a name that can carry a unit counts.
+            pattern = METRIC if meaning else BARE_METRIC
+            if pattern.fullmatch(value) and value not in PACKAGE_NAMES:
                 yield Name("Metrics", value, meaning, f"{place}:{node.lineno}")
 
 
