@@ -11,13 +11,20 @@ import orjson
 
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
-from flowmesh_core.errors import BlobNotFoundError, IdentityError, InvalidReferenceError
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    BlobNotFoundError,
+    IdentityError,
+    InvalidReferenceError,
+    StoreError,
+    StoreUnavailableError,
+)
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan, issue, verify
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.tree import read_tree, store_tree
+from flowmesh_store.tree import Tree, read_tree, store_tree
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -98,7 +105,7 @@ class Content:
                 where=reference[:20],
                 remedy="upload it again, or run again what made it",
             ) from e
-        except (IdentityError, msgspec.MsgspecError, orjson.JSONDecodeError) as e:
+        except (IdentityError, _UnsoundError, orjson.JSONDecodeError) as e:
             raise InvalidReferenceError(
                 f"what it refers to is no {kind}",
                 where=reference[:20],
@@ -117,7 +124,7 @@ class Content:
         if kind == "dataset":
             return dataset_artifact(decode_manifest(await self._blobs.get(digest)))
         if kind in ("model", "adapter"):
-            tree = await read_tree(self._blobs, digest)
+            tree = await self._tree(digest)
             return Artifact(kind, digest, digest, tree.size_bytes)
         if await self._blobs.missing([digest]):
             raise BlobNotFoundError("it is missing", where=f"cas/{digest}")
@@ -125,6 +132,18 @@ class Content:
             data = await self._blobs.get(digest)
             return Artifact(kind, digest, digest, len(data), value=orjson.loads(data))
         return Artifact(kind, digest, digest)
+
+    async def _tree(self, digest: Digest) -> Tree:
+        try:
+            return await read_tree(self._blobs, digest)
+        except (BlobNotFoundError, BlobCorruptError, StoreUnavailableError):
+            raise
+        except StoreError as e:
+            raise _UnsoundError(e.message) from e
+
+
+class _UnsoundError(Exception):
+    """The bytes are no tree manifest."""
 
 
 def dataset_artifact(manifest: Manifest) -> Artifact:

@@ -1,0 +1,65 @@
+from flowmesh_control.accounts import Accounts, AccountsRecord, bring_up_to_date, read_last
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_store.store import Store
+
+D = digest_bytes(b"action")
+
+
+def attempt(attempt_id: str, bill: int, share: int, incarnation: str = "i1") -> Line:
+    return AttemptLine(1.0, "s", 0, D, attempt_id, "w", incarnation, "published", bill, share)
+
+
+def record(**changes: object) -> AccountsRecord:
+    book = Book(bill_nanousd=100, receipts_nanousd=60, fabric_nanousd=30, executed=3)
+    fields = {"time_s": 1.0, "book": book, "billed": {"i1": 100}, "counted": {"u1": 1}}
+    return AccountsRecord(**{**fields, "unsettled": {"t9": 10}, **changes})  # type: ignore[arg-type]
+
+
+def test_without_a_record_everything_in_the_ledgers_counts() -> None:
+    opening = bring_up_to_date(None, [attempt("t1", 10, 4), attempt("t1", 10, 6)])
+    book = opening.book
+    assert (book.bill_nanousd, book.receipts_nanousd, book.fabric_nanousd) == (10, 10, 0)
+    assert opening.billed == {"i1": 10}
+    assert book.executed == 1
+
+
+def test_what_was_unsettled_and_has_no_end_becomes_the_fabrics() -> None:
+    book = bring_up_to_date(record(), []).book
+    assert (book.bill_nanousd, book.receipts_nanousd, book.fabric_nanousd) == (100, 60, 40)
+    assert book.unsettled_nanousd == 0
+
+
+def test_an_attempt_that_ended_after_the_record_is_billed_for_the_rest_only() -> None:
+    opening = bring_up_to_date(record(), [attempt("t9", 25, 25)])
+    assert opening.book.bill_nanousd == 115
+    assert opening.book.receipts_nanousd == 85
+    assert opening.book.fabric_nanousd == 30
+    assert opening.billed == {"i1": 115}
+
+
+def test_hits_after_the_record_are_counted_by_kind() -> None:
+    line = HitLine(1.0, "s", 0, D, "in-flight", 7)
+    book = bring_up_to_date(record(), [line]).book
+    assert (book.hits_in_flight, book.saved_nanousd) == (1, 7)
+
+
+async def test_the_latest_epochs_record_is_read_back(store: Store) -> None:
+    assert await read_last(store.records) is None
+    for epoch in (9, 10):
+        accounts = Accounts(store.records, epoch=epoch)
+        await accounts.write(record(time_s=float(epoch)))
+        await accounts.write(record(time_s=epoch + 0.5, counted={"u1": epoch}))
+    found = await read_last(store.records)
+    assert found is not None
+    assert found.counted == {"u1": 10}
+
+
+async def test_a_record_that_says_nothing_new_is_not_written(store: Store) -> None:
+    accounts = Accounts(store.records, epoch=1)
+    await accounts.write(record(time_s=1.0))
+    await accounts.write(record(time_s=2.0))
+    found = await read_last(store.records)
+    assert found is not None
+    assert found.time_s == 1.0

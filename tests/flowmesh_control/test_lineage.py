@@ -1,0 +1,116 @@
+from collections.abc import Mapping
+
+from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.lineage import Derivation, derivations
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.ledger import AttemptLine, HitLine, StepLine
+from flowmesh_core.units import Digest
+from flowmesh_store.store import Store
+
+
+def d(text: str) -> Digest:
+    return digest_bytes(text.encode())
+
+
+def made(uid: str, step: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Derivation:
+    return Derivation(
+        uid=uid,
+        run="run",
+        namespace="a",
+        step=step,
+        engine="test",
+        contract=1,
+        implementation=1,
+        inputs={p: (d(t),) for p, t in inputs.items()},
+        outputs={p: d(t) for p, t in outputs.items()},
+        time_s=1.0,
+    )
+
+
+CHAIN = [
+    made("u1", "one", {"rows": "raw"}, {"rows": "clean"}),
+    made("u1", "two", {"rows": "clean"}, {"model": "model"}),
+    made("u1", "three", {"model": "model", "rows": "clean"}, {"metrics": "score"}),
+]
+
+
+async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: Store) -> None:
+    lineage = Lineage(store.records)
+    await lineage.write("u1", CHAIN)
+    found = await lineage.walk(d("score"), Direction.UP)
+    steps = [x.step for x in found.derivations]
+    assert (steps[0], sorted(steps)) == ("three", ["one", "three", "two"])
+    assert not found.cut
+
+
+async def test_what_was_made_from_an_artifact_is_walked_to_the_end(store: Store) -> None:
+    lineage = Lineage(store.records)
+    await lineage.write("u1", CHAIN)
+    down = await lineage.walk(d("clean"), Direction.DOWN)
+    assert sorted(x.step for x in down.derivations) == ["three", "two"]
+    assert (await lineage.walk(d("score"), Direction.DOWN)).derivations == ()
+
+
+async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -> None:
+    lineage = Lineage(store.records)
+    for uid in ("u1", "u2"):
+        await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
+        await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
+    found = await lineage.walk(d("shared"), Direction.DOWN)
+    assert sorted(x.uid for x in found.derivations) == ["u1", "u2"]
+
+
+async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
+    lineage = Lineage(store.records)
+    steps = [made("u1", f"s{i}", {"x": str(i)}, {"x": str(i + 1)}) for i in range(20)]
+    await lineage.write("u1", steps)
+    found = await lineage.walk(d("0"), Direction.DOWN, limit=5)
+    assert len(found.derivations) == 5
+    assert found.cut
+
+
+async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
+    lineage = Lineage(store.records)
+    same = [made("u1", "a", {"x": "p"}, {"x": "q"}), made("u1", "b", {"x": "q"}, {"x": "p"})]
+    await lineage.write("u1", same)
+    found = await lineage.walk(d("p"), Direction.DOWN)
+    assert sorted(x.step for x in found.derivations) == ["a", "b"]
+
+
+def test_a_ledger_is_projected_to_one_derivation_a_completed_step() -> None:
+    reference = "cas:x"
+    first = StepPlan(
+        path="first",
+        name="first",
+        engine="data.sql",
+        contract=1,
+        implementation=2,
+        params={},
+        fields={},
+        edges=(Edge("rows", "dataset", (ArtifactSource("dataset", reference),)),),
+    )
+    second = StepPlan(
+        path="second",
+        name="second",
+        engine="data.sql",
+        contract=1,
+        implementation=2,
+        params={},
+        fields={},
+        edges=(Edge("rows", "dataset", (StepSource("first", "rows"),)),),
+    )
+    plan = Plan("name", "a", (first, second), {})
+    lines = [
+        HitLine(1.0, "first", 0, d("action-0"), "published", 5, producer="u0"),
+        AttemptLine(2.0, "first", 1, d("action-1"), "t", "w", "i", "published", 5, 5),
+        AttemptLine(2.0, "first", 2, d("action-2"), "t", "w", "i", "lost", 5, 5),
+        StepLine(3.0, "first", "COMPLETED", outputs={"rows": Artifact("dataset", d("o"), d("b"))}),
+        StepLine(4.0, "second", "FAILED"),
+    ]
+    uploaded = {reference: Artifact("dataset", d("in"), d("blob"))}
+    [found] = derivations("u1", plan, uploaded, lines)
+    assert found.inputs == {"rows": (d("in"),)}
+    assert found.outputs == {"rows": d("o")}
+    assert (found.actions, found.hits, found.producers) == (2, 1, ("u0",))
