@@ -1,10 +1,20 @@
 """Decides what runs where: order (fairness, priority), candidates, utility, decision.
 
 The control plane calls :func:`decide` once a tick on the machine's snapshot; ``fmesh explain``
-calls ``explain.candidates_of``; the provisioner reads ``backlog``.
+calls :func:`candidates_of`; the provisioner reads :func:`backlog_of`.
 """
 
+from flowmesh_core.scheduler.backlog import Backlog, Hysteresis, PoolView, backlog_of
 from flowmesh_core.scheduler.decide import decide
+from flowmesh_core.scheduler.explain import candidates_of
 from flowmesh_core.scheduler.fairness import FairShare
 
-__all__ = ["FairShare", "decide"]
+__all__ = [
+    "Backlog",
+    "FairShare",
+    "Hysteresis",
+    "PoolView",
+    "backlog_of",
+    "candidates_of",
+    "decide",
+]

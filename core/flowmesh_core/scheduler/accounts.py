@@ -11,7 +11,7 @@ from flowmesh_core.units import Digest
 
 RUN, AHEAD, WAIT = 0, 1, 2
 """Tiers of a lane's places: running at once; queued at the worker; not placed, waiting for it.
-Further tiers wait for one more filling of the lane each."""
+Tiers beyond ``WAIT`` wait for one more filling of the lane each; they are only reckoned with."""
 
 
 class LaneAccount:
@@ -21,29 +21,26 @@ class LaneAccount:
         capacity: actions it runs at once, as far as they are admitted.
         limit: actions it may hold: twice the capacity, unless memory or a deadline forbids more.
         held: actions in it, those placed in this tick included.
-        waiting: actions that were left unplaced because waiting for this lane is best.
         memory_mib: reserved while it holds anything.
         closed: takes nothing more in this tick.
     """
 
-    __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view", "waiting")
+    __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view")
 
     def __init__(self, capacity: int, limit: int, memory_mib: int, view: LaneView | None) -> None:
         """Takes the snapshot's view of the lane, or None where the tick opens it."""
         self.capacity = capacity
         self.limit = limit
         self.held = view.held if view else 0
-        self.waiting = 0
         self.memory_mib = memory_mib
         self.closed = view.isolated if view else False
         self.view = view
 
     def tier(self) -> int:
         """The tier of its next place."""
-        taken = self.held + self.waiting
-        if taken < self.limit:
-            return RUN if taken < self.capacity else AHEAD
-        return WAIT + (taken - self.limit) // self.capacity
+        if self.held < self.limit:
+            return RUN if self.held < self.capacity else AHEAD
+        return WAIT
 
     def guard(self, at_once: float) -> None:
         """Lowers the limit, so that the batch stays small enough for a deadline inside."""
@@ -82,17 +79,20 @@ class WorkerAccount:
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
         """The tier of the next place for a signature; None where it cannot go here in this tick."""
-        lane = self.lane(info)
-        if lane is None or lane.held == 0:
-            memory_mib = info.requirement.memory_mib if lane is None else lane.memory_mib
-            if self.claimed or memory_mib > self.free_mib or (lane is not None and lane.closed):
-                return None
-            return RUN if lane is None else lane.tier()
-        return None if lane.closed or alone else lane.tier()
+        lane = self.lanes.get(info.signature) or self.lane(info)
+        if lane is None:
+            fits = info.requirement.memory_mib <= self.free_mib and not self.claimed
+            return RUN if fits else None
+        if lane.closed:
+            return None
+        if lane.held == 0:
+            fits = lane.memory_mib <= self.free_mib and not self.claimed
+            return lane.tier() if fits else None
+        return None if alone else lane.tier()
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
         """Takes the next place, opening a lane where there is none."""
-        lane = self.lane(info)
+        lane = self.lanes.get(info.signature) or self.lane(info)
         if lane is None:
             lane = self.new_lane(info)
             self.lanes[info.signature] = lane

@@ -8,8 +8,8 @@ there. Those before it in the order are not held back, so a claim never turns fa
 
 from flowmesh_core.fleet.snapshot import LaneView, ReadyAction
 from flowmesh_core.scheduler.accounts import WorkerAccount
-from flowmesh_core.scheduler.candidates import Tick
 from flowmesh_core.scheduler.groups import Group
+from flowmesh_core.scheduler.tick import Tick
 
 PATIENCE_S = 5.0
 """The least time that an action waits before it claims a worker."""
@@ -18,33 +18,43 @@ PATIENCE_LOADS = 2.0
 take turns on one worker keep it working at least half of the time."""
 
 
-def claim(tick: Tick, group: Group, action: ReadyAction) -> bool:
-    """Makes room for a group that has none; says whether a worker was claimed."""
-    unmet = tick.feasibility.unmet_by_kind(group.info.signature, group.info.requirement)
+def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
+    """Makes room for a group that has none, where its action has waited long enough."""
+    if not group.isolate and _is_served(tick, group):
+        return
+    waited_s = tick.snapshot.now_s - action.ready_s
+    if waited_s < PATIENCE_S:
+        return
     best: tuple[float, int] | None = None
     victims: list[LaneView] = []
-    waited_s = tick.snapshot.now_s - action.ready_s
-    for worker_class in tick.fleet.classes:
-        if unmet[worker_class.kind] is not None:
-            continue
-        for index in worker_class.members:
+    for kind, cause in enumerate(tick.unmet(group.info)):
+        for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            if account.claimed or account.view.name in group.avoid | {group.replica_of}:
+            if account.claimed or account.view.name in group.excluded:
                 continue
-            load_s = tick.load_s(group, account)
+            load_s = tick.load_s(group, index)
             lanes = _to_close(account, group)
-            if lanes is None or waited_s < max(PATIENCE_S, PATIENCE_LOADS * load_s):
+            if lanes is None or waited_s < PATIENCE_LOADS * load_s:
                 continue
             ready_in_s = max((lane.remaining_s for lane in lanes), default=0.0) + load_s
             if best is None or (ready_in_s, index) < best:
                 best, victims = (ready_in_s, index), lanes
-    if best is None:
-        return False
-    account = tick.accounts[best[1]]
-    account.claimed = True
-    for lane in victims:
-        account.close(lane.signature)
-    return True
+    if best is not None:
+        account = tick.accounts[best[1]]
+        account.claimed = True
+        for lane in victims:
+            account.close(lane.signature)
+
+
+def _is_served(tick: Tick, group: Group) -> bool:
+    """Whether any lane holds work of the group's signature, by the snapshot or by this tick."""
+    signature = group.info.signature
+    for account in tick.accounts:
+        lane = account.lanes.get(signature)
+        view = account.view.lanes.get(signature)
+        if (lane is not None and lane.held) or (view is not None and view.held):
+            return True
+    return False
 
 
 def _to_close(account: WorkerAccount, group: Group) -> list[LaneView] | None:

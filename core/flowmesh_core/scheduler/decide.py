@@ -12,9 +12,10 @@ from flowmesh_core.fleet.snapshot import (
     RejectionCause,
     Snapshot,
 )
-from flowmesh_core.scheduler.candidates import NANO_HOUR_S, Tick
 from flowmesh_core.scheduler.groups import collect
 from flowmesh_core.scheduler.serve import Outcome, Served, serve
+from flowmesh_core.scheduler.sites import NANO_HOUR_S
+from flowmesh_core.scheduler.tick import Tick
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
@@ -64,10 +65,10 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S
     for one in batch:
-        prospect = one.place.option.prospect
+        prospect = one.place.prospect
         rate = tick.rate(one.seeker.group, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
-        once_s = 0.0 if prospect.lane else prospect.load_s / len(batch)
+        once_s = 0.0 if prospect.lane else prospect.start_s / len(batch)
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]
@@ -75,7 +76,7 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
         worker=account.view.name,
         signature=signature,
         actions=tuple(one.action.action_id for one in batch),
-        terms=first.seeker.scale.terms(first.place.option.prospect, first.place.tier),
+        terms=first.seeker.scale.terms(first.place.prospect, first.place.tier),
         predicted_s=tuple(predicted),
         reserve_nanousd=tuple(reserve),
     )

@@ -1,33 +1,37 @@
-"""Ready actions that share their scores: one signature, one policy, much the same size and inputs.
+"""Ready actions that share their scores: one signature, one policy, much the same size.
 
 Ten thousand ready actions are a few dozen groups; everything that costs time is done per group.
+Where single inputs lie is looked at when an action is served, see ``inputs``.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import frexp, inf
 
-from flowmesh_core.fleet.snapshot import ReadyAction, SignatureInfo, Snapshot, Tier, Work
+from flowmesh_core.fleet.snapshot import ReadyAction, SignatureInfo, Snapshot, Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.units import Digest
 
 NEGLIGIBLE_BYTES = 64 * 1024
 """Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
 
-Holders = tuple[tuple[int, Tier, int], ...]
-"""(index of the worker, tier, bytes) of inputs that some worker holds."""
+SAMPLE = 16
+"""Actions of a cohort that are looked at for its mean size; sizes are within a factor of four."""
 
 OrderKey = tuple[int, float, float, float, Digest, int]
+Queue = list[tuple[OrderKey, ReadyAction]]
+GroupKey = tuple[object, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """Actions that are interchangeable where placement is concerned.
 
     Attributes:
         queues: tenant → its actions with their order keys.
-        work: sums over the actions while they are collected; ``mean_work`` divides.
-        input_bytes: sum of the sizes of inputs that are no components.
+        work: the mean size, which stands for all of them; over all policies, so that groups which
+            differ in their weights alone share their predictions.
+        cohort: names those that share them.
     """
 
     info: SignatureInfo
@@ -35,48 +39,21 @@ class Group:
     isolate: bool
     avoid: frozenset[str]
     replica_of: str
-    holders: Holders
-    first: ReadyAction
-    queues: dict[str, list[tuple[OrderKey, ReadyAction]]] = field(default_factory=dict)
+    cohort: GroupKey
+    queues: dict[str, Queue] = field(default_factory=dict)
     count: int = 0
-    units: float = 0.0
-    tokens_in: float = 0.0
-    tokens_out: float = 0.0
-    input_bytes: int = 0
-    has_deadline: bool = False
-
-    def add(self, action: ReadyAction, key: OrderKey) -> None:
-        """Takes an action into the queue of its tenant."""
-        work = action.work
-        self.count += 1
-        self.units += work.units
-        self.tokens_in += work.tokens_in
-        self.tokens_out += work.tokens_out
-        self.input_bytes += work.input_bytes
-        if action.deadline_s != inf:
-            self.has_deadline = True
-        queue = self.queues.get(action.tenant)
-        if queue is None:
-            self.queues[action.tenant] = [(key, action)]
-        else:
-            queue.append((key, action))
-
-    def mean_work(self) -> Work:
-        """The size that stands for all of them."""
-        n = self.count
-        return Work(
-            units=self.units / n,
-            tokens_in=self.tokens_in / n,
-            tokens_out=self.tokens_out / n,
-            input_bytes=self.input_bytes // n,
-            component_bytes=self.first.work.component_bytes,
-        )
+    work: Work = field(default_factory=Work)
 
     @property
     def large_bytes(self) -> int:
-        """Mean size of the inputs, 0 where it is negligible."""
-        mean = self.input_bytes // self.count
+        """Mean size of the inputs that are no components, 0 where it is negligible."""
+        mean = self.work.input_bytes
         return mean if mean > NEGLIGIBLE_BYTES else 0
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Names of workers that are taken only where there is no other, or never (a replica's)."""
+        return self.avoid | {self.replica_of} if self.replica_of else self.avoid
 
 
 def order_key(action: ReadyAction, index: int) -> OrderKey:
@@ -84,10 +61,11 @@ def order_key(action: ReadyAction, index: int) -> OrderKey:
 
     Slack is the deadline less the critical path; the time of the tick is the same for all.
     """
+    path_s = action.critical_path_s
     return (
         -action.priority,
-        action.deadline_s - action.critical_path_s,
-        -action.critical_path_s,
+        action.deadline_s - path_s,
+        -path_s,
         action.ready_s,
         action.action_id,
         index,
@@ -100,69 +78,72 @@ def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
     Returns:
         The groups in order of their first action, and the actions in backoff by signature.
     """
-    near = _holders_by_input(snapshot)
-    groups: dict[tuple[object, ...], Group] = {}
+    groups: dict[GroupKey, Group] = {}
     backoff: dict[Digest, int] = {}
     now_s = snapshot.now_s
-    signatures = snapshot.signatures
+    find = groups.get
     for index, action in enumerate(snapshot.ready):
         if action.not_before_s > now_s:
             backoff[action.signature] = backoff.get(action.signature, 0) + 1
             continue
-        work = action.work
-        size = frexp(work.units + work.tokens_in + work.tokens_out)[1]
-        holders = _holders(action, near) if near else ()
-        key: tuple[object, ...]
-        if holders or action.isolate or action.avoid or action.replica_of:
-            key = (
-                action.signature,
-                action.weights,
-                size,
-                action.isolate,
-                action.avoid,
-                action.replica_of,
-                holders,
-            )
-        else:
-            key = (action.signature, action.weights, size)
-        group = groups.get(key)
+        key = group_key(action)
+        group = find(key)
         if group is None:
-            group = groups[key] = Group(
-                info=signatures[action.signature],
-                weights=action.weights,
-                isolate=action.isolate,
-                avoid=action.avoid,
-                replica_of=action.replica_of,
-                holders=holders,
-                first=action,
-            )
-        group.add(action, order_key(action, index))
-    return list(groups.values()), backoff
+            group = groups[key] = _new_group(snapshot, action, key)
+        queue = group.queues.get(action.tenant)
+        entry = (order_key(action, index), action)
+        if queue is None:
+            group.queues[action.tenant] = [entry]
+        else:
+            queue.append(entry)
+    found = list(groups.values())
+    _measure(found)
+    return found, backoff
 
 
-def _holders_by_input(snapshot: Snapshot) -> Mapping[Digest, list[tuple[int, Tier]]]:
-    """For inputs of ready actions that are not negligible: which workers hold them."""
-    wanted = {
-        digest
-        for action in snapshot.ready
-        for digest, size in action.inputs
-        if size > NEGLIGIBLE_BYTES
-    }
-    found: dict[Digest, list[tuple[int, Tier]]] = {}
-    if wanted:
-        for index, worker in enumerate(snapshot.workers):
-            near = worker.near
-            for digest in near.keys() & wanted:
-                found.setdefault(digest, []).append((index, near[digest]))
-    return found
+def group_key(action: ReadyAction) -> GroupKey:
+    """What makes actions interchangeable; sizes count by powers of four."""
+    work = action.work
+    size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
+    large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
+    if action.isolate or action.avoid or action.replica_of:
+        special = (action.isolate, action.avoid, action.replica_of)
+        return (action.weights, action.signature, size, large, special)
+    return (action.weights, action.signature, size, large)
 
 
-def _holders(action: ReadyAction, near: Mapping[Digest, Sequence[tuple[int, Tier]]]) -> Holders:
-    return tuple(
-        sorted(
-            (index, tier, size)
-            for digest, size in action.inputs
-            if size > NEGLIGIBLE_BYTES
-            for index, tier in near.get(digest, ())
-        )
+def _new_group(snapshot: Snapshot, action: ReadyAction, key: GroupKey) -> Group:
+    return Group(
+        info=snapshot.signatures[action.signature],
+        weights=action.weights,
+        isolate=action.isolate,
+        avoid=action.avoid,
+        replica_of=action.replica_of,
+        cohort=key[1:],
     )
+
+
+def _measure(groups: list[Group]) -> None:
+    """Counts the groups and finds the mean size of every cohort."""
+    cohorts: dict[GroupKey, list[Group]] = {}
+    for group in groups:
+        group.count = sum(map(len, group.queues.values()))
+        cohorts.setdefault(group.cohort, []).append(group)
+    for members in cohorts.values():
+        actions = (a for g in members for queue in g.queues.values() for _, a in queue)
+        works = [action.work for action in islice(actions, SAMPLE)]
+        n = len(works)
+        mean = Work(
+            units=sum(w.units for w in works) / n,
+            tokens_in=sum(w.tokens_in for w in works) / n,
+            tokens_out=sum(w.tokens_out for w in works) / n,
+            input_bytes=sum(w.input_bytes for w in works) // n,
+            component_bytes=max(w.component_bytes for w in works),
+        )
+        for group in members:
+            group.work = mean
+
+
+def is_urgent(action: ReadyAction) -> bool:
+    """Whether the action has a deadline."""
+    return action.deadline_s != inf

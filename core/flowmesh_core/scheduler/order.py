@@ -5,7 +5,7 @@ that has no place left leaves the queues of all tenants at once.
 """
 
 from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 
 from flowmesh_core.fleet.snapshot import ReadyAction
 from flowmesh_core.scheduler.groups import Group, OrderKey
@@ -37,7 +37,7 @@ class FairOrder:
         heapify(self._tenants)
 
     def pop(self) -> tuple[ReadyAction, int] | None:
-        """The next action and the number of its group; ``charge`` or ``again`` must follow."""
+        """The next action and the number of its group."""
         while self._tenants:
             tenant = self._tenants[0][1]
             heads = self._heads[tenant]
@@ -47,21 +47,37 @@ class FairOrder:
                     heappop(heads)
                     continue
                 queue = self.groups[number].queues[tenant]
+                if not queue:
+                    heappop(heads)
+                    continue
+                if heads[0][0] is not queue[0][0]:
+                    heapreplace(heads, (queue[0][0], number))
+                    continue
                 _, action = heappop(queue)
-                heappop(heads)
                 if queue:
-                    heappush(heads, (queue[0][0], number))
+                    heapreplace(heads, (queue[0][0], number))
+                else:
+                    heappop(heads)
                 return action, number
             heappop(self._tenants)
         return None
 
-    def charge(self, tenant: str, nanousd: int) -> None:
+    def charge(self, nanousd: int) -> None:
         """Moves the tenant that was served last back by what its action will cost."""
-        virtual_time, served = heappop(self._tenants)
-        if served != tenant:
-            raise ValueError(f"tenant {tenant!r} is charged, but {served!r} was served last")
+        virtual_time, tenant = self._tenants[0]
         paid = nanousd / self._weights.get(tenant, 1.0)
-        heappush(self._tenants, (virtual_time + paid, tenant))
+        heapreplace(self._tenants, (virtual_time + paid, tenant))
+
+    def skip(self, number: int, count: float) -> int:
+        """Takes up to ``count`` further actions of a group from the tenant that was served last."""
+        queue = self.groups[number].queues[self._tenants[0][1]]
+        if count >= len(queue):
+            skipped = len(queue)
+            queue.clear()
+            return skipped
+        for _ in range(int(count)):
+            heappop(queue)
+        return int(count)
 
     def drop(self, number: int) -> int:
         """Takes a group out of all queues and says how many actions it still held."""

@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from math import floor, inf
 
-from flowmesh_core.scheduler.accounts import WAIT, WorkerAccount
-from flowmesh_core.scheduler.candidates import Option, Options
+from flowmesh_core.fleet.snapshot import ReadyAction
+from flowmesh_core.scheduler.accounts import WAIT
+from flowmesh_core.scheduler.candidates import Option, Options, with_inputs
 from flowmesh_core.scheduler.groups import Group
+from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.utility import Prospect, Scale
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
 
-    option: Option
+    prospect: Prospect
     member: int
     tier: int
 
@@ -24,73 +28,144 @@ class Seeker:
     taken is put back at its next tier, and what was dropped stays dropped.
     """
 
-    def __init__(self, group: Group, options: Options, accounts: list[WorkerAccount]) -> None:
+    def __init__(self, tick: Tick, group: Group, options: Options, scale: Scale) -> None:
         """Takes the candidates on the snapshot; at least one."""
-        if options.scale is None:
-            raise ValueError("a seeker needs candidates; reject groups without any")
+        self.tick = tick
         self.group = group
         self.options = options.options
-        self.scale = options.scale
-        self._accounts = accounts
+        self.scale = scale
+        prospects = [option.prospect for option in self.options]
         # [-utility, number of the option, tier, members passed]; no two have the same number.
         self._entries: list[list[float | int]] = [
-            [-self.scale.utility(o.prospect, o.prospect.first_tier), i, o.prospect.first_tier, 0]
-            for i, o in enumerate(self.options)
+            [-utility, i, prospects[i].first_tier, 0]
+            for i, utility in enumerate(scale.utilities(prospects))
         ]
         heapify(self._entries)
+        self._option_of: dict[int, Option] = {}
+        self._last: Place | None = None
+        self._would_wait: float | None = None
 
     def best(self) -> Place | None:
-        """The place of greatest utility; None where not even a lane to wait for is left."""
-        while self._entries:
-            place = self._resolve(self._entries[0])
-            if place is not None:
-                return place
+        """The place of greatest utility; None where not even a lane to wait for is left.
+
+        It leaves the places of single inputs out of account.
+        """
+        entries = self._entries
+        while entries:
+            entry = entries[0]
+            option = self.options[int(entry[1])]
+            member = self._advance(entry, option.members)
+            if member is not None:
+                last = self._last
+                if last is None or last.member != member or last.tier != entry[2]:
+                    last = self._last = Place(option.prospect, member, int(entry[2]))
+                return last
+            self._put_back(entry, option)
         return None
 
-    def best_by(self, due_s: float) -> Place | None:
-        """The best place that finishes within ``due_s`` seconds, else that which finishes first."""
-        self.best()
-        found = [p for p in map(self._peek, sorted(self._entries)) if p is not None]
-        for place in found:
-            if place.option.prospect.finish_s(place.tier) <= due_s:
-                return place
-        return min(found, key=lambda p: p.option.prospect.finish_s(p.tier), default=None)
+    def best_for(self, action: ReadyAction) -> Place | None:
+        """The best place for an action that may have inputs on some worker."""
+        best = self.best()
+        for member in self.tick.holders(action):
+            option = self.option_of(member)
+            tier = self.tier_of(member) if option is not None else None
+            if option is None or tier is None:
+                continue
+            prospect = with_inputs(self.tick, option, action, member)
+            utility = self.scale.utility(prospect, tier)
+            if best is None or utility > self.scale.utility(best.prospect, best.tier):
+                best = Place(prospect, member, tier)
+        return best
 
-    def only_waiting(self) -> bool:
-        """Whether no place is left that could be had in this tick."""
-        return all(entry[2] >= WAIT for entry in self._entries)
+    def best_by(self, action: ReadyAction, due_s: float) -> Place | None:
+        """The best place that finishes within ``due_s`` seconds, else that which finishes first."""
+        places: list[Place] = []
+        for option in self.options:
+            for member in option.members:
+                tier = self.tier_of(member)
+                if tier is not None:
+                    prospect = with_inputs(self.tick, option, action, member)
+                    places.append(Place(prospect, member, tier))
+        in_time = [p for p in places if p.prospect.finish_s(p.tier) <= due_s]
+        if in_time:
+            return max(in_time, key=lambda p: (self.scale.utility(p.prospect, p.tier), -p.member))
+        return min(places, key=lambda p: (p.prospect.finish_s(p.tier), p.member), default=None)
+
+    def best_now(self) -> Place | None:
+        """The best place that can be had in this tick, however good it is to wait."""
+        found: Place | None = None
+        found_utility = -inf
+        for utility, number, tier, _ in self._entries:
+            if tier >= WAIT or -utility < found_utility:
+                continue
+            option = self.options[int(number)]
+            for member in option.members:
+                own = self.tier_of(member)
+                if own is not None and own <= tier:
+                    found, found_utility = Place(option.prospect, member, own), -utility
+                    break
+        return found
+
+    def would_wait(self) -> float:
+        """How many actions would rather wait for a lane than take the best place of this tick.
+
+        Infinity where there is no such place. Asked when the best place of all is one to wait for.
+        """
+        if self._would_wait is None:
+            self._would_wait = self._count_waiting()
+        return self._would_wait
+
+    def _count_waiting(self) -> float:
+        now = [-entry[0] for entry in self._entries if entry[2] < WAIT]
+        if not now:
+            return inf
+        bound = max(now)
+        count = 0.0
+        for utility, number, tier, _ in self._entries:
+            option = self.options[int(number)]
+            if tier >= WAIT and -utility >= bound:
+                latest = self.scale.latest_tier(option.prospect, bound)
+                if latest == inf:
+                    return inf
+                count += self._capacity(option) * max(0, floor(latest) - tier + 1)
+        return count
+
+    def _capacity(self, option: Option) -> int:
+        signature = self.group.info.signature
+        lanes = [self.tick.accounts[m].lanes.get(signature) for m in option.members]
+        return sum(lane.capacity for lane in lanes if lane is not None)
 
     def tier_of(self, member: int) -> int | None:
-        """The tier of the next place on a worker for this group."""
-        account = self._accounts[member]
+        """The tier of the next place on a worker for this group; None where there is none."""
+        account = self.tick.accounts[member]
         if self.group.replica_of and not account.idle():
             return None
         return account.place_tier(self.group.info, alone=self.group.isolate)
 
-    def _resolve(self, entry: list[float | int]) -> Place | None:
-        """The place that the first entry stands for; None after moving the entry back or away."""
-        option = self.options[int(entry[1])]
-        members = option.members
+    def option_of(self, member: int) -> Option | None:
+        """The option that a worker belongs to."""
+        if not self._option_of:
+            self._option_of = {m: option for option in self.options for m in option.members}
+        return self._option_of.get(member)
+
+    def _advance(self, entry: list[float | int], members: list[int]) -> int | None:
+        """The first member from where the entry stands that has a place of the entry's tier."""
         passed = int(entry[3])
         while passed < len(members):
             tier = self.tier_of(members[passed])
             if tier is not None and tier <= entry[2]:
                 entry[3] = passed
-                return Place(option, members[passed], tier)
+                return members[passed]
             passed += 1
-        later = [tier for tier in map(self.tier_of, members) if tier is not None]
+        return None
+
+    def _put_back(self, entry: list[float | int], option: Option) -> None:
+        """Moves the first entry to the next tier that any of its members has, or drops it."""
+        self._would_wait = None
+        later = [tier for tier in map(self.tier_of, option.members) if tier is not None]
         if later:
             tier = min(later)
             worse = -self.scale.utility(option.prospect, tier)
             heapreplace(self._entries, [worse, entry[1], tier, 0])
         else:
             heappop(self._entries)
-        return None
-
-    def _peek(self, entry: list[float | int]) -> Place | None:
-        option = self.options[int(entry[1])]
-        tiers = [(t, m) for m in option.members if (t := self.tier_of(m)) is not None]
-        if not tiers:
-            return None
-        tier, member = min(tiers)
-        return Place(option, member, tier)

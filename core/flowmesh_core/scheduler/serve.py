@@ -2,19 +2,19 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import inf
 
 from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
-from flowmesh_core.scheduler.candidates import Options, Tick
+from flowmesh_core.scheduler.candidates import Candidates, Options
 from flowmesh_core.scheduler.claims import claim
-from flowmesh_core.scheduler.groups import Group
+from flowmesh_core.scheduler.groups import Group, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
 from flowmesh_core.scheduler.seeker import Place, Seeker
+from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.units import Digest
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Served:
     """An action with the place it got."""
 
@@ -42,42 +42,47 @@ class Outcome:
 
 def serve(tick: Tick, groups: list[Group], outcome: Outcome) -> None:
     """Places what fits; every action of the groups ends served or counted as rejected once."""
-    options = [tick.options(group) for group in groups]
-    lasting: list[Group] = []
-    reasons: list[Options] = []
-    for group, found in zip(groups, options, strict=True):
-        if found.cause is RejectionCause.BUSY:
-            lasting.append(group)
-            reasons.append(found)
+    candidates = Candidates(tick)
+    able: list[tuple[Group, Options, Seeker | None]] = []
+    for group in groups:
+        found = candidates.of(group)
+        if found.only_waiting():
+            outcome.reject(group, found, group.count)
+        elif found.cause is RejectionCause.BUSY:
+            seeker = Seeker(tick, group, found, found.scale) if found.scale else None
+            able.append((group, found, seeker))
         else:
             outcome.reject(group, found, group.count)
-    seekers = [
-        Seeker(group, found, tick.accounts) if found.scale else None
-        for group, found in zip(lasting, reasons, strict=True)
-    ]
-    order = FairOrder(lasting, tick.snapshot.fair_share, tick.snapshot.tenant_weights)
+    snapshot = tick.snapshot
+    order = FairOrder([group for group, _, _ in able], snapshot.fair_share, snapshot.tenant_weights)
     while (head := order.pop()) is not None:
         action, number = head
-        group, seeker = lasting[number], seekers[number]
-        place = _place_for(tick, action, seeker) if seeker else None
-        if place is None:
-            if not tick.has_lane(group):
-                claim(tick, group, action)
-            outcome.reject(group, reasons[number], 1 + order.drop(number))
-        elif place.tier >= WAIT:
-            outcome.reject(group, reasons[number], 1)
-            if seeker and seeker.only_waiting():
-                outcome.reject(group, reasons[number], order.drop(number))
-            else:
-                tick.wait(group, place.member)
-        elif seeker:
-            tick.take(group, action, place.member)
-            outcome.served.append(Served(action, seeker, place))
-            if not group.replica_of:
-                order.charge(action.tenant, place.option.prospect.nanousd)
+        group, reason, seeker = able[number]
+        place = _place_for(seeker, action, snapshot.now_s) if seeker else None
+        if seeker is not None and place is not None and place.tier >= WAIT:
+            patient = _patient(tick, seeker)
+            if patient > 0:
+                count = 1 + order.skip(number, patient - 1)
+                tick.waiting[group.info.signature] += count
+                outcome.reject(group, reason, count)
+                continue
+            place = seeker.best_now()
+        if seeker is None or place is None:
+            claim(tick, group, action)
+            outcome.reject(group, reason, 1 + order.drop(number))
+            continue
+        tick.take(group, action, place.member)
+        outcome.served.append(Served(action, seeker, place))
+        if not group.replica_of:
+            order.charge(place.prospect.nanousd)
 
 
-def _place_for(tick: Tick, action: ReadyAction, seeker: Seeker) -> Place | None:
-    if action.deadline_s == inf:
-        return seeker.best()
-    return seeker.best_by(action.deadline_s - tick.snapshot.now_s)
+def _patient(tick: Tick, seeker: Seeker) -> float:
+    """How many more actions of the signature are better off waiting than in the best place now."""
+    return seeker.would_wait() - tick.waiting[seeker.group.info.signature]
+
+
+def _place_for(seeker: Seeker, action: ReadyAction, now_s: float) -> Place | None:
+    if is_urgent(action):
+        return seeker.best_by(action, action.deadline_s - now_s)
+    return seeker.best_for(action) if action.inputs else seeker.best()

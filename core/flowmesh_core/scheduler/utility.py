@@ -6,6 +6,7 @@ a rank. The coefficients are computed once a tick, on the snapshot.
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
 from flowmesh_core.graph.plan import Weights
@@ -24,43 +25,55 @@ LEAST_FINISH_S = 1e-6
 
 @dataclass(slots=True)
 class Prospect:
-    """What placing an action of a group on a worker of a class is predicted to give.
+    """What placing an action of a group on a worker is predicted to give.
 
     Attributes:
-        load_s: seconds before the first place in the lane can run: loading and fetching.
+        start_s: seconds before the first place in the lane can run: loading and fetching.
         wait_s: seconds until a place of the second tier can run; each further tier waits ``run_s``
             more.
         first_tier: tier of the lane's next place on the snapshot.
-        run_s: running time at ``batch``, the number expected in the lane.
+        run_s: running time beside the actions expected in the lane.
         nanousd: the action's share, loading and transfer included.
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
     """
 
-    load_s: float
+    start_s: float
     wait_s: float
     first_tier: int
     run_s: float
-    batch: float
     nanousd: int
     near_bytes: float
     needed_bytes: int
     lane: bool
 
-    def start_s(self, tier: int) -> float:
+    def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
         if tier == RUN:
-            return self.load_s
+            return self.start_s
         return self.wait_s + (tier - 1) * self.run_s
 
     def finish_s(self, tier: int) -> float:
         """Seconds from now until an action in a place of this tier is done."""
-        return max(LEAST_FINISH_S, self.start_s(tier) + self.run_s)
+        return max(LEAST_FINISH_S, self.begin_s(tier) + self.run_s)
 
     @property
     def locality(self) -> float:
         """Share of the bytes needed that are near; 1 where none are needed."""
         return self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
+
+    def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
+        """The same on a worker that holds some of the inputs."""
+        return Prospect(
+            start_s=max(0.0, self.start_s - saved_s),
+            wait_s=self.wait_s,
+            first_tier=self.first_tier,
+            run_s=self.run_s,
+            nanousd=self.nanousd,
+            near_bytes=min(float(self.needed_bytes), self.near_bytes + near_bytes),
+            needed_bytes=self.needed_bytes,
+            lane=self.lane,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +98,33 @@ class Scale:
             max(1, *(p.nanousd for p in prospects)),
         )
 
+    def utilities(self, prospects: list[Prospect]) -> list[float]:
+        """U of each worker's next place on the snapshot."""
+        w = self.weights
+        gain = w.alpha * self.earliest_s
+        price = w.beta / self.dearest_nanousd
+        # the earliest is the least of these finishes, so that no ratio exceeds 1
+        return [
+            gain / p.finish_s(p.first_tier) - price * p.nanousd + w.gamma * p.locality
+            for p in prospects
+        ]
+
+    def latest_tier(self, prospect: Prospect, utility: float) -> float:
+        """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
+        w = self.weights
+        rest = w.gamma * prospect.locality - w.beta * prospect.nanousd / self.dearest_nanousd
+        needed = utility - rest
+        if needed <= 0.0:
+            return inf
+        finish_s = w.alpha * self.earliest_s / needed
+        return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
+
     def utility(self, prospect: Prospect, tier: int) -> float:
         """U of a place of this tier. A later tier is never better than an earlier one."""
         w = self.weights
+        throughput = self.earliest_s / prospect.finish_s(tier)
         return (
-            w.alpha * min(1.0, self.earliest_s / prospect.finish_s(tier))
+            w.alpha * (throughput if throughput < 1.0 else 1.0)
             - w.beta * prospect.nanousd / self.dearest_nanousd
             + w.gamma * prospect.locality
         )
@@ -101,7 +136,7 @@ class Scale:
             cost=prospect.nanousd / self.dearest_nanousd,
             locality=prospect.locality,
             utility=self.utility(prospect, tier),
-            start_s=prospect.start_s(tier),
+            start_s=prospect.begin_s(tier),
             finish_s=prospect.finish_s(tier),
             nanousd=prospect.nanousd,
         )

@@ -1,0 +1,210 @@
+"""How long a scheduling tick takes: 100 to 100,000 ready actions on 1 to 1,000 workers.
+
+Two states of the fleet are measured. *Steady*: every worker serves three signatures, most lanes
+full or one short of it, 3% idle, inputs of a third of the actions lie on some worker; a tick
+places what became free. *Cold*: everything is idle, so that one tick places all that the fleet can
+hold; that happens once. Run it with ``python bench/tick.py``; ``--quick`` measures one size only.
+"""
+
+import argparse
+import random
+import statistics
+import time
+
+from flowmesh_core.costmodel import CostKey, CostModel
+from flowmesh_core.fleet.snapshot import (
+    Decision,
+    LaneView,
+    ReadyAction,
+    Requirement,
+    SignatureInfo,
+    Snapshot,
+    Tier,
+    Work,
+    WorkerView,
+)
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.scheduler import decide
+from flowmesh_core.units import Digest
+
+NOW_S = 1_000_000.0
+SIGNATURES = 40
+TENANTS = 8
+CLASSES = (
+    ("nvidia-h100", 80_000, 1_900_000_000),
+    ("nvidia-a100", 80_000, 1_000_000_000),
+    ("nvidia-l40s", 46_000, 700_000_000),
+    ("nvidia-4090", 24_000, 380_000_000),
+    ("cpu", 64_000, 200_000_000),
+)
+SPARE_MIB = 400
+"""Memory of a worker that no lane holds in the steady state: too little for any lane."""
+IDLE = 0.03
+"""Share of lanes that are idle in the steady state."""
+POLICIES = (Weights(), Weights(2.0, 0.5, 1.0), Weights(0.5, 2.0, 1.0))
+
+
+def _digest(name: str) -> Digest:
+    return Digest(name.ljust(64, "0"))
+
+
+def signatures(rng: random.Random) -> list[SignatureInfo]:
+    """Half of them serve a model with lanes of 64, half are small engines with lanes of 1 or 2."""
+    found = []
+    for n in range(SIGNATURES):
+        serves = n % 2 == 0
+        engine = "llm.generate" if serves else "data.sql"
+        size = rng.choice((540, 2_500, 6_400, 16_000)) * 1_000_000
+        found.append(
+            SignatureInfo(
+                signature=_digest(f"s{n:03d}x"),
+                requirement=Requirement(engine, 1, 1, size // 800_000 if serves else 500),
+                components=((_digest(f"m{n:03d}x"), size),) if serves else (),
+                capacity=64 if serves else rng.choice((1, 2)),
+                work_unit="tokens" if serves else "rows",
+            )
+        )
+    return found
+
+
+def ready_actions(rng: random.Random, infos: list[SignatureInfo], count: int) -> list[ReadyAction]:
+    """Actions of all signatures, tenants and policies, sizes within a factor of eight."""
+    found = []
+    for n in range(count):
+        info = rng.choice(infos)
+        tokens = info.work_unit == "tokens"
+        size = rng.uniform(32, 256)
+        inputs = ((_digest(f"i{rng.randrange(4 * count):07d}x"), 500_000),) if n % 3 == 0 else ()
+        found.append(
+            ReadyAction(
+                action_id=Digest(f"{rng.getrandbits(256):064x}"),
+                signature=info.signature,
+                tenant=f"team-{rng.randrange(TENANTS)}",
+                priority=rng.choice((0, 0, 0, 5)),
+                deadline_s=float("inf"),
+                critical_path_s=rng.uniform(1, 600),
+                ready_s=NOW_S - rng.uniform(0, 300),
+                work=Work(
+                    units=0.0 if tokens else size,
+                    tokens_in=size if tokens else 0.0,
+                    tokens_out=size if tokens else 0.0,
+                    input_bytes=sum(b for _, b in inputs),
+                    component_bytes=sum(b for _, b in info.components),
+                ),
+                inputs=inputs,
+                weights=rng.choice(POLICIES),
+            )
+        )
+    return found
+
+
+def fleet(
+    rng: random.Random, infos: list[SignatureInfo], ready: list[ReadyAction], count: int, cold: bool
+) -> list[WorkerView]:
+    """Workers of five classes; unless cold, with three lanes and a share of the inputs each."""
+    inputs = [digest for action in ready for digest, _ in action.inputs]
+    found = []
+    for n in range(count):
+        device_class, memory_mib, price = CLASSES[n % len(CLASSES)]
+        shape = WorkerShape(
+            name=f"w{n:04d}",
+            pool=device_class,
+            device_class=device_class,
+            device_memory_mib=memory_mib,
+            host_memory_mib=128_000,
+            cpus=16,
+            price_nanousd_per_hour=price,
+            engines={"llm.generate": (1, 1), "data.sql": (1, 1)},
+        )
+        lanes = [] if cold else [_lane(rng, info) for info in rng.sample(infos, 3)]
+        near = {} if cold else dict.fromkeys(rng.sample(inputs, len(inputs) // count), Tier.DISK)
+        for lane in lanes:
+            near.update(
+                (d, Tier.DEVICE)
+                for i in infos
+                if i.signature == lane.signature
+                for d, _ in i.components
+            )
+        idle = sum(lane.memory_mib for lane in lanes if not lane.held)
+        free = memory_mib if cold else idle + SPARE_MIB
+        found.append(WorkerView(shape, {x.signature: x for x in lanes}, near, free))
+    return found
+
+
+def _lane(rng: random.Random, info: SignatureInfo) -> LaneView:
+    full = 2 * info.capacity
+    held = 0 if rng.random() < IDLE else full - rng.choice((0, 0, 0, 0, 1))
+    return LaneView(
+        signature=info.signature,
+        capacity=info.capacity,
+        held=held,
+        remaining_s=rng.uniform(1, 30) if held else 0.0,
+        load_remaining_s=0.0,
+        memory_mib=info.requirement.memory_mib,
+    )
+
+
+def case(count: int, workers: int, *, cold: bool, seed: int = 1) -> tuple[Snapshot, CostModel]:
+    """A snapshot of the given size and a model that has seen every signature."""
+    rng = random.Random(seed)
+    infos = signatures(rng)
+    ready = ready_actions(rng, infos, count)
+    model = CostModel()
+    for info in infos:
+        work = Work(
+            units=64.0,
+            tokens_in=64,
+            tokens_out=64,
+            component_bytes=sum(b for _, b in info.components),
+        )
+        for device_class, _, _ in CLASSES:
+            model.observe(CostKey.of(info), work, rng.uniform(1, 4), 0.0, device_class, batch=8)
+    snapshot = Snapshot(
+        workers=fleet(rng, infos, ready, workers, cold),
+        ready=ready,
+        signatures={info.signature: info for info in infos},
+        fair_share={f"team-{t}": rng.uniform(0, 1e9) for t in range(TENANTS)},
+        now_s=NOW_S,
+    )
+    return snapshot, model
+
+
+def measure(snapshot: Snapshot, model: CostModel, repeats: int) -> tuple[float, float, Decision]:
+    """Median and worst milliseconds of processor time, and the decision."""
+    decision = decide(snapshot, model)
+    taken = []
+    for _ in range(repeats):
+        start = time.process_time()
+        decision = decide(snapshot, model)
+        taken.append((time.process_time() - start) * 1e3)
+    return statistics.median(taken), max(taken), decision
+
+
+def main() -> None:
+    """Prints one line a case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="10,000 x 100 only")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    sizes = (
+        [(10_000, 100)]
+        if options.quick
+        else [
+            (count, workers)
+            for count in (100, 1_000, 10_000, 100_000)
+            for workers in (1, 10, 100, 1000)
+        ]
+    )
+    print(f"{'fleet':8}{'ready':>8}{'workers':>9}{'placed':>8}{'median ms':>11}{'worst ms':>10}")
+    for cold in (False, True):
+        for count, workers in sizes:
+            snapshot, model = case(count, workers, cold=cold)
+            median, worst, decision = measure(snapshot, model, options.repeats)
+            placed = sum(len(p.actions) for p in decision.placements)
+            name = "cold" if cold else "steady"
+            print(f"{name:8}{count:8}{workers:9}{placed:8}{median:11.1f}{worst:10.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Why an action goes where it goes: every feasible worker with its terms, for ``fmesh explain``."""
+
+from dataclasses import replace
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.snapshot import Candidate, ReadyAction, Snapshot
+from flowmesh_core.scheduler.candidates import Candidates, with_inputs
+from flowmesh_core.scheduler.groups import collect, group_key
+from flowmesh_core.scheduler.tick import Tick
+
+
+def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
+    """The feasible workers of an action on a snapshot, best first, ties in order of name.
+
+    A full lane counts as a candidate to wait for: its terms say when the action would start. The
+    terms are those that ``decide`` reads on the same snapshot; an action that is not among the
+    ready ones is scored as if it were, backoff or not.
+    """
+    others = [one for one in snapshot.ready if one.action_id != action.action_id]
+    seen = replace(snapshot, ready=[*others, replace(action, not_before_s=0.0)])
+    tick = Tick(seen, model)
+    groups, _ = collect(seen)
+    tick.count(groups)
+    key = group_key(action)
+    group = next(g for g in groups if (g.weights, *g.cohort) == key)
+    found = Candidates(tick).of(group)
+    if found.scale is None:
+        return []
+    ranked: list[tuple[float, int, Candidate]] = []
+    for option in found.options:
+        for member in option.members:
+            prospect = with_inputs(tick, option, action, member)
+            terms = found.scale.terms(prospect, prospect.first_tier)
+            name = snapshot.workers[member].name
+            ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))
+    return [candidate for _, _, candidate in sorted(ranked, key=_rank)]
+
+
+def _rank(item: tuple[float, int, Candidate]) -> tuple[float, int]:
+    return item[0], item[1]
