@@ -4,13 +4,11 @@ At least once to run, at most once to publish: the first report of a success is 
 published; whatever comes after it for the same action is settled as fabric.
 """
 
-from collections.abc import Callable
-
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
-from flowmesh_core.run import actions, money, repair
+from flowmesh_core.run import actions, money, remedies
 from flowmesh_core.run.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
@@ -259,114 +257,9 @@ def failed(
     _count_attempt(state, action)
     money.settle(state, attempt, payers, failure.kind, now_s, failure.message)
     if action.state is ActionState.RUNNING and not action.attempts:
-        action.last_failure = failure
-        _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)
+        remedies.after_failure(state, worker, attempt, failure, now_s)
 
 
 def _count_attempt(state: State, action: Action) -> None:
     for s in action.subscribers:
         state.runs[s.uid].steps[s.path].attempts += 1
-
-
-def _give_up(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    actions.fail(state, attempt.action, failure)
-
-
-def _again(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """Preemption, drain and our own cancels count for nothing."""
-    actions.back_to_ready(state, attempt.action, now_s)
-
-
-def _retry(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """Engine and store errors: bounded, with backoff, another worker first."""
-    action = attempt.action
-    action.failures[failure.kind] += 1
-    count = action.failures[failure.kind]
-    if not failure.retryable or count >= action.spec.max_attempts:
-        actions.fail(state, action, failure)
-        return
-    factor = state.settings.backoff_factor ** (count - 1)
-    action.not_before_s = now_s + max(failure.retry_after_s, action.spec.backoff_s * factor)
-    action.avoid.add(attempt.worker)
-    actions.back_to_ready(state, action, now_s)
-
-
-def _lost(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """Lost workers and crashed hosts: suspects run alone; the third loss is poison."""
-    action = attempt.action
-    if attempt.phase in ("running", "loading", "storing"):
-        action.losses += 1
-        action.isolate = True
-        action.avoid.add(attempt.worker)
-    if action.losses >= state.settings.poison_losses or action.spec.max_attempts == 1:
-        poison = Failure(
-            FailureKind.POISON,
-            f"the action ended its engine host or worker {action.losses} times "
-            f"(last: {failure.message})",
-            "look at the log for the row that does it; raise resources.memory if it is memory",
-            failure.detail,
-        )
-        actions.fail(state, action, poison)
-        return
-    actions.back_to_ready(state, action, now_s)
-
-
-def _out_of_memory(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """First less at once, then a worker with more memory."""
-    action = attempt.action
-    if worker is None:
-        _retry(state, worker, attempt, failure, now_s)
-        return
-    signature = action.spec.info.signature
-    alone = action.isolate or not any(
-        a.action.spec.info.signature == signature for a in worker.held.values()
-    )
-    memory = worker.shape.device_memory_mib
-    state.learned.out_of_memory(signature, worker.shape.device_class, memory, alone=alone)
-    action.failures[failure.kind] += 1
-    action.isolate = True
-    if action.failures[failure.kind] > action.spec.max_attempts:
-        actions.fail(state, action, failure)
-        return
-    actions.back_to_ready(state, action, now_s)
-
-
-def _missing_blob(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """A lost input is made again by the steps that gave it."""
-    action = attempt.action
-    action.repairs += 1
-    digests = frozenset(failure.detail.split())
-    if action.repairs > state.settings.repairs or not digests:
-        actions.fail(state, action, failure)
-        return
-    actions.back_to_ready(state, action, now_s)
-    repair.inputs_lost(state, action, digests, failure, now_s)
-
-
-Policy = Callable[[State, Worker | None, Attempt, Failure, float], None]
-
-_POLICY: dict[FailureKind, Policy] = {
-    FailureKind.BAD_INPUT: _give_up,
-    FailureKind.USER_CODE: _give_up,
-    FailureKind.TIMEOUT: _give_up,
-    FailureKind.BUDGET: _give_up,
-    FailureKind.DRAINED: _again,
-    FailureKind.PREEMPTED: _again,
-    FailureKind.CANCELLED: _again,
-    FailureKind.LOST: _lost,
-    FailureKind.HOST_CRASHED: _lost,
-    FailureKind.OUT_OF_MEMORY: _out_of_memory,
-    FailureKind.MISSING_BLOB: _missing_blob,
-}

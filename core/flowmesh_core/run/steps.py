@@ -6,28 +6,22 @@ chunk k of its parent is published.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowmesh_core.catalog.contract import PortKind
-from flowmesh_core.dataset.manifest import Manifest, concat, dataset_digest, encode_manifest
-from flowmesh_core.dataset.reductions import reduce_metrics
+from flowmesh_core.dataset.manifest import Manifest, concat
 from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
 from flowmesh_core.graph.conditions import evaluate
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
-from flowmesh_core.identity.canonical import canonical_bytes
-from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.protocol.results import ActionResult, Artifact, Bill
+from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.run import actions
-from flowmesh_core.run.commands import LookUp, Publish
+from flowmesh_core.run.commands import LookUp
+from flowmesh_core.run.compose import compose, dataset_artifact, manifest_of, publish_step
 from flowmesh_core.run.estimate import name_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.run.model import Part, Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
-
-if TYPE_CHECKING:
-    from flowmesh_core.units import Digest
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
@@ -131,15 +125,7 @@ def _artifact(run: Run, edge: Edge) -> Artifact | None:
         return None
     if len(given) == 1 and not (edge.concatenate and len(edge.sources) > 1):
         return given[0]
-    return dataset_artifact(concat([_manifest(g) for g in given]))
-
-
-def _manifest(artifact: Artifact) -> Manifest:
-    if artifact.manifest is None:
-        raise FlowMeshError(
-            f"{artifact.kind} {artifact.digest[:12]} has no manifest", remedy="import it again"
-        )
-    return artifact.manifest
+    return dataset_artifact(concat([manifest_of(g) for g in given]))
 
 
 def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact | None:
@@ -147,18 +133,6 @@ def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact |
     if isinstance(source, ArtifactSource):
         return run.artifacts[source.reference]
     return run.steps[source.step].outputs.get(source.port)
-
-
-def dataset_artifact(manifest: Manifest) -> Artifact:
-    """The artifact of a manifest that the control plane composed."""
-    return Artifact(
-        kind=PortKind.DATASET,
-        digest=dataset_digest(manifest),
-        blob=digest_bytes(encode_manifest(manifest)),
-        size_bytes=manifest.blob_bytes,
-        rows=manifest.row_count,
-        manifest=manifest,
-    )
 
 
 def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
@@ -199,10 +173,10 @@ def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, no
 def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
     """Makes one part a chunk of the row port and wants them all."""
     row = step.inputs[step.contract.row_wise]
-    chunks = _manifest(row).chunks
+    chunks = manifest_of(row).chunks
     step.total = step.pending_parts = len(chunks)
     for number, chunk in enumerate(chunks):
-        piece = dataset_artifact(Manifest(_manifest(row).schema, (chunk,)))
+        piece = dataset_artifact(Manifest(manifest_of(row).schema, (chunk,)))
         step.parts[number] = Part({**step.inputs, step.contract.row_wise: piece})
     for number in range(len(chunks)):
         actions.want(state, run, step, number, now_s)
@@ -262,88 +236,15 @@ def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
     results = [r for n in sorted(step.parts) if (r := step.parts[n].result) is not None]
     try:
         step.outputs = {
-            port.name: _compose(step, port.name, results) for port in step.contract.outputs
+            port.name: compose(step, port.name, results) for port in step.contract.outputs
         }
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.ENGINE, str(e), e.remedy)
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.ENGINE)
         return
     if step.total and step.total > 1 and not step.step_level:
-        _publish_step(state, run, step, results, now_s)
+        publish_step(state, run, step, results, now_s)
     _end(state, run, step, StepState.COMPLETED, now_s, "")
-
-
-def _compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:
-    given = [r.outputs[port] for r in results if port in r.outputs]
-    if len(given) == 1 or not given:
-        return given[0] if given else None
-    declared = step.contract.output_port(port)
-    if declared is None or declared.kind is PortKind.DATASET:
-        return dataset_artifact(concat([_manifest(g) for g in given]))
-    if declared.kind is PortKind.METRICS:
-        return metrics_artifact(reduce_metrics(declared.reduction, [g.value or {} for g in given]))
-    raise FlowMeshError(
-        f"{declared.kind} outputs of {len(given)} chunks cannot be joined",
-        where=f"{step.plan.path}.{port}",
-        remedy="the engine's contract must not be row-wise with such an output",
-    )
-
-
-def metrics_artifact(values: dict[str, Any]) -> Artifact:
-    """The artifact of metrics that the control plane composed."""
-    data = canonical_bytes(values)
-    digest = digest_bytes(data)
-    return Artifact(
-        kind=PortKind.METRICS, digest=digest, blob=digest, size_bytes=len(data), value=values
-    )
-
-
-def _publish_step(
-    state: State, run: Run, step: StepRun, results: list[ActionResult], now_s: float
-) -> None:
-    """Publishes the whole step under the dataset's digest, so that the next one looks up once."""
-    inputs = dict(step.inputs)
-    if step.streams:
-        row = run.steps[step.streams].outputs.get(run.steps[step.streams].contract.row_output)
-        if row is None:
-            return
-        inputs[step.contract.row_wise] = row
-    outputs = {port: a for port, a in step.outputs.items() if a is not None}
-    ttl = state.settings.result_ttl_s
-    key = ActionKey(run.scopes.publish, name_of(run, step, inputs))
-    inline: dict[Digest, bytes] = {}
-    for artifact in outputs.values():
-        if artifact.kind == PortKind.METRICS and artifact.value is not None:
-            inline[artifact.blob] = canonical_bytes(artifact.value)
-        elif artifact.manifest is not None:
-            inline.update({d: run.inline[d] for d in artifact.blobs() if d in run.inline})
-    run.inline.update(inline)
-    state.emit(
-        Publish(
-            key,
-            ActionResult(
-                action_id=key.action_id,
-                generation=1 + max(r.generation for r in results) * step.skip_lookup,
-                engine=step.contract.name,
-                contract=step.contract.version,
-                implementation=step.contract.implementation,
-                inputs={port: a.digest for port, a in inputs.items()},
-                outputs=outputs,
-                params=step.plan.params,
-                fields=step.plan.fields,
-                inline=inline,
-                bill=Bill(
-                    sum(r.bill.nanousd for r in results),
-                    sum(r.bill.joules for r in results),
-                    any(r.bill.joules_estimated for r in results),
-                ),
-                created_s=now_s,
-                expires_s=now_s + ttl if ttl else 0.0,
-                run_uid=run.uid,
-            ),
-            replace=step.skip_lookup,
-        )
-    )
 
 
 def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str) -> None:
