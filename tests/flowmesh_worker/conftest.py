@@ -179,6 +179,14 @@ class World:
     stack: AsyncExitStack
     agents: list[Agent] = field(default_factory=list)
 
+    async def use_store(self, path: Path) -> None:
+        """Another store for the workers that start from now on."""
+        self.store = open_store(path)
+
+    async def leave(self) -> None:
+        """Ends the workers now."""
+        await self.stack.aclose()
+
     def settings(self, **changes: Any) -> WorkerSettings:
         defaults: dict[str, Any] = {
             "gateway": self.gateway.url,

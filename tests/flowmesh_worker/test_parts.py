@@ -1,0 +1,193 @@
+"""The small parts of the worker: memory, energy, counters, engines."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress
+from flowmesh_core.units import Digest
+from flowmesh_worker.budget import Budget, Reservation
+from flowmesh_worker.energy import EnergyShares, RaplMeter
+from flowmesh_worker.engines.registry import BUILTIN, ENGINES_GROUP, installed_engines
+from flowmesh_worker.held import Held
+from flowmesh_worker.host.process import host_environment
+from flowmesh_worker.oom import OomKills
+from flowmesh_worker.settings import parse_settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_engines_of_the_project_stand_in_pyproject_as_in_the_registry() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert declared[ENGINES_GROUP] == BUILTIN
+
+
+def test_every_engine_of_the_project_has_a_contract() -> None:
+    assert set(installed_engines().names()) >= set(BUILTIN)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3)), max_size=30),
+    st.integers(0, 3),
+)
+def test_a_budget_never_gives_more_than_there_is(
+    wanted: list[tuple[int, int]], devices: int
+) -> None:
+    budget = Budget(1000, devices, 800)
+    held: list[Reservation] = []
+    for memory, count in wanted:
+        got = budget.reserve(memory, count)
+        if got is None:
+            if held:
+                budget.release(held.pop(0))
+            continue
+        held.append(got)
+        assert len(got.devices) == count
+        assert sum(r.memory_mib for r in held if not r.devices) <= 1000
+        for index in range(devices):
+            assert sum(r.memory_mib for r in held if index in r.devices) <= 800
+    for reservation in held:
+        budget.release(reservation)
+    assert budget.reserve(1000, 0) is not None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.floats(0, 100)), max_size=40))
+def test_shares_of_energy_add_up_to_power_times_busy_time(
+    happenings: list[tuple[bool, int, float]],
+) -> None:
+    clock = Clock()
+    shares = EnergyShares(None, 50.0, clock)
+    running: set[str] = set()
+    busy_s = total = 0.0
+    for starts, number, later in happenings:
+        name = str(number)
+        if starts:
+            shares.begin(name)
+            running.add(name)
+        else:
+            total += shares.end(name)
+            running.discard(name)
+        if running:
+            busy_s += later
+        clock.now += later
+    total += sum(shares.end(n) for n in list(running))
+    assert total == pytest.approx(50 * busy_s)
+
+
+def test_a_meter_is_read_and_not_estimated(tmp_path: Path) -> None:
+    package = tmp_path / "intel-rapl:0"
+    package.mkdir()
+    (package / "max_energy_range_uj").write_text("1000000000")
+    (package / "energy_uj").write_text("999000000")
+    meter = RaplMeter(tmp_path)
+    assert meter.available
+    clock = Clock()
+    shares = EnergyShares(meter, 0.0, clock)
+    shares.begin("a")
+    clock.now = 1.0
+    (package / "energy_uj").write_text("4000000")  # it has wrapped around
+    assert shares.end("a") == pytest.approx(5.0, rel=1e-3)
+    assert not shares.estimated
+
+
+def test_a_machine_without_a_meter_has_none(tmp_path: Path) -> None:
+    assert not RaplMeter(tmp_path).available
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "low 0\nhigh 0\nmax 3\noom 3\noom_kill 2\noom_group_kill 0\n",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+        "pgfault 77\noom_kill 2\n",
+    ],
+)
+def test_kills_for_memory_are_counted_in_either_version_of_cgroups(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "counts"
+    file.write_text(text)
+    assert OomKills((tmp_path / "missing", file)).count() == 2
+
+
+def test_this_machine_has_a_count_of_kills_for_memory() -> None:
+    assert OomKills().count() >= 0
+
+
+def test_a_host_gets_threads_and_no_credentials() -> None:
+    given_ = {
+        "PATH": "/bin",
+        "FLOWMESH_WORKER_TOKEN": "t",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "HF_TOKEN": "h",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "64",
+    }
+    found = host_environment(given_, 3)
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert found["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert found["HF_HUB_OFFLINE"] == "1"
+    assert not {"FLOWMESH_WORKER_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} & found.keys()
+
+
+def test_settings_are_read_and_wrong_ones_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOWMESH_WORKER_TOKEN", "from the environment")
+    base = ["--gateway", "ws://h:1/", "--store", "s", "--name", "w"]
+    s = parse_settings(
+        [*base, "--label", "a=b", "--price-usd-per-hour", "1.5", "--memory-mib", "7"]
+    )
+    assert (s.gateway, s.labels, s.memory_mib) == ("ws://h:1", {"a": "b"}, 7)
+    assert s.price_nanousd_per_hour == 1_500_000_000
+    assert not s.price_estimated
+    assert s.read_token() == "from the environment"
+    token = tmp_path / "token"
+    token.write_text("from the file\n")
+    assert parse_settings([*base, "--token-file", str(token)]).read_token() == "from the file"
+    with pytest.raises(SystemExit):
+        parse_settings([*base, "--label", "ab"])
+    assert "'ab' is not of the form key=value" in capsys.readouterr().err
+
+
+class Still:
+    def lanes(self) -> tuple[()]:
+        return ()
+
+    def components(self) -> tuple[()]:
+        return ()
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+def test_news_are_said_once_and_ends_again_until_acknowledged() -> None:
+    held = Held()
+    held.take("a")
+    held.report(AttemptProgress("a", "running"))
+    assert [p.phase for p in held.next_sync(1, Still()).progress] == ["running"]
+    assert held.next_sync(2, Still()).progress == ()
+    held.report(AttemptProgress("a", "storing"))
+    held.end(AttemptEnd("a", Digest("x")))
+    sync = held.next_sync(3, Still())
+    assert sync.progress == ()
+    assert [e.attempt_id for e in sync.ended] == ["a"]
+    assert held.next_sync(4, Still()).ended == ()
+    held.say_ends_again()
+    assert len(held.next_sync(5, Still()).ended) == 1
+    held.acknowledge("a")
+    held.acknowledge("a")
+    held.say_ends_again()
+    assert held.next_sync(6, Still()).ended == ()
+    assert held.knows("a")

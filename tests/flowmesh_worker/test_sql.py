@@ -1,0 +1,191 @@
+"""What `data.sql` answers, refuses and explains; the engine alone, without a host."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_store.datasets import rows_to_chunks, table_rows
+from flowmesh_worker.engine_api import DatasetInput, HostSettings, Work
+from flowmesh_worker.engines.data.sql import Sql
+
+ROWS = [{"a": 1, "b": 1.5, "j": {"x": [1]}}, {"a": 2, "b": None, "j": None}]
+
+
+def dataset(rows: list[dict[str, Any]]) -> DatasetInput:
+    manifest, blobs = rows_to_chunks(rows)
+    return DatasetInput(manifest, tuple(blobs[c.blob] for c in manifest.chunks))
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Sql]:
+    one = Sql()
+    await one.load({}, HostSettings((), 512, 1, {}, tmp_path))
+    yield one
+    await one.close()
+
+
+async def ask(engine: Sql, query: str, **tables: list[dict[str, Any]]) -> Any:
+    inputs = {name: dataset(rows) for name, rows in (tables or {"rows": ROWS}).items()}
+    work = Work("action", "attempt", {"query": query}, {}, inputs, Path("unused"))
+    result = await engine.run(work, lambda *_: None)
+    return result.outputs["rows"]
+
+
+async def rows(engine: Sql, query: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    answer = await ask(engine, query, **tables)
+    manifest, blobs = rows_to_chunks(answer.rows, answer.schema)
+    given = DatasetInput(manifest, tuple(blobs[c.blob] for c in manifest.chunks))
+    assert len(given.rows()) == len(table_rows(answer.rows))
+    return given.rows()
+
+
+async def test_rows_come_as_the_query_orders_them(engine: Sql) -> None:
+    assert await rows(engine, "select a from rows order by a desc") == [{"a": 2}, {"a": 1}]
+
+
+async def test_tables_have_the_names_of_inputs(engine: Sql) -> None:
+    query = 'select l.k, r.v from "left side" l join r using (k)'
+    found = await rows(engine, query, **{"left side": [{"k": 1}], "r": [{"k": 1, "v": "x"}]})
+    assert found == [{"k": 1, "v": "x"}]
+
+
+async def test_json_columns_stay_json(engine: Sql) -> None:
+    assert await rows(engine, "select j, j->>'$.x[0]' as x from rows limit 1") == [
+        {"j": {"x": [1]}, "x": "1"}
+    ]
+
+
+async def test_every_type_of_duckdb_has_a_column_type(engine: Sql) -> None:
+    query = """select 1::utinyint as int, sum(a) as big, 1.50::decimal(9,2) as dec,
+        date '2020-01-02' as day, timestamp '2020-01-02 03:04:05' as moment, [1, 2] as ints,
+        [1.5] as floats, ['x'] as strings, [[1]] as nested, {'k': 1} as struct, map {'a': 1} as map,
+        null as nothing, 'x'::blob as bytes, 1.5::float as float, true as yes,
+        uuid '00000000-0000-0000-0000-000000000001' as uuid, interval 1 day as day1,
+        [date '2020-01-02'] as days, 'a'::enum('a', 'b') as enum from rows"""
+    (found,) = await rows(engine, query)
+    assert found == {
+        "int": 1,
+        "big": 3,
+        "dec": 1.5,
+        "day": "2020-01-02",
+        "moment": "2020-01-02 03:04:05",
+        "ints": [1, 2],
+        "floats": [1.5],
+        "strings": ["x"],
+        "nested": [[1]],
+        "struct": {"k": 1},
+        "map": {"a": 1},
+        "nothing": None,
+        "bytes": b"x",
+        "float": 1.5,
+        "yes": True,
+        "uuid": "00000000-0000-0000-0000-000000000001",
+        "day1": "1 day",
+        "days": ["2020-01-02"],
+        "enum": "a",
+    }
+
+
+async def test_no_rows_are_an_answer_with_columns(engine: Sql) -> None:
+    answer = await ask(engine, "select a, b from rows where false")
+    assert answer.schema.names == ["a", "b"]
+    assert answer.rows.num_rows == 0
+
+
+async def test_sums_of_floats_repeat(engine: Sql) -> None:
+    many = [{"x": (i * 0.1) ** 3} for i in range(5000)]
+    found = {str(await rows(engine, "select sum(x) as s from rows", rows=many)) for _ in range(3)}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select random()",
+        "select now()",
+        "select current_timestamp",
+        "select current_date",
+        "select today()",
+        "select uuid()",
+        "select gen_random_uuid()",
+        "select nextval('s')",
+        "select current_setting('threads')",
+        "select list_transform([1], x -> x + random())",
+        "with t as (select random() as r) select * from t",
+        "select (select max(random()) from rows)",
+        "select * from rows order by random()",
+        "select age(timestamp '2020-01-01')",
+        "select * from rows using sample 1",
+        "select * from rows tablesample 10%",
+        "select * from read_csv('/etc/passwd')",
+        "select * from '/etc/passwd'",
+        "select * from glob('/*')",
+        "select * from query('select random()')",
+        "select * from duckdb_settings()",
+        "select * from duckdb_settings",
+        "select * from information_schema.tables",
+        "select * from read_parquet('https://example.com/x')",
+        "select 1; select 2",
+        "set threads = 4",
+        "copy rows to '/tmp/x'",
+        "attach '/tmp/x.db'",
+        "install httpfs",
+        "create table t (a int)",
+    ],
+)
+async def test_what_the_inputs_alone_do_not_give_is_refused(engine: Sql, query: str) -> None:
+    with pytest.raises(AttemptError) as caught:
+        await ask(engine, query)
+    assert caught.value.failure.kind == FailureKind.BAD_INPUT
+    assert (await rows(engine, "select max(a) as m from rows")) == [{"m": 2}]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("select\n  nosuch\nfrom rows", ["nosuch", "rows(a, b, j)"]),
+        ("select a\nfrom rowz", ["rowz", "line 2", "did you mean 'rows'", "rows(a, b, j)"]),
+        ("selec 1", ["selec", "line 1"]),
+        ("select a,\n  a from rows", ["'a' more than once"]),
+        ("select a,\n cast('x' as int) as y from rows", ["'x'", "line 2"]),
+        ("select random() as\n r", ["random()", "line 1"]),
+        ("select 1e300::decimal(38,0) as d", ["DECIMAL(38,0)", "line 1"]),
+    ],
+)
+async def test_an_error_names_the_line_and_what_there_is(
+    engine: Sql, query: str, words: list[str]
+) -> None:
+    with pytest.raises(AttemptError) as caught:
+        await ask(engine, query)
+    failure = caught.value.failure
+    said = f"{failure.message} {failure.remedy} {failure.detail}"
+    for word in words:
+        assert word in said
+
+
+async def test_a_column_may_have_the_name_of_a_function_that_varies(engine: Sql) -> None:
+    found = await rows(engine, "select current_date from rows", rows=[{"current_date": "x"}])
+    assert found == [{"current_date": "x"}]
+
+
+async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None:
+    endless = "select sum(a.range * b.range) as s from range(10000000) a, range(10000000) b"
+    task = asyncio.ensure_future(ask(engine, endless))
+    await asyncio.wait([task], timeout=0.3)
+    task.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert (await rows(engine, "select max(a) as m from rows")) == [{"m": 2}]
+
+
+async def test_too_little_memory_is_told_as_such(tmp_path: Path) -> None:
+    small = Sql()
+    await small.load({}, HostSettings((), 32, 1, {}, tmp_path))
+    query = "select list(a.range order by a.range) as l from range(20000000) a"
+    with pytest.raises(MemoryError):
+        await ask(small, query)
