@@ -98,7 +98,7 @@ def _path(scope: Scope, read: StepRead, keys: Keys) -> str | None:
 def _instance(scope: Scope, entry: StepEntry, given: str, inside: str, keys: Keys) -> str | None:
     try:
         selection = parse_selection(inside)
-        paths, several = select(entry.spec.name, entry.spec.matrix, selection, {})
+        paths, several = select(entry.spec.name, entry.by_value, selection, {})
     except (SelectionError, ReferenceFormError) as e:
         scope.report(keys, str(e))
         return None

@@ -24,8 +24,7 @@ from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import mebibytes, seconds
 from flowmesh_core.spec.workflow import ResourcesSpec, RetrySpec, StepSpec
 
-_NO_RESOURCES, _RESOURCES = ResourcesSpec(), Resources()
-_NO_RETRY, _RETRY = RetrySpec(), Retry()
+_RESOURCES, _RETRY = Resources(), Retry()
 
 
 def build_steps(
@@ -76,6 +75,7 @@ def _step(
     spec = entry.spec
     params, fields = read_params(scope, entry, contract, instance.matrix)
     when, when_steps = condition or ("", ())
+    given = spec.model_fields_set
     return StepPlan(
         path=instance.path,
         name=spec.name,
@@ -88,8 +88,8 @@ def _step(
         when=when,
         when_steps=when_steps,
         matrix=instance.matrix,
-        resources=_resources(spec.resources),
-        retry=_retry(spec.retry),
+        resources=_resources(spec.resources) if "resources" in given else _RESOURCES,
+        retry=_retry(spec.retry) if "retry" in given else _RETRY,
         cache=_cache(scope, entry, contract, fields),
         timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
         secrets=tuple(spec.secrets),
@@ -97,8 +97,6 @@ def _step(
 
 
 def _resources(spec: ResourcesSpec) -> Resources:
-    if spec is _NO_RESOURCES or spec == _NO_RESOURCES:
-        return _RESOURCES
     return Resources(
         memory_mib=mebibytes(spec.memory) if spec.memory else 0,
         gpu_product=tuple(spec.gpu_product),
@@ -109,8 +107,6 @@ def _resources(spec: ResourcesSpec) -> Resources:
 
 
 def _retry(spec: RetrySpec) -> Retry:
-    if spec is _NO_RETRY or spec == _NO_RETRY:
-        return _RETRY
     return Retry(attempts=spec.attempts, backoff_s=seconds(spec.backoff))
 
 

@@ -12,7 +12,7 @@ from flowmesh_core.graph.build import build_steps
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.matrix import Instance, expand, size
+from flowmesh_core.graph.matrix import Index, Instance, expand, index, size, value_key
 from flowmesh_core.graph.order import find_cycle, order
 from flowmesh_core.graph.plan import (
     Edge,
@@ -104,8 +104,8 @@ def _weights(spec: WorkflowSpec) -> Weights:
 def _read_steps(scope: Scope) -> None:
     """Names, engines and instances of all steps, within the limits."""
     total = 0
-    for index, spec in enumerate(scope.workflow.spec.steps):
-        keys = ("spec", "steps", index)
+    for at, spec in enumerate(scope.workflow.spec.steps):
+        keys = ("spec", "steps", at)
         if spec.name == INPUTS:
             scope.report((*keys, "name"), "'inputs' is taken by the inputs from outside")
             continue
@@ -119,17 +119,18 @@ def _read_steps(scope: Scope) -> None:
             scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
         total += size(spec.matrix)
         instances: list[Instance] = []
-        if _matrix_is_sound(scope, spec, index) and total <= scope.limits.steps:
-            instances = expand(spec.name, spec.matrix)
-        scope.steps[spec.name] = StepEntry(index, spec, contract, instances)
+        by_value: Index = {}
+        if _matrix_is_sound(scope, spec, at) and total <= scope.limits.steps:
+            instances, by_value = expand(spec.name, spec.matrix), index(spec.matrix)
+        scope.steps[spec.name] = StepEntry(at, spec, contract, instances, by_value)
     if total > scope.limits.steps:
         scope.report(
             ("spec", "steps"), f"{total} steps after expansion, of at most {scope.limits.steps}"
         )
 
 
-def _matrix_is_sound(scope: Scope, spec: StepSpec, index: int) -> bool:
-    keys = ("spec", "steps", index, "matrix")
+def _matrix_is_sound(scope: Scope, spec: StepSpec, at: int) -> bool:
+    keys = ("spec", "steps", at, "matrix")
     before = len(scope.problems)
     for name, values in spec.matrix.items():
         seen: set[tuple[bool, Any]] = set()
@@ -138,10 +139,10 @@ def _matrix_is_sound(scope: Scope, spec: StepSpec, index: int) -> bool:
         for i, value in enumerate(values):
             if not isinstance(value, str | int | float):
                 scope.report((*keys, name, i), "expected a string, a number or a boolean")
-            elif (isinstance(value, bool), value) in seen:
+            elif value_key(value) in seen:
                 scope.report((*keys, name, i), f"{value!r} is there twice")
             else:
-                seen.add((isinstance(value, bool), value))
+                seen.add(value_key(value))
     if size(spec.matrix) > scope.limits.fan_out:
         scope.report(keys, f"{size(spec.matrix)} instances, of at most {scope.limits.fan_out}")
     return len(scope.problems) == before

@@ -86,7 +86,7 @@ def _instances(
 ) -> tuple[list[str], bool]:
     name, matrix = entry.spec.name, entry.spec.matrix
     if reference.selection is not None:
-        return select(name, matrix, reference.selection, own)
+        return select(name, entry.by_value, reference.selection, own)
     if matrix:
         example = entry.instances[0].path if entry.instances else f"{name}[..]"
         raise SelectionError(

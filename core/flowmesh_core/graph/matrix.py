@@ -50,14 +50,22 @@ def instance_path(name: str, values: Mapping[str, Any]) -> str:
     return f"{name}[{inside}]"
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two matrix values are one: 1 and 1.0 are, 1 and true and "1" are not."""
-    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+def value_key(value: Any) -> tuple[bool, Any]:
+    """Equal for values that are one: 1 and 1.0 are, 1 and true and "1" are not."""
+    return isinstance(value, bool), value
+
+
+Index = Mapping[str, Mapping[tuple[bool, Any], Any]]
+
+
+def index(matrix: Mapping[str, list[Any]]) -> Index:
+    """A matrix's values by :func:`value_key`, for each name."""
+    return {name: {value_key(v): v for v in values} for name, values in matrix.items()}
 
 
 def select(
     name: str,
-    matrix: Mapping[str, list[Any]],
+    matrix: Index,
     selection: Selection,
     own: Mapping[str, Any],
 ) -> tuple[list[str], bool]:
@@ -65,7 +73,7 @@ def select(
 
     Args:
         name: the step that is referred to.
-        matrix: its matrix.
+        matrix: the index of its matrix.
         selection: what stands in brackets.
         own: the referring instance's matrix values.
 
@@ -78,7 +86,8 @@ def select(
     if not matrix:
         raise SelectionError(f"step {name!r} has no matrix; leave [..] out")
     if selection.everything:
-        return [i.path for i in expand(name, matrix)], True
+        every = {k: list(values.values()) for k, values in matrix.items()}
+        return [i.path for i in expand(name, every)], True
     for given in selection.values:
         if given not in matrix:
             raise SelectionError(
@@ -96,20 +105,19 @@ def select(
 
 
 def _chosen(
-    name: str, key: str, values: list[Any], wanted: Any, own: Mapping[str, Any]
+    name: str, key: str, values: Mapping[tuple[bool, Any], Any], wanted: Any, own: Mapping[str, Any]
 ) -> list[Any]:
     if wanted is EVERY:
-        return values
+        return list(values.values())
     if isinstance(wanted, Own):
         if wanted.name not in own:
             raise SelectionError(
                 f"this step has no matrix name {wanted.name!r}{did_you_mean(wanted.name, own)}"
             )
         wanted = own[wanted.name]
-    found = [v for v in values if same(v, wanted)]
-    if not found:
-        listed = ", ".join(matrix_text(v) for v in values[:8])
+    if value_key(wanted) not in values:
+        listed = ", ".join(matrix_text(v) for v in itertools.islice(values.values(), 8))
         raise SelectionError(
             f"step {name!r} has no instance with {key}={matrix_text(wanted)}; there is {listed}"
         )
-    return found[:1]
+    return [values[value_key(wanted)]]

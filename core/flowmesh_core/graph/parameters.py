@@ -11,7 +11,6 @@ from flowmesh_core.graph.scope import Keys, Scope, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.nearest import did_you_mean
-from flowmesh_core.spec.paths import path_text
 
 TENSOR_PARALLEL = "tensorParallel"
 
@@ -33,8 +32,7 @@ def read_params(
     keys = (*entry.keys, "with")
     given = Substitution(scope.params(), own).fill(entry.spec.with_, scope.report, keys)
     scope.use_bytes(json_size(given))
-    params = {p.name: default_of(p) for p in contract.params}
-    fields = {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
+    params, fields = (dict(d) for d in _defaults(scope, contract))
     for name, value in given.items():
         param = contract.param(name)
         if param is not None:
@@ -48,12 +46,20 @@ def read_params(
     return params, fields
 
 
+def _defaults(scope: Scope, contract: EngineContract) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = scope.defaults.get(contract.name)
+    if found is None:
+        params = {p.name: default_of(p) for p in contract.params}
+        fields = {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
+        found = scope.defaults[contract.name] = (params, fields)
+    return found
+
+
 def _typed(scope: Scope, param: Param, value: Any, keys: Keys) -> Any:
-    where = path_text(keys)
     try:
-        return coerce(param, value, where=where)
+        return coerce(param, value)
     except IdentityError as e:
-        inner = e.where.removeprefix(where)
+        inner = e.where.removeprefix(param.name)
         place = f"in {inner.lstrip('.')}: " if inner else ""
         scope.report(keys, f"{place}{e.message}{f'; {e.remedy}' if e.remedy else ''}")
         return default_of(param)

@@ -8,7 +8,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Problem
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.matrix import Instance
+from flowmesh_core.graph.matrix import Index, Instance
 from flowmesh_core.graph.plan import Source, StepPlan
 from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
@@ -26,6 +26,7 @@ class StepEntry:
     spec: StepSpec
     contract: EngineContract | None
     instances: list[Instance]
+    by_value: Index
 
     @property
     def keys(self) -> Keys:
@@ -57,6 +58,7 @@ class Scope:
     inputs: dict[str, InputEntry | None] = field(default_factory=dict)
     problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
     params_bytes: int = 0
+    defaults: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
     def report(self, keys: Keys, message: str) -> None:
         """Records a problem once, however many instances of a step have it."""
