@@ -1,0 +1,51 @@
+"""Everything wrong with a file's objects at once: the text, the models and the graph.
+
+A document with wrong fields is compiled too, without them, so that one mistake does not hide the
+others; what only follows from a mistake already found is left out.
+"""
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.limits import Limits
+from flowmesh_core.spec.load import Loaded, load_text, without_echoes
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+_NO_LIMITS_GIVEN = Limits()
+
+
+def check_loaded(
+    loaded: Loaded, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN
+) -> list[Problem]:
+    """The problems of one document, those of its graph included.
+
+    Args:
+        loaded: the document as ``load_text`` returned it.
+        catalog: the engines that there are.
+        limits: bounds on a workflow.
+
+    Returns:
+        Problems with lines, in order of line.
+    """
+    problems = list(loaded.problems)
+    if isinstance(loaded.object, FlowMeshWorkflow):
+        try:
+            compile_workflow(loaded.object, catalog, limits, validate_only=True)
+        except SpecError as e:
+            found = without_echoes(e.problems, problems)
+            problems += [loaded.document.locate(p) for p in found]
+    return sorted(problems, key=lambda p: (p.line, p.column))
+
+
+def check_text(text: str, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN) -> list[Problem]:
+    """Every problem of a file, in order of line.
+
+    Args:
+        text: the file's content.
+        catalog: the engines that there are.
+        limits: bounds on a workflow.
+    """
+    loaded, problems = load_text(text)
+    for item in loaded:
+        problems = problems + without_echoes(check_loaded(item, catalog, limits), problems)
+    return sorted(problems, key=lambda p: (p.line, p.column))

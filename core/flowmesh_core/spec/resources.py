@@ -1,0 +1,120 @@
+"""The custom resource definitions, and the schema for editors, as data.
+
+``generate`` writes them to files; a test holds the files against this.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from flowmesh_core.spec.fields import CEL_RULES
+from flowmesh_core.spec.load import API_VERSION
+from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.structural import PRESERVE, structural_schema
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+GROUP, _, VERSION = API_VERSION.partition("/")
+_Column = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    model: type[BaseModel]
+    plural: str
+    short: str
+    namespaced: bool
+    columns: tuple[_Column, ...]
+
+
+_DEFINITIONS = (
+    _Definition(
+        FlowMeshWorkflow,
+        "flowmeshworkflows",
+        "fmw",
+        namespaced=True,
+        columns=(
+            ("Phase", "string", ".status.phase"),
+            ("Progress", "string", ".status.progress"),
+            ("Hits", "integer", ".status.hits"),
+            ("Cost", "string", ".status.costUsd"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    ),
+    _Definition(
+        FlowMeshCachePolicy,
+        "flowmeshcachepolicies",
+        "fmcp",
+        namespaced=False,
+        columns=(
+            ("Scope", "string", ".spec.scope"),
+            ("Group", "string", ".spec.group"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    ),
+)
+
+
+def definitions() -> dict[str, dict[str, Any]]:
+    """Every ``CustomResourceDefinition``, by plural name."""
+    return {d.plural: _definition(d) for d in _DEFINITIONS}
+
+
+def _definition(d: _Definition) -> dict[str, Any]:
+    kind = d.model.__name__
+    schema = structural_schema(d.model)
+    schema["properties"]["metadata"] = {"type": "object"}
+    schema["properties"]["apiVersion"] = {"type": "string"}
+    schema["properties"]["kind"] = {"type": "string"}
+    schema["required"] = ["spec"]
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [
+            {"name": name, "type": of, "jsonPath": path} for name, of, path in d.columns
+        ],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    if "status" in schema["properties"]:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{d.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if d.namespaced else "Cluster",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": d.plural,
+                "singular": kind.lower(),
+                "shortNames": [d.short],
+                "categories": ["flowmesh"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def editor_schema() -> dict[str, Any]:
+    """One JSON schema of all kinds, for editors that check YAML."""
+    models = [d.model for d in _DEFINITIONS]
+    refs, schema = models_json_schema([(m, "validation") for m in models], by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "FlowMesh",
+        "description": "A workflow or a cache policy of FlowMesh.",
+        "oneOf": [refs[m, "validation"] for m in models],
+        "$defs": _without_kubernetes(schema["$defs"]),
+    }
+
+
+def _without_kubernetes(value: Any) -> Any:
+    """The schema without the parts that only the API server reads."""
+    if isinstance(value, dict):
+        kept = {k: v for k, v in value.items() if k not in {CEL_RULES, PRESERVE}}
+        return {k: _without_kubernetes(v) for k, v in kept.items()}
+    return [_without_kubernetes(v) for v in value] if isinstance(value, list) else value

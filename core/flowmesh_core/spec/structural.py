@@ -1,0 +1,110 @@
+"""From pydantic's JSON schema to what Kubernetes takes: structural schemas.
+
+A structural schema has no references and no alternatives, and says of every value its type, or that
+it is not looked into. What crosses fields is said in CEL (``x-kubernetes-validations``).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from flowmesh_core.spec.fields import CEL_RULES
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_KEPT = (
+    "type",
+    "description",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+    CEL_RULES,
+)
+_ALLOWED = frozenset({*_KEPT, "properties", "items", "additionalProperties", PRESERVE})
+
+
+def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The structural schema of a model.
+
+    Defaults are left out: the API server would write them into the objects. Unknown fields are
+    pruned by the API server, and named by ``kubectl``'s own validation.
+    """
+    schema = model.model_json_schema(by_alias=True)
+    return _structural(schema, schema.get("$defs", {}))
+
+
+def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    schema = _resolved(schema, definitions)
+    out = {key: schema[key] for key in _KEPT if key in schema}
+    if "const" in schema:
+        out["enum"] = [schema["const"]]
+    if "properties" in schema:
+        out["properties"] = {
+            name: _structural(inner, definitions) for name, inner in schema["properties"].items()
+        }
+        if schema.get("additionalProperties") is True:
+            out[PRESERVE] = True
+    elif schema.get("type") == "object":
+        inner = schema.get("additionalProperties", True)
+        for by_pattern in schema.get("patternProperties", {}).values():
+            inner = by_pattern  # names are held against the pattern at admission
+        if isinstance(inner, Mapping) and set(inner) - {"title"}:
+            out["additionalProperties"] = _structural(inner, definitions)
+        else:
+            out[PRESERVE] = True
+    elif schema.get("type") == "array":
+        out["items"] = _structural(schema.get("items", {}), definitions)
+    elif "type" not in schema:
+        out[PRESERVE] = True
+    return out
+
+
+def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema without a reference, and without the null that "not given" means."""
+    out = dict(schema)
+    while "$ref" in out or "anyOf" in out:
+        if "$ref" in out:
+            found = definitions[out.pop("$ref").rpartition("/")[2]]
+        else:
+            options = [o for o in out.pop("anyOf") if o.get("type") != "null"]
+            if len(options) != 1:
+                raise ValueError(f"{options} are alternatives, which no structural schema has")
+            found = options[0]
+        out = {**found, **out}
+    return out
+
+
+def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
+    """What Kubernetes would refuse in a schema.
+
+    Args:
+        schema: the schema.
+        where: its place, for the messages.
+    """
+    unknown = set(schema) - _ALLOWED
+    if unknown:
+        yield f"{where}: {', '.join(sorted(unknown))} is not allowed"
+    if "type" not in schema and not schema.get(PRESERVE):
+        yield f"{where}: has no type"
+    kind = schema.get("type")
+    if "properties" in schema and "additionalProperties" in schema:
+        yield f"{where}: has both properties and additionalProperties"
+    if kind == "object" and not {"properties", "additionalProperties", PRESERVE} & set(schema):
+        yield f"{where}: an object of which nothing is said is pruned to nothing"
+    missing = set(schema.get("required", ())) - set(schema.get("properties", {}))
+    if missing:
+        yield f"{where}: requires {', '.join(sorted(missing))}, which is no property"
+    if kind == "array":
+        yield from structural_problems(schema["items"], f"{where}[]")
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        yield from structural_problems(schema["additionalProperties"], f"{where}.*")
+    for name, inner in schema.get("properties", {}).items():
+        yield from structural_problems(inner, f"{where}.{name}")
