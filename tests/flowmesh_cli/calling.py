@@ -1,19 +1,115 @@
-"""Runs ``fmesh`` as a user does: as a process."""
+"""Runs ``fmesh`` as a user does: as a process, in a folder, perhaps on a terminal."""
 
+import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "flowmesh_cli"]
+WITHIN_S = 60.0
 
 
-def fmesh(*arguments: str | Path, cwd: Path, timeout_s: float = 60) -> subprocess.CompletedProcess:
+def fmesh(
+    *arguments: str | Path, cwd: Path, timeout_s: float = WITHIN_S
+) -> subprocess.CompletedProcess[str]:
     """Runs the command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "flowmesh_cli", *map(str, arguments)],
+        [*COMMAND, *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "TERM": "dumb"},
+        env=environment(),
         check=False,
     )
+
+
+def answer(*arguments: str | Path, cwd: Path) -> Any:
+    """Runs the command with ``--json`` and reads its answer."""
+    done = fmesh(*arguments, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def started(*arguments: str | Path, cwd: Path) -> Iterator["Started"]:
+    """Runs the command beside the test; ends it, and what it has started, at the end."""
+    with (cwd / f"said-{time.monotonic_ns()}").open("w+") as said:
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=cwd,
+            stdout=said,
+            stderr=said,
+            env=environment(),
+            start_new_session=True,
+        )
+        found = Started(process, Path(said.name), cwd)
+        try:
+            yield found
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+class Started:
+    """A running ``fmesh``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: Path, cwd: Path) -> None:
+        self.process = process
+        self._said = said
+        self._cwd = cwd
+
+    @property
+    def said(self) -> str:
+        """Everything it has written so far."""
+        return self._said.read_text()
+
+    def until(self, text: str) -> None:
+        """Waits until it says something."""
+        until(lambda: text in self.said or self.process.poll() is not None)
+        assert text in self.said, self.said
+
+    def end(self, timeout_s: float = WITHIN_S) -> int:
+        """Waits for its end."""
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """As ``kill -9`` does."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def owner(cwd: Path) -> dict[str, Any]:
+    """What the owner file says."""
+    try:
+        return json.loads((cwd / ".flowmesh" / "owner").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def end_workers(cwd: Path) -> None:
+    """Ends workers that a killed owner left, by the ids that it wrote down."""
+    for pid in owner(cwd).get("workers", {}).values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    """Waits for a condition."""
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def environment() -> dict[str, str]:
+    """Without colours, and without this session's state folder."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("FLOWMESH_STATE_DIR", "FMESH_DEBUG")}
+    return {**kept, "TERM": "dumb"}

@@ -18,7 +18,7 @@ import msgspec
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.local.control import Door, serve_control
+from flowmesh_cli.local.control import POOL, Door, serve_control
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_cli.owner import Owner, Ownership
 from flowmesh_cli.state_dir import StateDir
@@ -69,7 +69,7 @@ class LocalFabric:
             self._give_up()
         self._owner = _replaced(self._owner, url=self._up.url, port=_port_of(self._up.url))
         self._ownership.write(self._owner)
-        if not self._is_reader:
+        if self._options.workers:
             self._start_workers()
         return self._owner
 
@@ -158,11 +158,15 @@ class LocalFabric:
         self._workers = LocalWorkers(
             self._state,
             options,
-            self._options.workers,
+            # Those of a plan must not be taken for those that a killed owner left.
+            [
+                f"{'plan' if self._is_reader else POOL}-{i + 1}"
+                for i in range(self._options.workers)
+            ],
             changed=self._workers_changed,
             say=self._options.say,
         )
-        previous = self._ownership.previous
+        previous = None if self._is_reader else self._ownership.previous
         left_over = previous.workers if previous is not None else {}
         if previous is not None and previous.port != self._owner.port:
             end_left_over(left_over)

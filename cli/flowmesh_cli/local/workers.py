@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -48,7 +48,7 @@ class LocalWorkers:
         self,
         state: StateDir,
         options: WorkerOptions,
-        count: int,
+        names: Sequence[str],
         *,
         changed: Callable[[Mapping[str, int]], None],
         say: Callable[[str], None],
@@ -56,7 +56,7 @@ class LocalWorkers:
         """Takes where they keep their caches, how they are started, and who is told what."""
         self._state = state
         self._options = options
-        self._shares = {f"local-{i + 1}": s for i, s in enumerate(shares(count))}
+        self._shares = dict(zip(names, shares(len(names)), strict=True))
         self._changed = changed
         self._say = say
         self._processes: dict[str, psutil.Process] = {}

@@ -1,0 +1,171 @@
+"""Owners, joiners, Ctrl-C and kill -9: what lives on, and what ends."""
+
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import (
+    COMMAND,
+    answer,
+    end_workers,
+    environment,
+    fmesh,
+    owner,
+    started,
+    until,
+)
+
+from flowmesh_cli.exits import ExitCode
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_workers(tmp_path)
+
+
+def test_a_second_run_joins_the_first_which_serves_until_both_have_ended(folder: Path):
+    short = flows.write(folder, "short", flows.sleeping(1.5))
+    long = flows.write(folder, "long", flows.sleeping(5))
+    with started("run", short, cwd=folder) as first:
+        first.until("rest running")
+        with started("run", long, cwd=folder) as second:
+            first.until("serving on until the runs that joined have ended")
+            assert second.process.poll() is None
+            assert second.end() == ExitCode.OK
+            assert first.end() == ExitCode.OK
+    assert len(list((folder / ".flowmesh" / "epochs").iterdir())) == 1
+    assert owner(folder) == {}
+
+
+def test_after_kill_9_of_the_owner_the_same_command_resumes_on_the_same_workers(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(6))
+    with started("run", flow, cwd=folder) as first:
+        first.until("rest running")
+        workers = owner(folder)["workers"]
+        first.kill()
+    with started("run", flow, cwd=folder) as second:
+        second.until("goes on as nap-")
+        assert owner(folder)["workers"] == workers
+        assert second.end() == ExitCode.OK
+    run = answer("status", cwd=folder)
+    assert run["phase"] == "Succeeded"
+    assert run["executed"] == 2
+    assert len(answer("status", "--all", cwd=folder)["runs"]) == 1
+
+
+def test_a_joined_run_takes_the_fabric_over_when_its_owner_is_killed(folder: Path):
+    nap = flows.write(folder, "nap", flows.sleeping(30, "a"))
+    other = flows.write(folder, "other", flows.sleeping(5, "b"))
+    with started("run", nap, cwd=folder) as first:
+        first.until("rest running")
+        with started("run", other, cwd=folder) as second:
+            second.until("rest running")
+            first.kill()
+            assert second.end() == ExitCode.OK, second.said
+            assert "the fabric went away" in second.said
+
+
+def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(2))
+    with started("run", flow, cwd=folder) as run:
+        run.until("rest running")
+        os.kill(owner(folder)["workers"]["local-1"], signal.SIGKILL)
+        run.until("is started again")
+        assert run.end() == ExitCode.OK, run.said
+
+
+def test_ctrl_c_cancels_cleanly_and_ends_the_workers(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(60))
+    with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
+        until(lambda: "rest" in states(folder))
+        workers = owner(folder)["workers"].values()
+        os.write(terminal, b"\x03")
+        until(lambda: drained(terminal, process), within_s=30)
+        assert process.returncode == ExitCode.INTERRUPTED
+    assert answer("status", cwd=folder)["phase"] == "Cancelled"
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+
+
+def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(60))
+    with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
+        until(lambda: "rest" in states(folder))
+        os.kill(process.pid, signal.SIGSTOP)  # so that both arrive before it can cancel
+        os.write(terminal, b"\x03")
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGCONT)
+        os.write(terminal, b"\x03")
+        until(lambda: drained(terminal, process), within_s=10)
+        assert process.returncode == ExitCode.INTERRUPTED
+
+
+def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(0.5))
+    long = flows.write(folder, "long", flows.sleeping(60))
+    with started("up", cwd=folder) as up:
+        up.until("Ctrl-C stops")
+        (accepted,) = answer("submit", flow, cwd=folder)
+        assert fmesh("watch", accepted["uid"], cwd=folder).returncode == ExitCode.OK
+        assert [w["shape"]["name"] for w in answer("workers", cwd=folder)] == ["local-1"]
+        (other,) = answer("submit", long, cwd=folder)
+        assert answer("cancel", other["uid"], cwd=folder)["phase"] == "Cancelled"
+        assert fmesh("watch", other["uid"], cwd=folder).returncode == ExitCode.CANCELLED
+        again = fmesh("up", cwd=folder)
+        assert again.returncode == ExitCode.USAGE
+        assert "serves this folder already" in again.stderr
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == ExitCode.OK
+
+
+class on_a_terminal:  # noqa: N801 - reads as a function
+    """Runs ``fmesh`` on a pseudo-terminal, which turns ^C into SIGINT as a real one does."""
+
+    def __init__(self, *arguments: str | Path, cwd: Path) -> None:
+        self._arguments, self._cwd = arguments, cwd
+
+    def __enter__(self) -> tuple[subprocess.Popen[bytes], int]:
+        self._terminal, inside = pty.openpty()
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *COMMAND, *map(str, self._arguments)],
+            cwd=self._cwd,
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env={**environment(), "TERM": "xterm"},
+        )
+        os.close(inside)
+        os.set_blocking(self._terminal, False)
+        return self._process, self._terminal
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._terminal)
+
+
+def drained(terminal: int, process: subprocess.Popen[bytes]) -> bool:
+    """Reads what was drawn, so that the process never waits for us; whether it has ended."""
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        pass
+    return process.poll() is not None
+
+
+def states(folder: Path) -> str:
+    """The paths of the steps that run, as the API says."""
+    if not owner(folder).get("url"):
+        return ""
+    done = fmesh("status", "--json", cwd=folder)
+    return done.stdout if '"RUNNING"' in done.stdout and '"local-1"' in done.stdout else ""

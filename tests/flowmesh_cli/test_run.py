@@ -1,0 +1,176 @@
+"""``fmesh run`` and the questions that can be asked afterwards, on data engines."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, fmesh
+
+from flowmesh_cli.exits import ExitCode
+
+pytestmark = pytest.mark.slow
+
+RUN_FIELDS = {
+    "uid", "name", "namespace", "phase", "created_s", "ended_s", "steps", "counts", "actions",
+    "executed", "hits", "paid_nanousd", "saved_nanousd", "joules", "joules_estimated",
+    "budget_nanousd", "deadline_s", "priority", "failed_step", "reason", "message", "remedy", "log",
+    "outputs", "eta_s",
+}  # fmt: skip
+FABRIC_FIELDS = {
+    "epoch", "workers", "ready_actions", "running_actions", "bill_nanousd", "receipts_nanousd",
+    "fabric_nanousd", "unsettled_nanousd", "saved_nanousd", "executed", "hits_published",
+    "hits_in_flight", "hits_step_level", "rejections",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a run has ended; nothing serves it any more."""
+    folder = tmp_path_factory.mktemp("ended")
+    flows.questions(folder)
+    flow = flows.write(folder, "small", flows.scored())
+    done = fmesh("run", flow, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "output accuracy: accuracy 0.5, count 40" in done.stdout
+    assert "team-a/small score completed" in done.stderr
+    return folder
+
+
+def test_a_second_run_of_another_tenant_hits_only_under_a_policy(tmp_path: Path):
+    flows.questions(tmp_path)
+    flow = flows.write(tmp_path, "small", flows.scored())
+    friends = flows.policy(tmp_path, "team-a", "team-b")
+    command = ("run", flow, flow, friends, "-n", "team-a", "-n", "team-b")
+    shared = answer(*command, cwd=tmp_path)
+    assert set(shared) == {"runs", "fabric"}
+    assert set(shared["runs"][0]) == RUN_FIELDS
+    assert set(shared["fabric"]) == FABRIC_FIELDS
+    assert shared["fabric"]["executed"] == 2
+    apart = answer(*command, "--no-policies", "--state-dir", tmp_path / "apart", cwd=tmp_path)
+    assert apart["fabric"]["executed"] == 4
+    assert digests(shared) == digests(apart)
+    book = answer("receipt", "--all", cwd=tmp_path)
+    paid = sum(r["paid_nanousd"] for r in book["receipts"])
+    assert paid + book["fabric"]["fabric_nanousd"] == book["fabric"]["bill_nanousd"]
+    assert {s["taker"] for s in book["shared"]} <= {"team-a/small", "team-b/small"}
+    assert book["shared"]
+
+
+def digests(answered: dict[str, Any]) -> list[dict[str, str]]:
+    return [{n: o["digest"] for n, o in run["outputs"].items()} for run in answered["runs"]]
+
+
+def test_an_ended_run_is_shown_without_a_fabric(ended: Path):
+    status = answer("status", cwd=ended)
+    assert set(status) == RUN_FIELDS
+    assert status["phase"] == "Succeeded"
+    shown = fmesh("status", "small", cwd=ended).stdout
+    assert "✔ reply" in shown
+    assert status["uid"] in fmesh("status", "--all", cwd=ended).stdout
+
+
+def test_a_receipt_adds_up_to_what_the_status_says(ended: Path):
+    status, receipt = answer("status", cwd=ended), answer("receipt", cwd=ended)
+    assert receipt["paid_nanousd"] == status["paid_nanousd"] > 0
+    assert [line["step"] for line in receipt["lines"]] == ["reply", "score"]
+
+
+def test_outputs_are_downloaded_in_the_wanted_format(ended: Path, tmp_path: Path):
+    assert fmesh("outputs", "--download", tmp_path, cwd=ended).returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 40
+    assert json.loads((tmp_path / "accuracy.json").read_text()) == {"accuracy": 0.5, "count": 40}
+    fmesh("outputs", "--download", tmp_path, "--format", "csv", cwd=ended)
+    with (tmp_path / "answers.csv").open() as file:
+        assert list(csv.DictReader(file)) == rows
+    assert fmesh("outputs", "--format", "xls", cwd=ended).returncode == ExitCode.USAGE
+
+
+def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
+    assert "by team-a/small reply (data.sql) from rows" in (
+        fmesh("lineage", "small/answers", cwd=ended).stdout
+    )
+    down = answer("lineage", "small/answers", "--down", cwd=ended)
+    assert [d["step"] for d in down["derivations"]] == ["score"]
+    assert "published" in fmesh("why", "score", cwd=ended).stdout
+    wrong = fmesh("why", "scor", cwd=ended)
+    assert wrong.returncode == ExitCode.NOT_FOUND
+    assert "did you mean 'score'" in wrong.stderr
+
+
+def test_the_cache_is_counted_collected_and_forgotten(tmp_path: Path):
+    flow = flows.write(tmp_path, "nap", flows.sleeping(0))
+    assert answer("run", flow, cwd=tmp_path)["fabric"]["executed"] == 2
+    stats = answer("cache", "stats", cwd=tmp_path)
+    assert [(s["scope"], s["results"]) for s in stats["cache"]["scopes"]] == [("ns-team-a", 2)]
+    assert answer("cache", "gc", "--dry-run", cwd=tmp_path)["deleted"] == 0
+    purge = ("cache", "purge", "-n", "team-a", "--engine", "test.sleep", "-y")
+    assert answer(*purge, cwd=tmp_path) == {"deleted": 1}
+    again = answer("run", flow, cwd=tmp_path)["runs"][0]
+    assert (again["executed"], again["hits"]) == (1, 1)
+
+
+def test_a_plan_says_what_hits_and_what_would_run(ended: Path):
+    (forecast,) = answer("plan", ended / "small.yaml", cwd=ended)
+    assert (forecast["actions"], forecast["hits"]) == (2, 2)
+    fresh = answer("plan", ended / "small.yaml", "-n", "team-z", cwd=ended)[0]
+    assert fresh["hits"] == 0
+    assert fresh["nanousd"] > 0
+
+
+def test_an_unmeetable_budget_is_refused_before_anything_runs(tmp_path: Path):
+    spec = {**flows.sleeping(30), "budgetUsd": "0.000000001"}
+    flow = flows.write(tmp_path, "dear", spec)
+    done = fmesh("plan", flow, cwd=tmp_path)
+    assert done.returncode == ExitCode.REFUSED
+    assert "spec.budgetUsd" in done.stderr
+
+
+def test_a_failed_run_ends_with_step_reason_and_what_to_try(tmp_path: Path):
+    spec = flows.scored()
+    spec["steps"][0]["with"]["query"] = "select missing from rows"
+    flows.questions(tmp_path)
+    flow = flows.write(tmp_path, "wrong", spec)
+    done = fmesh("run", flow, cwd=tmp_path)
+    assert done.returncode == ExitCode.FAILED
+    assert "failed in step reply" in done.stderr
+    assert "missing" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    logs = fmesh("logs", "--step", "reply", cwd=tmp_path)
+    assert logs.returncode == 0
+
+
+def test_every_problem_of_all_files_is_told_at_once_with_its_place(tmp_path: Path):
+    spec = flows.scored()
+    spec["steps"][1]["uses"] = "eval.exact-mtch"
+    spec["steps"][0]["inputs"] = {"rows": "inputs.question"}
+    flow = flows.write(tmp_path, "bad", spec)
+    lost = flows.write(tmp_path, "lost", flows.scored())
+    done = fmesh("run", flow, lost, cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    found = done.stderr.splitlines()
+    assert any(line.startswith(f"{flow}:") and "exact-match" in line for line in found)
+    assert any(line.startswith(f"{flow}:") and "questions" in line for line in found)
+    assert any(line.startswith(f"{lost}:") and "does not exist" in line for line in found)
+    assert not (tmp_path / ".flowmesh").exists()
+
+
+def test_parameters_are_set_by_name_and_unknown_ones_refused(tmp_path: Path):
+    flows.questions(tmp_path)
+    flow = flows.write(tmp_path, "small", flows.scored())
+    assert fmesh("validate", flow, "--set", "limit=5", cwd=tmp_path).returncode == 0
+    wrong = fmesh("validate", flow, "--set", "limt=5", cwd=tmp_path)
+    assert wrong.returncode == ExitCode.USAGE
+    assert "did you mean 'limit'" in wrong.stderr
+    assert fmesh("validate", flow, "-n", "a", "-n", "b", cwd=tmp_path).returncode == ExitCode.USAGE
+
+
+def test_commands_that_need_a_fabric_say_how_to_start_one(tmp_path: Path):
+    flow = flows.write(tmp_path, "nap", flows.sleeping(0))
+    for command in (("submit", flow), ("status",), ("watch",)):
+        done = fmesh(*command, cwd=tmp_path)
+        assert done.returncode == ExitCode.NO_FABRIC
+        assert "remedy: start" in done.stderr
