@@ -6,15 +6,15 @@ from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
+from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract, Param, Port
-from flowmesh_core.catalog.load import builtin_catalog
 
 
 def show_engines(name: str, *, as_json: bool) -> None:
     """Lists the engines, or shows the contract of one."""
     terminal = Terminal(as_json=as_json)
-    catalog = builtin_catalog()
+    catalog = load_catalog()
     if name:
         contract = _find(catalog, name)
         if as_json:

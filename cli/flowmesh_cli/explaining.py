@@ -10,8 +10,10 @@ from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.show.lineage import show_walk
+from flowmesh_cli.show.placement import show_explanation
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
+from flowmesh_control.explain import Explanation
 from flowmesh_control.lineage import Direction, Walk
 from flowmesh_control.why import Why
 from flowmesh_core.status.view import RunStatus, StepStatus
@@ -28,6 +30,18 @@ def show_why(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> N
         terminal.answer(story)
     else:
         show_story(terminal, story, names)
+
+
+def show_placement(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> None:
+    """Shows where a step's actions could go, and where they went."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        uid, found = find_step(http, run, step)
+        explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
+    if as_json:
+        terminal.answer(explanation)
+    else:
+        show_explanation(terminal, explanation, found)
 
 
 def show_lineage(

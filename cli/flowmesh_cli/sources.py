@@ -12,7 +12,9 @@ from typing import Any
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_control.plugins import load_catalog
 from flowmesh_core.errors import Problem
+from flowmesh_core.graph.check import check_loaded
 from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.nearest import did_you_mean
@@ -114,12 +116,13 @@ def need_workflows(sources: Sources) -> list[Source]:
 def _read_file(file: Path) -> tuple[list[Source], list[str]]:
     name = str(file)
     text = _text_of(file)
+    catalog = load_catalog()
     loaded, problems = load_text(text)
     lines = [(p.line, problem_line(name, p)) for p in problems]
     folder = Path.cwd() if name == STANDARD_INPUT else file.absolute().parent
     sources = []
     for item in loaded:
-        lines += [(p.line, problem_line(name, p)) for p in item.problems]
+        lines += [(p.line, problem_line(name, p)) for p in check_loaded(item, catalog)]
         found = item.object
         sources.append(
             Source(

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from flowmesh_cli import figures
 from flowmesh_cli.failing import FilesError
-from flowmesh_cli.sources import Source, read_sources
+from flowmesh_cli.sources import Source, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.render import mermaid as as_mermaid
+from flowmesh_core.graph.render import text_tree
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -40,6 +42,25 @@ def validate_files(
         terminal.text(
             f"{source.file}: cache policy {source.document.value['metadata']['name']}, valid"
         )
+
+
+def draw_files(
+    files: Sequence[Path],
+    *,
+    namespaces: Sequence[str],
+    settings: Sequence[str],
+    mermaid: bool,
+    as_json: bool,
+) -> None:
+    """Draws the graphs of workflows."""
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    plans = compile_sources(need_workflows(sources))
+    if as_json:
+        terminal.answer(plans)
+        return
+    for plan in plans:
+        terminal.text(as_mermaid(plan) if mermaid else text_tree(plan))
 
 
 def compile_sources(workflows: Sequence[Source]) -> list[Plan]:

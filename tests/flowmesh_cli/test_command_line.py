@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import typer
+from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
 from flowmesh_cli.exits import ExitCode
@@ -94,3 +95,20 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
     shell = ["bash", "-o", "pipefail", "-c", command]
     done = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_graph_is_drawn_as_text_and_as_mermaid(tmp_path: Path):
+    flow = flows.write(tmp_path, "small", flows.scored())
+    drawn = fmesh("graph", flow, cwd=tmp_path).stdout
+    assert "└─ reply  data.sql" in drawn
+    assert "→ accuracy: score.metrics" in drawn
+    diagram = fmesh("graph", "--mermaid", flow, cwd=tmp_path).stdout
+    assert diagram.startswith("flowchart LR")
+
+
+def test_a_file_is_read_from_standard_input(tmp_path: Path):
+    text = flows.write(tmp_path, "small", flows.sleeping(0)).read_text()
+    command = [sys.executable, "-m", "flowmesh_cli", "validate", "-", "--json"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    expected = [{"name": "small", "namespace": "team-a", "steps": 2}]
+    assert json.loads(done.stdout)["workflows"] == expected

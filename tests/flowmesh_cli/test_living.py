@@ -117,6 +117,11 @@ def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
         assert fmesh("watch", accepted["uid"], cwd=folder).returncode == ExitCode.OK
         assert [w["shape"]["name"] for w in answer("workers", cwd=folder)] == ["local-1"]
         (other,) = answer("submit", long, cwd=folder)
+        until(lambda: "local-1" in states(folder))
+        explained = answer("explain", "rest", "--run", "long", cwd=folder)
+        (action,) = explained["actions"]
+        assert [c["worker"] for c in action["candidates"]] == action["workers"] == ["local-1"]
+        assert "its engine runs" in fmesh("explain", "rest", "--run", "long", cwd=folder).stdout
         assert answer("cancel", other["uid"], cwd=folder)["phase"] == "Cancelled"
         assert fmesh("watch", other["uid"], cwd=folder).returncode == ExitCode.CANCELLED
         again = fmesh("up", cwd=folder)

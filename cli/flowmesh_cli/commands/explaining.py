@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     for name, command in (
         ("why", why),
+        ("explain", explain),
         ("lineage", lineage),
         ("receipt", receipt),
         ("outputs", outputs),
@@ -32,6 +33,18 @@ def why(
     from flowmesh_cli.explaining import show_why  # noqa: PLC0415
 
     show_why(step, run=run, state_dir=state_dir, as_json=json)
+
+
+def explain(
+    step: StepArgument,
+    run: RunOption = "",
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the placement of a step: candidates with the terms of their utility."""
+    from flowmesh_cli.explaining import show_placement  # noqa: PLC0415
+
+    show_placement(step, run=run, state_dir=state_dir, as_json=json)
 
 
 def lineage(

@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     for name, command in (
         ("validate", validate),
         ("plan", plan),
+        ("graph", graph),
         ("engines", engines),
     ):
         app.command(name, rich_help_panel="Plan")(guarded(command))
@@ -52,6 +53,21 @@ def plan(
         settings=set_ or [],
         state_dir=state_dir,
         as_json=json,
+    )
+
+
+def graph(
+    files: FilesArgument,
+    namespace: NamespaceOption = None,
+    set_: SetOption = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid diagram.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Draw the steps of workflows and what they need of each other."""
+    from flowmesh_cli.validating import draw_files  # noqa: PLC0415
+
+    draw_files(
+        files, namespaces=namespace or [], settings=set_ or [], mermaid=mermaid, as_json=json
     )
 
 

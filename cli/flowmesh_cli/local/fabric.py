@@ -158,11 +158,7 @@ class LocalFabric:
         self._workers = LocalWorkers(
             self._state,
             options,
-            # Those of a plan must not be taken for those that a killed owner left.
-            [
-                f"{'plan' if self._is_reader else POOL}-{i + 1}"
-                for i in range(self._options.workers)
-            ],
+            self._worker_names(),
             changed=self._workers_changed,
             say=self._options.say,
         )
@@ -172,6 +168,11 @@ class LocalFabric:
             end_left_over(left_over)
             left_over = {}
         self._workers.start(left_over)
+
+    def _worker_names(self) -> list[str]:
+        # Those of a plan must not be taken for those that a killed owner left.
+        kind = "plan" if self._is_reader else POOL
+        return [f"{kind}-{i + 1}" for i in range(self._options.workers)]
 
     def _workers_changed(self, pids: Mapping[str, int]) -> None:
         self._owner = _replaced(self._owner, workers=dict(pids))

@@ -30,7 +30,7 @@ def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
     _show_scopes(terminal, story)
     _show_hits(terminal, story.hits, names)
     _show_parts(terminal, story)
-    _show_attempts(terminal, story.attempts)
+    show_attempts(terminal, story.attempts)
 
 
 def _show_scopes(terminal: Terminal, story: Why) -> None:
@@ -72,7 +72,8 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
         terminal.text(f"  and {figures.count(more, 'action')} more")
 
 
-def _show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:
+def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:
+    """A line an attempt."""
     if not attempts:
         return
     rows = [

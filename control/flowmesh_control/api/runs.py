@@ -10,6 +10,7 @@ from aiohttp import web
 from flowmesh_control.admission import Submission
 from flowmesh_control.api.answers import answer, flag
 from flowmesh_control.assembly import Parts
+from flowmesh_control.explain import explain_step
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_control.planner import Planner, refuse_unmeetable
 from flowmesh_control.views import OVER
@@ -90,6 +91,7 @@ class Runs:
             web.post("/v1/runs/{uid}/amend", self.amend),
             web.get("/v1/runs/{uid}/logs", self.logs),
             web.get("/v1/runs/{uid}/why", self.why),
+            web.get("/v1/runs/{uid}/explain", self.explain),
             web.get("/v1/runs/{uid}/receipt", self.receipt),
         ]
 
@@ -156,6 +158,13 @@ class Runs:
         uid, step = await self._uid(request), _step(request)
         state = self._parts.given.machine.state
         return answer(await why_step(state, self._parts.views, uid, step))
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
+        uid, step = await self._uid(request), _step(request)
+        given = self._parts.given
+        state, now_s = given.machine.state, given.clock()
+        return answer(await explain_step(state, self._parts.views, uid, step, now_s))
 
     async def receipt(self, request: web.Request) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""

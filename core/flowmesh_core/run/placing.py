@@ -118,6 +118,14 @@ def _view(state: State, action: Action) -> ReadyAction:
     return action.view
 
 
+def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
+    """An action that waits or runs, and what its candidates would be scored on now."""
+    kept = action.view
+    ready, seen = _view(state, action), snapshot(state, now_s)
+    action.view = kept
+    return ready, replace(seen, signatures={**seen.signatures, **_signatures(state, [ready])})
+
+
 _INF = float("inf")
 
 

@@ -1,0 +1,46 @@
+"""The candidates of actions with the terms of their utility, and where actions ran."""
+
+from flowmesh_cli import figures
+from flowmesh_cli.show.why import show_attempts
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.explain import Explanation
+from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.status.view import StepStatus
+
+_HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
+
+
+def show_explanation(terminal: Terminal, found: Explanation, step: StepStatus) -> None:
+    """Writes the scores of what waits or runs; of what has ended, where it ran."""
+    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}")
+    if found.actions:
+        alpha, beta, gamma = found.weights
+        terminal.text(f"  U = {alpha:g} throughput - {beta:g} cost + {gamma:g} locality")
+    for action in found.actions:
+        held = f" on {', '.join(action.workers)}" if action.workers else ""
+        terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{held}")
+        if action.candidates:
+            rows = [_row(candidate) for candidate in action.candidates]
+            terminal.table(_HEADINGS, rows, right=" ".join(_HEADINGS[1:-1]))
+        else:
+            terminal.text("    no worker can take it now; `fmesh why` says what stands in the way")
+    if found.more:
+        terminal.text(f"  and {figures.count(found.more, 'action')} more")
+    if not found.actions:
+        terminal.text("  nothing of it waits or runs; this is where it ran:")
+    show_attempts(terminal, found.attempts)
+
+
+def _row(candidate: Candidate) -> list[str]:
+    terms = candidate.terms
+    return [
+        candidate.worker,
+        f"{terms.utility:.3f}",
+        f"{terms.throughput:.3f}",
+        f"{terms.cost:.3f}",
+        f"{terms.locality:.3f}",
+        figures.seconds(max(0.0, terms.start_s)),
+        figures.seconds(max(0.0, terms.finish_s)),
+        figures.usd(terms.nanousd, estimated=True),
+        "its engine runs" if candidate.lane else "an engine would start",
+    ]

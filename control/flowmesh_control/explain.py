@@ -1,0 +1,82 @@
+"""Where a step's actions could go now, and where they went: for ``fmesh explain``."""
+
+import msgspec
+
+from flowmesh_control.views import Views
+from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.run.model import Run
+from flowmesh_core.run.placing import as_if_ready
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.explain import candidates_of
+
+ACTIONS_SHOWN = 20
+
+
+class PlacedAction(msgspec.Struct, frozen=True):
+    """An action that waits or runs.
+
+    Attributes:
+        workers: that hold an attempt of it.
+        candidates: the feasible workers, best first, scored on the fleet as it is now.
+    """
+
+    part: int
+    action_id: str
+    state: str
+    workers: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The placement of a step.
+
+    Attributes:
+        weights: coefficients of throughput, cost and locality.
+        actions: the first of those that wait or run, ``more`` counts the others.
+        attempts: where its actions ran, by the ledger.
+    """
+
+    uid: str
+    step: str
+    weights: tuple[float, float, float]
+    actions: tuple[PlacedAction, ...]
+    more: int
+    attempts: tuple[AttemptLine, ...]
+
+
+async def explain_step(
+    state: State, views: Views, uid: str, path: str, now_s: float
+) -> Explanation:
+    """Scores the actions of a step that wait or run, and tells where the others ran."""
+    run = state.runs.get(uid)
+    actions = _actions(state, run, path, now_s) if run is not None else []
+    weights = run.plan.weights if run is not None else None
+    lines = await views.lines(uid)
+    return Explanation(
+        uid=uid,
+        step=path,
+        weights=(weights.alpha, weights.beta, weights.gamma) if weights else (0.0, 0.0, 0.0),
+        actions=tuple(actions[:ACTIONS_SHOWN]),
+        more=max(0, len(actions) - ACTIONS_SHOWN),
+        attempts=tuple(la for la in lines if isinstance(la, AttemptLine) and la.step == path),
+    )
+
+
+def _actions(state: State, run: Run, path: str, now_s: float) -> list[PlacedAction]:
+    found = []
+    for number, part in run.steps[path].parts.items():
+        action = state.actions.get(part.key) if part.key is not None else None
+        if action is None or part.result is not None:
+            continue
+        ready, snapshot = as_if_ready(state, action, now_s)
+        found.append(
+            PlacedAction(
+                part=number,
+                action_id=action.key.action_id,
+                state=action.state,
+                workers=tuple(sorted(a.worker for a in action.attempts.values())),
+                candidates=tuple(candidates_of(ready, snapshot, state.model)),
+            )
+        )
+    return found
