@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -122,16 +122,10 @@ async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
 
     try:
         _make_directories(partial, tree.files)
-        async with asyncio.TaskGroup() as group:
-            for file in tree.files:
-                group.create_task(fetch(file))
+        await _together([fetch(file) for file in tree.files])
         os.rename(partial, target)
-    except* StoreError as errors:
-        raise _first(errors) from None
-    except* OSError as errors:
-        first = errors.exceptions[0]
-        assert isinstance(first, OSError)
-        raise store_error(first, str(target)) from first
+    except OSError as error:
+        raise store_error(error, str(target)) from error
     finally:
         await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
     return tree
@@ -222,9 +216,17 @@ def _tree(digest: Digest, files: list[TreeFile]) -> Tree:
     return Tree(digest, sum(f.bytes for f in files), tuple(files))
 
 
-def _first(errors: ExceptionGroup[StoreError]) -> StoreError:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
+async def _together(fetches: list[Coroutine[None, None, None]]) -> None:
+    """Runs them at once; the first error ends the others and is raised by itself.
+
+    (``except*`` would do, but up to Python 3.11.3 it wraps what is raised in it once more.)
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in fetches:
+                group.create_task(one)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 def _unsound(digest: Digest, reason: str) -> StoreError:

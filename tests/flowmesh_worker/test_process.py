@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,7 +108,7 @@ async def test_kill_9_of_the_worker_leaves_no_process_and_its_successor_sweeps(
 
 async def test_a_refused_worker_exits_with_3_and_says_why(world: "World") -> None:
     process = await asyncio.create_subprocess_exec(
-        *("python", "-m", "flowmesh_worker", "--gateway", world.gateway.url),
+        *(sys.executable, "-m", "flowmesh_worker", "--gateway", world.gateway.url),
         *("--store", str(world.root / "no" / "file" / "x"), "--cache-dir", str(world.root / "c")),
         *("--store", "ftp://nowhere", "--cpu-only"),
         stderr=asyncio.subprocess.PIPE,

@@ -74,6 +74,10 @@ def _own_files(jail: Path, size_mib: int) -> None:
     safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("none", "/", "", private)
     syscalls.mount("tmpfs", str(jail), "tmpfs", safe, "size=1m,mode=755")
+    # First, so that an interpreter that lives below /tmp is shown in it and not hidden by it.
+    temporary = jail / "tmp"
+    temporary.mkdir()
+    syscalls.mount("tmpfs", str(temporary), "tmpfs", safe, f"size={size_mib}m,mode=1777")
     for source in _needed():
         _show(source, jail)
     for device in _DEVICES:
@@ -81,9 +85,6 @@ def _own_files(jail: Path, size_mib: int) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
         syscalls.mount(device, str(target), "", syscalls.MS_BIND)
-    temporary = jail / "tmp"
-    temporary.mkdir()
-    syscalls.mount("tmpfs", str(temporary), "tmpfs", safe, f"size={size_mib}m,mode=1777")
     os.chroot(jail)
     os.chdir("/tmp")
 
