@@ -1,0 +1,179 @@
+"""``kill -9`` at seeded moments, then the same command: same outputs, nothing published runs again.
+
+A moment is a number of published actions and a place between two of them, drawn from the seed.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, end_workers, owner, started, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+CODE = """
+def main(rows):
+    return [{**row, "answer": str(int(row["question"]) % 20)} for row in rows]
+"""
+
+
+def flow(extra: int) -> dict[str, Any]:
+    """Ten actions: SQL, Python, chunks, waits; ``extra`` makes the tail this tenant's own."""
+    tail = f"select question, target, answer, {extra} as tail from rows order by all"
+    return {
+        "inputs": {"questions": {"dataset": "./questions.jsonl"}},
+        "steps": [
+            {
+                "name": "pick",
+                "uses": "data.sql",
+                "inputs": {"rows": "inputs.questions"},
+                "with": {"query": "select question, target from rows order by all"},
+            },
+            {
+                "name": "code",
+                "uses": "code.python",
+                "inputs": {"rows": "pick.rows"},
+                "with": {"code": CODE},
+            },
+            {
+                "name": "wait",
+                "uses": "test.sleep",
+                "matrix": {"n": [1, 2, 3]},
+                "with": {"seconds": 0.3, "value": "${matrix.n}"},
+            },
+            {
+                "name": "tail",
+                "uses": "data.sql",
+                "inputs": {"rows": "code.rows"},
+                "with": {"query": tail},
+            },
+            {
+                "name": "score",
+                "uses": "eval.exact-match",
+                "inputs": {"rows": "tail.rows"},
+                "with": {"prediction": "answer", "target": "target"},
+            },
+        ],
+        "outputs": {"rows": "tail.rows", "accuracy": "score.metrics"},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Three tenants' overlapping workflows and their policy."""
+    flows.questions(tmp_path, rows=60)
+    for n, team in enumerate("abc"):
+        flows.write(tmp_path, f"flow-{team}", flow(n), namespace=f"team-{team}")
+    flows.policy(tmp_path, "team-a", "team-b", "team-c")
+    yield tmp_path
+    end_workers(tmp_path)
+
+
+COMMAND = ("run", "flow-a.yaml", "flow-b.yaml", "flow-c.yaml", "policy.yaml")
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """What an undisturbed run gives."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    flows.questions(folder, rows=60)
+    for n, team in enumerate("abc"):
+        flows.write(folder, f"flow-{team}", flow(n), namespace=f"team-{team}")
+    flows.policy(folder, "team-a", "team-b", "team-c")
+    return outputs(answer(*COMMAND, cwd=folder))
+
+
+def outputs(answered: dict[str, Any]) -> list[dict[str, str]]:
+    return [{n: o["digest"] for n, o in run["outputs"].items()} for run in answered["runs"]]
+
+
+def published(folder: Path) -> dict[str, bytes]:
+    """Every published record, by scope and action."""
+    found = {}
+    for path in sorted((folder / ".flowmesh" / "actions").glob("*/*")):
+        with contextlib.suppress(FileNotFoundError):
+            found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
+    return {name: data for name, data in found.items() if data.startswith(b"{")}
+
+
+def ran_again(folder: Path, before: dict[str, bytes]) -> list[str]:
+    """Actions published before the kill of which a later epoch published or paid an attempt."""
+    again = []
+    for segment in (folder / ".flowmesh" / "runs").glob("*/ledger/*"):
+        if segment.name.startswith("00000001-"):
+            continue
+        for line in segment.read_bytes().splitlines():
+            said = json.loads(line)
+            if said.get("type") != "attempt" or said["outcome"] not in ("published", "adopted"):
+                continue
+            scope, action, number = said["attempt_id"].split("/")
+            if f"{scope}/{action}" in before and not number.startswith("1-"):
+                again.append(said["attempt_id"])
+    return again
+
+
+def children(pid: int, marker: str) -> list[psutil.Process]:
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if marker in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(18))
+def test_the_control_process_may_be_killed_at_any_moment(
+    folder: Path, expected: list[dict[str, str]], seed: int
+) -> None:
+    rng = random.Random(seed)
+    count = rng.randrange(0, 13)
+    with started(*COMMAND, cwd=folder) as first:
+        until(lambda: len(published(folder)) >= count or first.process.poll() is not None)
+        if count == 0:
+            wanted = rng.choice(("runs", "epochs", "cas", "owner"))
+            until(lambda: (folder / ".flowmesh" / wanted).exists())
+        first.kill()
+    before = published(folder)
+    again = answer(*COMMAND, cwd=folder)
+    assert outputs(again) == expected
+    assert [run["phase"] for run in again["runs"]] == ["Succeeded"] * 3
+    after = published(folder)
+    assert {name: after[name] for name in before} == before, "a published record was replaced"
+    assert ran_again(folder, before) == []
+    fabric = again["fabric"]
+    assert fabric["bill_nanousd"] == fabric["receipts_nanousd"] + fabric["fabric_nanousd"]
+
+
+@pytest.mark.parametrize("victim", ["worker", "host"])
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_and_hosts_may_be_killed_at_any_moment(
+    folder: Path, expected: list[dict[str, str]], victim: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    count = rng.randrange(0, 8)
+    with started(*COMMAND, "--json", cwd=folder) as run:
+        until(lambda: len(published(folder)) >= count and bool(owner(folder).get("workers")))
+        workers = list(owner(folder)["workers"].values())
+        if victim == "host":
+            until(lambda: any(children(w, "flowmesh_worker.host") for w in workers))
+            hosts = [h for w in workers for h in children(w, "flowmesh_worker.host")]
+            with contextlib.suppress(psutil.Error):
+                rng.choice(hosts).kill()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(workers), signal.SIGKILL)
+        before = published(folder)
+        assert run.end(120) == 0, run.said
+    again = answer(*COMMAND, cwd=folder)
+    assert outputs(again) == expected
+    after = published(folder)
+    assert {name: after[name] for name in before} == before
