@@ -1,6 +1,7 @@
 """What may be fetched from where, and what comes of it; against a server on this machine."""
 
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +12,18 @@ from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engine_api import BlobInput, HostSettings, Result, Work
-from flowmesh_worker.engines.imports.addresses import ALLOW_VARIABLE, REFUSE_VARIABLE, AddressRule
+from flowmesh_worker.engines.imports.addresses import (
+    ALLOW_VARIABLE,
+    REFUSE_VARIABLE,
+    AddressRule,
+    require_public,
+)
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
 from flowmesh_worker.engines.imports.sigv4 import signed_headers
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))
+import versitygw
 
 FILES = {
     "/rows.jsonl": b'{"a": 1}\n{"a": 2}\n',
@@ -49,20 +58,27 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def load(uri: str, pin: dict[str, Any] | None = None, **params: Any) -> Result:
+async def load(
+    uri: str,
+    pin: dict[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    **params: Any,
+) -> Result:
     values = {"uri": uri, "revision": "", "format": "auto"} | params
     inputs = {} if pin is None else {"pin": BlobInput("d", json.dumps(pin).encode())}
     engine = DatasetImport()
     await engine.load({}, HostSettings((), 512, 1, {}, Path("unused")))
-    work = Work("action", "attempt", values, {}, inputs, Path("unused"))
+    work = Work("action", "attempt", values, {}, inputs, Path("unused"), secrets=secrets or {})
     return await engine.run(work, lambda *_: None)
 
 
-async def resolve(uri: str, secrets: Mapping[str, str] | None = None) -> dict[str, Any]:
+async def resolve(
+    uri: str, secrets: Mapping[str, str] | None = None, kind: str = "dataset"
+) -> dict[str, Any]:
     work = Work(
         "action",
         "attempt",
-        {"uri": uri, "kind": "dataset"},
+        {"uri": uri, "kind": kind},
         {},
         {},
         Path("unused"),
@@ -184,3 +200,49 @@ def test_a_signature_is_that_of_the_documentation_of_aws() -> None:
     assert headers["Authorization"].endswith(
         "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
     )
+
+
+async def test_the_hub_is_not_asked_where_it_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(AttemptError, match="HF_HUB_OFFLINE"):
+        await resolve("hf://org/name")
+
+
+async def test_an_endpoint_for_another_client_is_judged_as_well() -> None:
+    with pytest.raises(AttemptError, match="not a public address"):
+        await require_public("https://localhost:9000")
+
+
+@pytest.mark.slow
+async def test_objects_of_a_real_bucket_are_resolved_and_read_with_the_users_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = versitygw.binary()
+    if program is None:
+        pytest.fail("versitygw is missing: run `make bin/versitygw`")
+    monkeypatch.setenv(ALLOW_VARIABLE, "127.0.0.1/32")
+    keys = {
+        "AWS_ACCESS_KEY_ID": versitygw.ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": versitygw.SECRET_KEY,
+    }
+    with versitygw.running(program, tmp_path) as server:
+        for name in ("dir/some rows+1.jsonl", "model/config.json", "model/a.safetensors"):
+            path = server.directory / versitygw.BUCKET / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(FILES["/rows.jsonl"])
+        uri = server.url("dir/some rows+1.jsonl")
+        pin = await resolve(uri, keys)
+        assert pin["size"] == 18
+        result = await load(uri, pin, secrets=keys)
+        assert result.outputs["rows"].rows == [{"a": 1}, {"a": 2}]  # type: ignore[union-attr]
+        with pytest.raises(AttemptError, match="403"):
+            await load(uri, secrets=keys | {"AWS_SECRET_ACCESS_KEY": "wrong"})
+        model = server.url("model")
+        first = await resolve(model, keys, kind="model")
+        assert first["size"] == 36
+        (server.directory / versitygw.BUCKET / "model" / "config.json").write_bytes(b"{}")
+        assert (await resolve(model, keys, kind="model"))["revision"] != first["revision"]
+        with pytest.raises(AttemptError, match="nothing below"):
+            await resolve(server.url("nowhere"), keys, kind="model")

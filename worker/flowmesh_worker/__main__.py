@@ -41,6 +41,7 @@ async def run_worker(settings: WorkerSettings) -> None:
         devices = None if settings.cpu_only else find_devices()
         engines = installed_engines(on_devices=devices is not None)
         store = open_store(settings.store)
+        stack.callback(store.close)
         meter: Meter | None = None
         if devices is not None:
             meter = NvmlMeter(stack.enter_context(nvml()))

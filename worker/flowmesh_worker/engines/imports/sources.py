@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.imports.download import Sign
@@ -63,13 +63,33 @@ def hub_repository(uri: str) -> tuple[str, str, str]:
     Raises:
         AttemptError: it is not of the form ``hf://[datasets/]ORG/NAME[/FILE]``.
     """
-    segments = uri.removeprefix("hf://").strip("/").split("/")
+    segments = uri.removeprefix("hf://").partition("@")[0].strip("/").split("/")
     kind = "models"
     if segments[0] in ("datasets", "models"):
         kind = segments.pop(0)
     if len(segments) < _HUB_PARTS or not all(segments):
         raise refused(f"{uri!r} names no repository", "write hf://[datasets/]ORG/NAME[/FILE]")
     return kind, "/".join(segments[:2]), "/".join(segments[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The objects below a prefix of a bucket: a URL that lists them, page by page."""
+
+    list_url: str
+    sign: Sign | None
+
+
+def find_folder(uri: str, secrets: Mapping[str, str]) -> Folder:
+    """Reads ``s3://bucket/directory`` as a place that holds many files.
+
+    Raises:
+        AttemptError: kind ``bad-input``; it names no bucket.
+    """
+    object_url, _, sign = _s3_place(uri, secrets)
+    root, prefix = object_url
+    query = urlencode({"list-type": "2", "prefix": prefix.rstrip("/") + "/"}, quote_via=quote)
+    return Folder(f"{root}/?{query}", sign)
 
 
 def hub_headers(secrets: Mapping[str, str]) -> Sign | None:
@@ -101,6 +121,11 @@ def _hub_file(uri: str, secrets: Mapping[str, str], revision: str) -> Source:
 
 
 def _s3(uri: str, secrets: Mapping[str, str]) -> Source:
+    (root, key), name, sign = _s3_place(uri, secrets)
+    return Source(f"{root}/{quote(key, safe='/-_.~')}", name, sign)
+
+
+def _s3_place(uri: str, secrets: Mapping[str, str]) -> tuple[tuple[str, str], str, Sign | None]:
     parts = urlsplit(uri)
     options = {k: v[-1] for k, v in parse_qs(parts.query).items()}
     bucket, key = parts.netloc, unquote(parts.path.lstrip("/"))
@@ -108,11 +133,10 @@ def _s3(uri: str, secrets: Mapping[str, str]) -> Source:
         raise refused(f"{uri!r} names no object", "write s3://BUCKET/KEY")
     region = options.get("region") or secrets.get("AWS_REGION") or _DEFAULT_REGION
     endpoint = options.get("endpoint") or secrets.get("AWS_ENDPOINT_URL", "")
-    path = quote(key, safe="/-_.~")
-    url = (
-        f"{endpoint.rstrip('/')}/{bucket}/{path}"
+    root = (
+        f"{endpoint.rstrip('/')}/{bucket}"
         if endpoint
-        else f"https://{bucket}.s3.{region}.amazonaws.com/{path}"
+        else f"https://{bucket}.s3.{region}.amazonaws.com"
     )
     access, secret = secrets.get("AWS_ACCESS_KEY_ID", ""), secrets.get("AWS_SECRET_ACCESS_KEY", "")
 
@@ -126,4 +150,4 @@ def _s3(uri: str, secrets: Mapping[str, str]) -> Source:
             region=region,
         )
 
-    return Source(url, key.rsplit("/", 1)[-1], sign if access else None)
+    return (root, key), key.rsplit("/", 1)[-1], sign if access else None
