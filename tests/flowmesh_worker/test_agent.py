@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.flowmesh_worker.conftest import World
 
+TOLD = {"kind": "bad-input", "message": "as told"}
 LARGE = "select range as n, repeat('x', 40) || range as t from range(20000)"
 
 
@@ -162,7 +163,19 @@ async def test_an_engine_deaf_to_its_end_loses_its_host(
     after = world.assignment("test.fail", params={"kind": "bad-input", "message": "next"})
     end = await world.gateway.do(after)
     assert end.failure is not None
-    assert end.failure.message == "next" or end.failure.kind == FailureKind.PREEMPTED
+    assert end.failure.message == "next"
+
+
+async def test_what_only_waited_in_a_host_that_dies_runs_in_the_next(world: "World") -> None:
+    await world.worker()
+    assert (await world.gateway.do(world.assignment("test.fail", params=TOLD))).failure
+    first, second = (
+        world.assignment("test.fail", params={"kind": kind, "message": "as told"})
+        for kind in ("kill", "bad-input")
+    )
+    await world.gateway.assign(first, second)
+    assert (await world.gateway.end(first.attempt_id)).failure.kind == FailureKind.HOST_CRASHED  # type: ignore[union-attr]
+    assert (await world.gateway.end(second.attempt_id)).failure.kind == FailureKind.BAD_INPUT  # type: ignore[union-attr]
 
 
 async def test_a_cancelled_attempt_ends_so_and_an_unknown_one_is_no_matter(world: "World") -> None:

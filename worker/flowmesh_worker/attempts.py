@@ -23,7 +23,7 @@ from flowmesh_worker.failures import store_failure
 from flowmesh_worker.held import Held
 from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
 from flowmesh_worker.inputs import Inputs
-from flowmesh_worker.lane import Job, Outcome
+from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lanes import Lanes
 from flowmesh_worker.outputs import Outputs, Stored
 

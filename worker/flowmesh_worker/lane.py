@@ -2,31 +2,27 @@
 
 import asyncio
 import heapq
-import itertools
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState
+from flowmesh_core.protocol.messages import FailureReport, LaneState
 from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Reservation
 from flowmesh_worker.host.frames import (
     Cancel,
     Ended,
     FromHost,
-    HostInput,
     Loaded,
     LoadFailed,
     Progressed,
     Release,
-    Run,
     Start,
-    ToHost,
 )
 from flowmesh_worker.host.process import HostProcess
+from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.oom import OomKills
 
 CLOSE_WITHIN_S = 10.0
@@ -35,50 +31,6 @@ STOP_WITHIN_S = 5.0
 
 LISTENERS_MAX = 4
 """Beyond so many attempts at once, lines are not sent while they run."""
-
-_serial = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended: the host's word, or a failure that the host could not report itself."""
-
-    ended: Ended | None
-    failure: FailureReport | None
-    log: str
-    libraries: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class Job:
-    """An attempt on its way through a lane.
-
-    Attributes:
-        run: what the host is told.
-        components: what a new host must load for it.
-        on_phase: told ``loading``, ``queued`` and ``running``.
-        on_progress: told how far it is.
-        on_line: told what the host prints meanwhile.
-        outcome: set when it has ended.
-        queued_s: when it was handed in; ``sent_s`` when the host got it (0 before).
-        load_s: how long it waited for the engine to load.
-    """
-
-    assignment: Assignment
-    run: Run
-    components: Mapping[str, HostInput]
-    on_phase: Callable[[str], None]
-    on_progress: Callable[[float, float, str], None]
-    on_line: Callable[[str], None]
-    outcome: "asyncio.Future[Outcome]"
-    queued_s: float = 0.0
-    sent_s: float = 0.0
-    load_s: float = 0.0
-    peak_memory_mib: int = 0
-    lane: "Lane | None" = None
-    log_from: int = 0
-    serial: int = field(default_factory=lambda: next(_serial))
-    abandoned: bool = False
 
 
 class Lane:
@@ -92,8 +44,19 @@ class Lane:
         scratch: Path,
         oom_kills: OomKills,
         on_change: Callable[["Lane"], None],
+        place_again: Callable[[Job], None],
     ) -> None:
-        """Takes what the host loads and who is told when the lane is idle, ready or gone."""
+        """Takes what the host loads.
+
+        Args:
+            start: the host's first message.
+            signature: what its attempts share.
+            reservation: the memory and devices it owns.
+            scratch: where it writes.
+            oom_kills: counts what the kernel kills.
+            on_change: told when the lane is loading, ready, idle, closing or gone.
+            place_again: takes the jobs that a host which had loaded leaves behind unstarted.
+        """
         self.signature = signature
         self.engine = start.engine
         self.reservation = reservation
@@ -112,6 +75,8 @@ class Lane:
         self._oom_kills = oom_kills
         self._oom_before = oom_kills.count()
         self._on_change = on_change
+        self._place_again = place_again
+        self._loaded_once = False
         self._ending: FailureReport | None = None
         self._lines_seen = 0
         self._closing: asyncio.Task[None] | None = None
@@ -235,6 +200,7 @@ class Lane:
 
     def _loaded(self, message: Loaded) -> None:
         self.state = "ready"
+        self._loaded_once = True
         self.capacity = message.capacity
         self.load_s = message.load_s
         self._libraries = message.libraries
@@ -291,12 +257,17 @@ class Lane:
         self.gone = True
         self.state = "closing"
         failure = self._ending or self._crash(code)
-        jobs = [*self.running.values(), *(job for _, _, job in self._queue)]
+        failed = list(self.running.values())
+        unstarted = [job for _, _, job in sorted(self._queue) if not job.abandoned]
         self.running, self._queue = {}, []
-        for job in jobs:
+        if not self._loaded_once:
+            failed, unstarted = [*failed, *unstarted], []
+        for job in failed:
             if not job.outcome.done():
                 self._settle(job, None, failure)
         self._on_change(self)
+        for job in unstarted:
+            self._place_again(job)
 
     def _crash(self, code: int) -> FailureReport:
         detail = self.last_lines()
@@ -313,6 +284,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-__all__ = ["CLOSE_WITHIN_S", "STOP_WITHIN_S", "Job", "Lane", "Outcome", "ToHost"]

@@ -17,7 +17,8 @@ from flowmesh_worker.budget import Budget
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.host.frames import Start
 from flowmesh_worker.host.process import host_environment
-from flowmesh_worker.lane import Job, Lane, Outcome
+from flowmesh_worker.job import Job, Outcome
+from flowmesh_worker.lane import Lane
 from flowmesh_worker.oom import OomKills
 
 
@@ -58,6 +59,7 @@ class Lanes:
     def submit(self, job: Job) -> None:
         """Takes a job; its outcome is set when it has ended, whatever happens."""
         job.queued_s = time.time()
+        job.lane = None
         lane = self._lanes.get(_key(job))
         if lane is not None and lane.state != "closing":
             lane.submit(job)
@@ -138,7 +140,15 @@ class Lanes:
             signature_params=a.signature_params,
             scratch=str(scratch),
         )
-        lane = Lane(start, a.signature, reservation, scratch, self._oom_kills, self._changed)
+        lane = Lane(
+            start,
+            a.signature,
+            reservation,
+            scratch,
+            self._oom_kills,
+            self._changed,
+            self.submit,
+        )
         lane.isolated_for = a.attempt_id if a.isolate else ""
         self._lanes[_key(job)] = lane
         self._empty.clear()

@@ -1,0 +1,70 @@
+"""An attempt as its lane sees it: what to run, whom to tell, and how it ended."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flowmesh_core.protocol.messages import Assignment, FailureReport
+from flowmesh_worker.host.frames import Ended, HostInput, Run
+
+_serial = itertools.count()
+
+
+class JobLane(Protocol):
+    """What a job may ask of the lane that has it."""
+
+    def abandon(self, job: "Job") -> None:
+        """Stops the job, which nobody waits for any more."""
+        ...
+
+    def release_files(self, attempt_id: str) -> None:
+        """The outputs of an attempt are stored; its directory may go."""
+        ...
+
+    def last_lines(self, since: int = 0) -> str:
+        """The last lines that the host printed, not before a given count of lines."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: the host's word, or a failure that the host could not report itself."""
+
+    ended: Ended | None
+    failure: FailureReport | None
+    log: str
+    libraries: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Job:
+    """An attempt on its way through a lane.
+
+    Attributes:
+        run: what the host is told.
+        components: what a new host must load for it.
+        on_phase: told ``loading``, ``queued`` and ``running``.
+        on_progress: told how far it is.
+        on_line: told what the host prints meanwhile.
+        outcome: set when it has ended.
+        queued_s: when it was handed in; ``sent_s`` when the host got it (0 before).
+        load_s: how long it waited for the engine to load.
+    """
+
+    assignment: Assignment
+    run: Run
+    components: Mapping[str, HostInput]
+    on_phase: Callable[[str], None]
+    on_progress: Callable[[float, float, str], None]
+    on_line: Callable[[str], None]
+    outcome: "asyncio.Future[Outcome]"
+    queued_s: float = 0.0
+    sent_s: float = 0.0
+    load_s: float = 0.0
+    peak_memory_mib: int = 0
+    lane: "JobLane | None" = None
+    log_from: int = 0
+    serial: int = field(default_factory=lambda: next(_serial))
+    abandoned: bool = False
