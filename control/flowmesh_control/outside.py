@@ -171,6 +171,7 @@ class Outside:
             raise StoreUnavailableError("contents of outputs are still being stored")
         await self._finisher.finish(c.uid)
         self._post(Finalised(c.uid))
+        self._changed(c.uid)
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:

@@ -75,7 +75,7 @@ class Views:
         Raises:
             NotFoundError: there is no such run.
         """
-        if uid in self._state.runs:
+        if uid in self._state.runs and uid not in self._archive:
             return self._live(uid)
         waiting = self._waiting.get(uid)
         if waiting is not None:
@@ -148,9 +148,13 @@ class Views:
     def summaries(self, namespace: str | None = None) -> list[Summary]:
         """All runs in order of creation: ended ones first, then waiting, then live."""
         now_s = self._clock()
-        live = [_held_back(run_status(self._state, uid, now_s)) for uid in self._state.runs]
+        live = [
+            _held_back(run_status(self._state, uid, now_s))
+            for uid in self._state.runs
+            if uid not in self._archive
+        ]
         found = [
-            *(s for s in self._archive.summaries() if s.uid not in self._state.runs),
+            *self._archive.summaries(),
             *(summary_of(s) for s in [*self._waiting.values(), *live]),
         ]
         chosen = [s for s in found if namespace in (None, s.namespace)]

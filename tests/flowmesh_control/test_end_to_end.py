@@ -1,13 +1,21 @@
 """From a submitted document to results: real store, real gateway, real workers in processes."""
 
+import signal
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.waiting import until
+
+from flowmesh_core.receipts.receipt import Receipt
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+pytestmark = pytest.mark.slow
 
 ROWS = [{"n": i, "word": f"w{i}"} for i in range(10)]
-DOUBLE = {
+DOUBLE: dict[str, Any] = {
     "inputs": {"numbers": {"rows": ROWS}},
     "steps": [
         {
@@ -27,12 +35,31 @@ DOUBLE = {
 }
 
 
+def sleeps(seconds: float, count: int = 1) -> dict[str, Any]:
+    steps = [
+        {"name": f"s{i}", "uses": "test.sleep", "with": {"seconds": seconds, "value": i}}
+        for i in range(count)
+    ]
+    return {"steps": steps, "outputs": {f"o{i}": f"s{i}.metrics" for i in range(count)}}
+
+
 async def rows_of(fabric: Fabric, uid: str, output: str) -> list[dict[str, Any]]:
     data = await fabric.call("GET", f"/v1/runs/{uid}/outputs/{output}")
     return [orjson.loads(line) for line in data.splitlines()]
 
 
-@pytest.mark.slow
+async def accounts(fabric: Fabric) -> FabricStatus:
+    return msgspec.convert(await fabric.call("GET", "/v1/fabric"), FabricStatus)
+
+
+async def paid(fabric: Fabric, uid: str) -> Receipt:
+    return msgspec.convert(await fabric.call("GET", f"/v1/runs/{uid}/receipt"), Receipt)
+
+
+async def status_of(fabric: Fabric, uid: str) -> RunStatus:
+    return msgspec.convert(await fabric.call("GET", f"/v1/runs/{uid}"), RunStatus)
+
+
 async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fabric) -> None:
     fabric.worker("w1")
     uid = await fabric.submit(workflow("double", DOUBLE))
@@ -41,4 +68,180 @@ async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fa
     assert await rows_of(fabric, uid, "doubled") == [{"n": i, "twice": 2 * i} for i in range(10)]
     assert await rows_of(fabric, uid, "total") == [{"total": 90}]
     assert status.executed == 2
+    receipt = await paid(fabric, uid)
+    assert receipt.paid_nanousd == status.paid_nanousd > 0
+    fabric_status = await accounts(fabric)
+    assert fabric_status.receipts_nanousd == receipt.paid_nanousd
+    assert fabric_status.unsettled_nanousd == 0
+
+
+async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
+    plan = await fabric.call("POST", "/v1/plan", body={"document": workflow("double", DOUBLE)})
+    assert {s["expect"] for s in plan["steps"]} == {"hit"}
+    again = await fabric.submit(workflow("double", DOUBLE))
+    status = await fabric.ended(again)
+    assert (status.executed, status.hits, status.paid_nanousd) == (0, 2, 0)
+    assert status.saved_nanousd > 0
+    assert await rows_of(fabric, again, "total") == [{"total": 90}]
+    why = await fabric.call("GET", f"/v1/runs/{again}/why?step=sum")
+    assert [h["hit"] for h in why["hits"]] == ["published"]
+
+
+async def test_tenants_share_under_a_policy_and_not_without(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    first = await fabric.ended(await fabric.submit(workflow("double", DOUBLE), namespace="a"))
+    apart = await fabric.ended(await fabric.submit(workflow("double", DOUBLE), namespace="b"))
+    assert (first.executed, apart.executed) == (2, 2)
+    group = {"name": "g", "scope": "group", "group": "x", "namespaces": ["c", "d"]}
+    await fabric.call("PUT", "/v1/policies", body=[group])
+    one = await fabric.submit(workflow("slow", sleeps(0.5)), namespace="c")
+    other = await fabric.submit(workflow("slow", sleeps(0.5)), namespace="d")
+    ends = [await fabric.ended(uid) for uid in (one, other)]
+    assert [e.executed for e in ends] == [1, 0] or sum(e.executed for e in ends) == 1
+    receipts = [await paid(fabric, uid) for uid in (one, other)]
+    assert abs(receipts[0].paid_nanousd - receipts[1].paid_nanousd) <= 1
+    assert receipts[0].paid_nanousd > 0
+    totals = await accounts(fabric)
+    everything = [first.paid_nanousd, apart.paid_nanousd, *(r.paid_nanousd for r in receipts)]
+    assert totals.receipts_nanousd == sum(everything)
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
+
+
+async def test_an_uploaded_file_a_reference_and_lineage_lead_from_rows_to_result(
+    fabric: Fabric,
+) -> None:
+    fabric.worker("w1")
+    lines = b"".join(orjson.dumps(r) + b"\n" for r in ROWS)
+    stored = await fabric.call(
+        "POST", "/v1/datasets?namespace=team-a&name=n.jsonl", data=lines, status=201
+    )
+    assert (stored["rows"], stored["columns"]) == (10, ["n", "word"])
+    local = {**DOUBLE, "inputs": {"numbers": {"dataset": "./n.jsonl"}}}
+    uploads = {"numbers": stored["reference"]}
+    uid = await fabric.submit(workflow("double", local), uploads=uploads)
+    await fabric.ended(uid)
+    shown = await fabric.call("GET", f"/v1/runs/{uid}/outputs")
+    up = await fabric.call("GET", f"/v1/lineage/{shown['total']['reference']}?direction=up")
+    assert {d["step"] for d in up["derivations"]} == {"double", "sum"}
+    down = await fabric.call("GET", f"/v1/lineage/{stored['digest']}?direction=down")
+    assert {d["step"] for d in down["derivations"]} == {"double", "sum"}
+    chained = {
+        "inputs": {"rows": {"dataset": shown["doubled"]["reference"]}},
+        "steps": [{**DOUBLE["steps"][1], "inputs": {"rows": "inputs.rows"}}],
+        "outputs": {"total": "sum.rows"},
+    }
+    next_uid = await fabric.submit(workflow("chained", chained))
+    assert (await fabric.ended(next_uid)).hits == 1
+    stolen = {"document": workflow("chained", chained), "namespace": "thief"}
+    refused = await fabric.call("POST", "/v1/runs", body=stolen, status=422)
+    assert "not valid for this namespace" in refused["error"]["message"]
+
+
+async def test_everything_wrong_with_a_document_is_said_at_once(fabric: Fabric) -> None:
+    steps = [
+        {"name": "a", "uses": "data.sq", "inputs": {"rows": "inputs.numbers"}, "with": {}},
+        {"name": "b", "uses": "data.sql", "inputs": {"rows": "c.rows"}, "with": {"query": "x"}},
+    ]
+    wrong = workflow("wrong", {**DOUBLE, "steps": steps, "outputs": {}})
+    answer = await fabric.call("POST", "/v1/runs", body={"document": wrong}, status=422)
+    paths = {p["path"] for p in answer["error"]["problems"]}
+    assert {"spec.steps[0].uses", "spec.steps[1].inputs.rows"} <= paths
+    assert await fabric.call("GET", "/v1/runs") == []
+
+
+async def test_an_unfinished_run_of_the_same_document_is_resumed(fabric: Fabric) -> None:
+    document = workflow("slow", sleeps(30))
+    uid = await fabric.submit(document)
+    again = await fabric.call("POST", "/v1/runs", body={"document": document})
+    assert (again["uid"], again["resumed"]) == (uid, True)
+    other = await fabric.submit(document, resume=False)
+    assert other != uid
+    await fabric.call("POST", f"/v1/runs/{uid}/cancel", body={"reason": "enough"})
+    status = await fabric.ended(uid)
+    assert (status.phase, status.message) == ("Cancelled", "enough")
+    conflict = await fabric.call("POST", f"/v1/runs/{uid}/cancel", status=409)
+    assert "nothing to change" in conflict["error"]["message"]
+
+
+async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    uid = await fabric.submit(workflow("slow", sleeps(60)))
+    state = fabric.control.parts.given.machine.state
+    await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
+    await fabric.call("POST", f"/v1/runs/{uid}/cancel")
+    status = await fabric.ended(uid)
+    assert status.phase == "Cancelled"
     assert status.paid_nanousd > 0
+    await until(lambda: not state.attempts)
+    totals = await accounts(fabric)
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
+
+
+async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    broken = {
+        **DOUBLE,
+        "steps": [{**DOUBLE["steps"][0], "with": {"query": "select nothing_such from rows"}}],
+        "outputs": {"doubled": "double.rows"},
+    }
+    status = await fabric.ended(await fabric.submit(workflow("broken", broken)))
+    assert (status.phase, status.failed_step) == ("Failed", "double")
+    assert "nothing_such" in status.message
+
+
+async def test_a_killed_worker_is_replaced_and_the_run_goes_on(fabric: Fabric) -> None:
+    first = fabric.worker("w1")
+    uid = await fabric.submit(workflow("slow", sleeps(3, 4)))
+    state = fabric.control.parts.given.machine.state
+    await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    fabric.control.parts.gateway.lost("w1", "its process was killed")
+    fabric.worker("w2")
+    status = await fabric.ended(uid)
+    assert status.phase == "Succeeded", status
+    outputs = await fabric.call("GET", f"/v1/runs/{uid}/outputs")
+    assert [outputs[f"o{i}"]["value"] for i in range(4)] == [{"value": i} for i in range(4)]
+    totals = await accounts(fabric)
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
+
+
+async def test_the_api_wants_its_token_and_names_what_is_not_there(fabric: Fabric) -> None:
+    async with fabric.http.get(fabric.control.url + "/v1/runs") as response:
+        assert response.status == 401
+    async with fabric.http.get(fabric.control.url + "/healthz") as response:
+        assert await response.json() == {"epoch": 1}
+    missing = await fabric.call("GET", "/v1/runs/nobody", status=404)
+    assert "nobody" in missing["error"]["message"]
+    await fabric.call("GET", "/v1/nothing", status=404)
+    metrics = await fabric.call("GET", "/metrics")
+    assert b"flowmesh_leader_epoch 1.0" in metrics
+    engines = {e["name"] for e in await fabric.call("GET", "/v1/engines")}
+    assert {"data.sql", "test.noop"} <= engines
+
+
+async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    await until(lambda: fabric.control.parts.given.machine.state.workers)
+    poor = workflow("poor", {**sleeps(1, 3), "budgetUsd": "0.000000001"})
+    plan = await fabric.call("POST", "/v1/plan", body={"document": poor})
+    assert "budget" in plan["refusals"][0]
+    answer = await fabric.call("POST", "/v1/runs?check=1", body={"document": poor}, status=402)
+    assert "spec.budgetUsd" in answer["error"]["message"]
+
+
+async def test_the_cache_is_counted_swept_and_purged(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
+    stats = await fabric.call("GET", "/v1/cache/stats")
+    assert [(s["scope"], s["results"] > 0) for s in stats["scopes"]] == [("ns-team-a", True)]
+    swept = await fabric.call("POST", "/v1/cache/gc?dry_run=1")
+    assert swept["dry_run"]
+    assert swept["deleted"] == 0
+    purged = await fabric.call("POST", "/v1/cache/purge", body={"scope": "ns-team-a"})
+    assert purged["deleted"] == sum(s["results"] for s in stats["scopes"])
+    uid = await fabric.submit(workflow("double", DOUBLE))
+    status = await fabric.ended(uid)
+    assert status.executed == 2

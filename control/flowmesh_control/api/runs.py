@@ -1,6 +1,7 @@
 """Runs: submit, look, watch, amend, cancel, and ask why."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -123,6 +124,11 @@ class Runs:
         uid = await self._uid(request)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
+        with contextlib.suppress(ConnectionResetError):  # whoever watched has gone
+            await self._show(uid, response)
+        return response
+
+    async def _show(self, uid: str, response: web.StreamResponse) -> None:
         async for _ in self._parts.changes.of(uid):
             started = time.monotonic()
             status = await self._parts.views.status(uid)
@@ -131,7 +137,6 @@ class Runs:
                 break
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
-        return response
 
     async def cancel(self, request: web.Request) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""

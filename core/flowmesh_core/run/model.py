@@ -110,7 +110,7 @@ class Action:
     Attributes:
         subscribers: in order of subscription; the first one's tenant is accounted in the order.
         attempts: those that a worker holds, by id; two where there is a replica.
-        tries: attempts started so far; part of the next attempt's id.
+        tries: attempts started so far.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
         view: what the scheduler sees of it, until something of that changes.

@@ -221,8 +221,9 @@ def _assign(
     if not _affordable(state, action, reserve):
         return
     action.tries += 1
+    state.attempts_made += 1
     attempt = Attempt(
-        attempt_id=attempt_id_of(action.key, state.epoch, action.tries),
+        attempt_id=attempt_id_of(action.key, state.epoch, state.attempts_made),
         action=action,
         worker=worker.name,
         incarnation=worker.incarnation,

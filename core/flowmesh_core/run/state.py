@@ -34,6 +34,8 @@ class State:
         touched: runs whose steps need another look before ``apply`` returns.
         reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
+        attempts_made: how many attempts this epoch has made, of any action: a number that no two of
+            them share, also where an action is wanted anew after it was forgotten.
     """
 
     epoch: int
@@ -58,6 +60,7 @@ class State:
     rejections: tuple[Rejection, ...] = ()
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
+    attempts_made: int = 0
     dirty: bool = False
 
     def emit(self, command: Command) -> None:
