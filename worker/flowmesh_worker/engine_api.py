@@ -208,7 +208,8 @@ class Engine(Protocol):
     ``run`` is called concurrently, up to ``capacity`` at once, on one asyncio loop; blocking work
     belongs in ``asyncio.to_thread``. Cancelling the task of ``run`` must stop the work. An engine
     raises ``flowmesh_core.errors.AttemptError`` to choose the kind of failure; any other exception
-    is failure kind ``engine`` with the traceback's last lines.
+    is failure kind ``engine`` with the traceback's last lines. The kind ``host-crashed`` says that
+    the instance is broken: its host ends, and all that it ran with it.
     """
 
     capacity: int

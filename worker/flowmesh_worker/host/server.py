@@ -34,6 +34,7 @@ from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
 
 _PROGRESS_EVERY_S = 0.25
 _AGENT_GONE = 3
+_ENGINE_BROKEN = 4
 
 
 class HostServer:
@@ -127,6 +128,12 @@ class HostServer:
             failure = FailureReport(FailureKind.CANCELLED.value, "the attempt was stopped")
         except Exception as error:
             failure = engine_failure(error, self._name)
+            if failure.kind == FailureKind.HOST_CRASHED.value:
+                # The engine says that it is broken: the agent sees this process end, and whether
+                # the kernel had killed a part of it for want of memory.
+                sys.stdout.write(f"{failure.message}\n{failure.detail}\n")
+                sys.stdout.flush()
+                os._exit(_ENGINE_BROKEN)
         if failure is not None:
             used = HostUsage(time.perf_counter() - began, peak_memory_mib=self._peak.mib())
         keeps_files = failure is None and directory.made
