@@ -1,0 +1,43 @@
+"""The process environment that torch, transformers and vLLM read once, when they are imported.
+
+An engine host belongs to one engine instance, so the engine may set it; ``load`` does so before
+anything heavy is imported. What the operator of a worker has set stays.
+"""
+
+import os
+from collections.abc import Mapping
+
+from flowmesh_worker.engine_api import HostSettings
+
+
+def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dict[str, str]:
+    """The variables for one host.
+
+    Args:
+        settings: devices and threads.
+        batch_invariant: whether results must not depend on the batch.
+    """
+    out = {
+        "HF_HUB_OFFLINE": "1",  # the model is a local directory; nothing is looked up outside
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "OMP_NUM_THREADS": str(max(1, settings.threads)),
+        # Idle threads sleep: spinning ones would slow every other host on the machine.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    if settings.devices:
+        out["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, settings.devices))
+        out["VLLM_BATCH_INVARIANT"] = "1" if batch_invariant else "0"
+    return out
+
+
+def apply_environment(variables: Mapping[str, str]) -> None:
+    """Sets the variables that are not set yet."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,1 @@
+"""``model.import``: models from outside become Hugging Face directories of safe files."""

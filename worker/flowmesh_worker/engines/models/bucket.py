@@ -1,0 +1,89 @@
+"""Models in a bucket: every safe file below a prefix."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind, StoreError
+from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.models.safe_files import is_pickle, is_safe
+
+_READ_BYTES = 8 << 20
+
+
+async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> None:
+    """Downloads ``s3://bucket/directory``; files that are no model's stay there.
+
+    Args:
+        uri: the address, with ``?endpoint=`` for servers other than Amazon's.
+        target: a directory to create.
+        secrets: ``AWS_*`` variables of the user; without them, those of the process hold.
+
+    Raises:
+        AttemptError: the address is malformed or holds no model (bad input), or the bucket cannot
+            be read (retryable).
+    """
+    from flowmesh_store.s3.errors import (  # noqa: PLC0415 - only this fetch needs the S3 clients
+        blobs_error,
+    )
+    from flowmesh_store.s3.location import (  # noqa: PLC0415 - as above
+        connect_blobs,
+        parse_location,
+    )
+
+    try:
+        with _credentials(secrets):
+            store: Any = connect_blobs(parse_location(uri))
+    except StoreError as e:
+        raise bad_input(f"{uri}: {e.message}", e.remedy) from e
+    try:
+        names = [item["path"] async for page in store.list() for item in page]
+        _require_weights(names, uri)
+        for name in filter(is_safe, names):
+            await _download(store, name, _inside(target, name, uri))
+    except AttemptError:
+        raise
+    except Exception as e:
+        told = blobs_error(e, uri)  # type: ignore[arg-type]  # obstore's own errors, or the disk's
+        raise AttemptError(Failure(FailureKind.STORE, f"{uri}: {told.message}", told.remedy)) from e
+
+
+@contextmanager
+def _credentials(secrets: Mapping[str, str]) -> Iterator[None]:
+    given = {name: value for name, value in secrets.items() if name.startswith("AWS_")}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _require_weights(names: list[str], uri: str) -> None:
+    if any(n.endswith(".safetensors") for n in names):
+        return
+    pickled = next(filter(is_pickle, names), None)
+    what = f"has pickled weights only ({pickled})" if pickled else "has no *.safetensors weights"
+    raise bad_input(f"{uri} {what}", "put a model in safetensors there, or mend the address")
+
+
+async def _download(store: Any, name: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    answer = await store.get_async(name)
+    with target.open("wb") as file:
+        async for part in answer.stream(min_chunk_size=_READ_BYTES):
+            await asyncio.to_thread(file.write, part)
+
+
+def _inside(folder: Path, name: str, uri: str) -> Path:
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise bad_input(f"{uri}: {name!r} points outside the model", "rename the file")
+    return path
