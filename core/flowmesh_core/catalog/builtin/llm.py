@@ -145,7 +145,7 @@ EMBED = EngineContract(
         Param("normalize", ParamType.BOOLEAN, default=True, doc="Scale vectors to length 1."),
     ),
     one_of=(("text", "column"),),
-    identity_fields=_MODEL_FIELDS,
+    identity_fields=("dtype",),
     determinism=Determinism.SEEDED,
     row_wise="rows",
     row_output="rows",
@@ -155,7 +155,8 @@ EMBED = EngineContract(
     capacity=64,
     base_memory_mib=1024,
     component_memory_factor=1.2,
-    doc="Adds a vector (a list of floats) to every row.",
+    doc="Adds a vector (a list of floats) to every row. Each text goes through the model alone, so"
+    " that a vector never depends on the batch.",
     examples=('with: {text: "{{ question }}"}', "with: {column: question, pooling: last}"),
 )
 

@@ -1,0 +1,61 @@
+"""Fixtures: a tiny model made on the spot, and engines run in a process of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PACKAGES = ("core", "store", "worker")
+Drive = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def program(*arguments: str, given: str = "", ends: int = 0) -> str:
+    """Runs one of this folder's programs; shows what it said where it fails."""
+    root = HERE.parents[3]
+    path = os.pathsep.join(str(root / p) for p in PACKAGES)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == ends, done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    program(str(HERE / "tiny_model.py"), str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_adapter(tiny_model: Path) -> Path:
+    program(str(HERE / "tiny_model.py"), str(tiny_model), "adapter")
+    return tiny_model.with_name("adapter")
+
+
+@pytest.fixture(scope="session")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    """Runs a job of driver.py and gives its answer, with what the process printed."""
+
+    def run(job: dict[str, Any]) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp("host")
+        answer = folder / "answer.json"
+        ends = -signal.SIGKILL if "die_before" in job else 0
+        given = {**job, "folder": str(folder), "answer": str(answer)}
+        printed = program(str(HERE / "driver.py"), given=json.dumps(given), ends=ends)
+        out: dict[str, Any] = json.loads(answer.read_text())
+        return {**out, "printed": printed}
+
+    return run

@@ -1,0 +1,123 @@
+"""Runs an engine as an engine host does, in a process of its own.
+
+vLLM and transformers warn while they are imported, read the environment once and fork; a test's own
+process is no place for that. The job is JSON on standard input, the answer JSON on the file it
+names: a list for every batch, each entry one action's rows and usage, or its failure.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from flowmesh_core.errors import AttemptError
+from flowmesh_store.datasets.chunks import as_single_chunk
+from flowmesh_worker.engine_api import DatasetInput, HostSettings, Rows, TreeInput, Work
+
+
+def dataset(rows: list[dict[str, Any]], folder: Path, name: str) -> DatasetInput:
+    manifest, blobs = as_single_chunk(rows)
+    files = []
+    for i, chunk in enumerate(manifest.chunks):
+        file = folder / f"{name}-{i}.parquet"
+        file.write_bytes(blobs[chunk.blob])
+        files.append(file)
+    return DatasetInput(manifest, tuple(files))
+
+
+async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
+    seen: list[tuple[float, float, str]] = []
+    enough = asyncio.Event()
+
+    def progress(done: float, total: float, unit: str) -> None:
+        seen.append((done, total, unit))
+        if done >= action.get("cancel_after_tokens", float("inf")):
+            enough.set()
+
+    inputs: dict[str, Any] = {}
+    if "rows" in action:
+        inputs["rows"] = dataset(action["rows"], folder, name)
+    if "adapter" in action:
+        inputs["adapter"] = TreeInput("0" * 64, Path(action["adapter"]))
+    work = Work(
+        action_id=name,
+        attempt_id=name,
+        params=action.get("params", {}),
+        fields={},
+        inputs=inputs,
+        out_dir=folder / f"{name}-out",
+        cache_salt=action.get("salt", ""),
+        priority=action.get("priority", 0),
+    )
+    work.out_dir.mkdir()
+    began = time.monotonic()
+    try:
+        task = asyncio.ensure_future(engine.run(work, progress))
+        if "cancel_after_tokens" in action:
+            await enough.wait()
+            task.cancel()
+        result = await task
+    except AttemptError as e:
+        f = e.failure
+        return {"kind": f.kind.value, "message": f.message, "remedy": f.remedy, "detail": f.detail}
+    except asyncio.CancelledError:
+        return {"kind": "cancelled"}
+    rows = result.outputs["rows"]
+    assert isinstance(rows, Rows)
+    usage = result.usage
+    return {
+        "rows": [dict(r) for r in rows.rows],
+        "schema": {} if rows.schema is None else rows.schema.types(),
+        "usage": [usage.units, usage.tokens_in, usage.tokens_out],
+        "progress": seen[-1:],
+        "began": began,
+        "ended": time.monotonic(),
+    }
+
+
+def die(job: dict[str, Any], answer: dict[str, Any]) -> None:
+    Path(job["answer"]).write_text(json.dumps(answer))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    module, _, cls = job["engine"].partition(":")
+    engine = getattr(importlib.import_module(module), cls)()
+    settings = HostSettings(
+        devices=tuple(job.get("devices", ())),
+        memory_mib=job.get("memory_mib", 4096),
+        threads=2,
+        signature_params=job.get("signature", {}),
+        scratch=folder,
+    )
+    began = time.monotonic()
+    try:
+        await engine.load({"model": TreeInput("0" * 64, Path(job["model"]))}, settings)
+    except AttemptError as e:
+        return {"load": {"kind": e.failure.kind.value, "message": e.failure.message,
+                         "remedy": e.failure.remedy}}  # fmt: skip
+    loaded_s = time.monotonic() - began
+    batches = []
+    for b, actions in enumerate(job["batches"]):
+        if b in (job.get("kill_core_before"), job.get("die_before")):
+            core = next(c for c in psutil.Process().children() if "EngineCore" in c.name())
+            if job.get("die_before") == b:
+                die(job, {"core": core.pid})
+            core.send_signal(signal.SIGKILL)
+        tasks = [act(engine, a, folder, f"{b}-{i}") for i, a in enumerate(actions)]
+        batches.append(await asyncio.gather(*tasks))
+    await engine.close()
+    return {"load_s": loaded_s, "capacity": engine.capacity, "batches": batches}
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    answer = asyncio.run(main(given, Path(given["folder"])))
+    Path(given["answer"]).write_text(json.dumps(answer))

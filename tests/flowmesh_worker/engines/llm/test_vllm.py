@@ -1,0 +1,149 @@
+"""``llm.generate`` on vLLM: one engine process answers everything asked here, as in a worker."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import PROMPTS, action, completions, job, mixed
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tiny_model: Path, drive: Any) -> dict[str, Any]:
+    return drive(
+        job(
+            tiny_model,
+            [action("fox", "dog", "fox", samples=3, temperature=0.9)],
+            mixed(PROMPTS),
+            *[[one] for one in mixed(PROMPTS)],
+            mixed(PROMPTS)[::-1],
+            [
+                action("good", temperature=0.9),
+                action("x", prompt="{{ missing }}"),
+                action("y" * 600),
+                action("z", jsonSchema={"type": "no such type"}),
+                action("json", jsonSchema=SCHEMA, maxTokens=40),
+                action("chat", messages=[{"role": "user", "content": "{{ p }}"}]),
+                action("long", maxTokens=400, _cancel_after_tokens=16),
+                {"rows": [], "params": {"prompt": "a"}},
+                action("t", _adapter="/nowhere"),
+            ],
+            [action("good", temperature=0.9)],
+            [action("fox", temperature=0.9, maxTokens=200)],
+            [action("fox", temperature=0.9, maxTokens=200, stop=["ow"])],
+        )
+    )
+
+
+def test_it_loads_says_its_capacity_and_prints_no_warning(answers: dict[str, Any]) -> None:
+    assert answers["capacity"] == 64
+    assert "WARNING" not in answers["printed"]
+    assert "Warning: " not in answers["printed"].replace("Warning: NUMA binding", "")
+
+
+def test_rows_pass_through_in_row_order_then_sample_order(answers: dict[str, Any]) -> None:
+    [[answer]] = answers["batches"][:1]
+    rows = answer["rows"]
+    assert [(r["p"], r["sample"]) for r in rows] == [
+        (p, j) for p in ("fox", "dog", "fox") for j in range(3)
+    ]
+    assert rows[0].keys() == {"p", "completion", "finish_reason", "sample"}
+    assert answer["schema"]["sample"] == "int"
+    assert len({r["completion"] for r in rows[:3]}) == 3
+
+
+def test_equal_rows_give_equal_samples_and_are_drawn_once(answers: dict[str, Any]) -> None:
+    [[answer]] = answers["batches"][:1]
+    drawn = [r["completion"] for r in answer["rows"]]
+    assert drawn[:3] == drawn[6:]
+    _, tokens_in, tokens_out = answer["usage"]
+    assert tokens_out == 6 * 16
+    assert answer["progress"] == [[96, 96, "tokens"]]
+    assert 6 <= tokens_in < 30
+
+
+def test_a_mixed_batch_gives_what_each_request_gives_alone(answers: dict[str, Any]) -> None:
+    together = completions(answers["batches"][1])
+    alone = [completions(b)[0] for b in answers["batches"][2:26]]
+    backwards = completions(answers["batches"][26])[::-1]
+    assert len(set(together)) == 24
+    assert together == alone
+    assert together == backwards
+
+
+def test_one_bad_action_never_hurts_the_others_of_its_batch(answers: dict[str, Any]) -> None:
+    good, missing, too_long, bad_schema, *_ = answers["batches"][27]
+    assert completions([good]) == completions(answers["batches"][28])
+    assert missing["kind"] == "bad-input"
+    assert "'missing' is undefined" in missing["message"]
+    assert too_long["kind"] == "bad-input"
+    assert "the model reads 512" in too_long["message"]
+    assert bad_schema["kind"] == "bad-input", bad_schema
+    assert "jsonSchema" in bad_schema["remedy"]
+
+
+def test_a_schema_holds_whatever_the_model_would_rather_say(answers: dict[str, Any]) -> None:
+    import json
+
+    guided = answers["batches"][27][4]
+    assert json.loads(completions([guided])[0]).keys() == {"n"}
+    assert guided["rows"][0]["finish_reason"] == "stop"
+
+
+def test_a_chat_goes_through_the_models_own_template(answers: dict[str, Any]) -> None:
+    chat = answers["batches"][27][5]
+    assert chat["usage"][1] > len("chat")
+    assert chat["rows"][0]["p"] == "chat"
+
+
+def test_a_cancelled_action_stops_and_an_empty_one_keeps_its_columns(
+    answers: dict[str, Any],
+) -> None:
+    cancelled, empty, adapted = answers["batches"][27][6:9]
+    assert cancelled == {"kind": "cancelled"}
+    assert empty["rows"] == []
+    assert empty["schema"] == {"completion": "string", "finish_reason": "string", "sample": "int"}
+    assert adapted["kind"] == "unplaceable"
+
+
+def test_a_stop_string_cuts_the_same_text_before_it(answers: dict[str, Any]) -> None:
+    [whole], [cut] = answers["batches"][29:31]
+    full, short = whole["rows"][0]["completion"], cut["rows"][0]
+    assert "ow" in full, "choose a stop string that this model says"
+    assert short["completion"] == full[: full.index("ow")]
+    assert short["finish_reason"] == "stop"
+
+
+def test_bfloat16_on_a_cpu_is_refused_unless_the_batch_may_matter(
+    tiny_model: Path, drive: Any
+) -> None:
+    refused = drive(job(tiny_model, signature={"dtype": "bfloat16"}))["load"]
+    assert refused["kind"] == "unplaceable"
+    assert "with.dtype: float32, or with.batchInvariant: false" in refused["remedy"]
+
+
+def test_a_lost_engine_core_breaks_the_host_and_every_action_says_so(
+    tiny_model: Path, drive: Any
+) -> None:
+    lost = drive(job(tiny_model, [action("a")], [action("b"), action("c")], kill_core_before=1))
+    assert [a["kind"] for a in lost["batches"][1]] == ["host-crashed", "host-crashed"]
+
+
+def test_a_killed_host_takes_its_engine_core_along(tiny_model: Path, drive: Any) -> None:
+    core = drive(job(tiny_model, [action("a")], [action("b")], die_before=1))["core"]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(core).wait(timeout=20)

@@ -1,0 +1,69 @@
+"""Which library runs a model: the identity field ``implementation``, and what is installed here."""
+
+import importlib.util
+
+from flowmesh_core.protocol.messages import Honours
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.model_facts import ModelFacts
+from flowmesh_worker.engines.llm.refusal import unplaceable
+from flowmesh_worker.engines.llm.requests import Backend
+
+_LIBRARIES = ("vllm", "transformers")
+_ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def honoured(engine: str, device_class: str) -> list[Honours]:
+    """What can be served here, without importing a library.
+
+    On a CPU vLLM's results are independent of the batch in float32 alone; transformers works on one
+    request at a time where that is asked for, in any dtype.
+
+    Args:
+        engine: the engine's name.
+        device_class: ``cpu``, or a GPU's class.
+    """
+    found: list[Honours] = []
+    if _installed("vllm"):
+        if device_class == "cpu":
+            found.append(Honours(engine, "vllm", ("auto", "float32"), (True, False)))
+            found.append(Honours(engine, "vllm", ("bfloat16", "float16"), (False,)))
+        else:
+            found.append(Honours(engine, "vllm", _ALL_DTYPES, (True, False)))
+    if _installed("transformers"):
+        found.append(Honours(engine, "transformers", _ALL_DTYPES, (True, False)))
+    return found
+
+
+def embedding_honoured(engine: str) -> list[Honours]:
+    """What can be served for embeddings: any dtype, where transformers is installed."""
+    return [Honours(engine, "", _ALL_DTYPES, (True, False))] if _installed("transformers") else []
+
+
+async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:
+    """Loads a model with the implementation that the signature names.
+
+    Raises:
+        AttemptError: unplaceable, out of memory or bad input, with what to change.
+    """
+    implementation = str(settings.signature_params.get("implementation", "vllm"))
+    if not _installed(implementation):
+        other = next(x for x in _LIBRARIES if x != implementation)
+        raise unplaceable(
+            f"this worker has no {implementation} installed",
+            f"install the worker's extra, or set with.implementation: {other}",
+        )
+    if implementation == "vllm":
+        from flowmesh_worker.engines.llm.vllm_backend import (  # noqa: PLC0415 - one of the two
+            VllmBackend,
+        )
+
+        return await VllmBackend.start(facts, settings)
+    from flowmesh_worker.engines.llm.transformers_backend import (  # noqa: PLC0415 - one of the two
+        TransformersBackend,
+    )
+
+    return await TransformersBackend.start(facts, settings)
+
+
+def _installed(library: str) -> bool:
+    return library in _LIBRARIES and importlib.util.find_spec(library) is not None

@@ -1,0 +1,147 @@
+"""Drawing completions token by token with transformers, each from its own seeded generator.
+
+A generator per request, not the library's one for all: a sample then depends on its own seed alone.
+Imported only once a host loads a model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
+from flowmesh_worker.engines.llm.torch_model import TorchModel
+
+
+@dataclass(slots=True)
+class Draw:
+    """A request while it is drawn.
+
+    Attributes:
+        request: what to draw.
+        grew: told of every new token, from the drawing thread.
+        stopped: set by whoever no longer wants it.
+        tokens: what was drawn so far.
+        finish_reason: empty while it runs.
+        text_end: where a stop string cuts the text; -1 where none does.
+    """
+
+    request: Request
+    grew: Callable[[int], None]
+    stopped: bool = False
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: str = ""
+    text_end: int = -1
+
+
+def draw_together(
+    model: TorchModel, eos: frozenset[int], draws: Sequence[Draw], context_length: int
+) -> list[Completion]:
+    """Draws requests with the same adapter in one batch, padded on the left.
+
+    Args:
+        model: the model.
+        eos: tokens that end a completion.
+        draws: at least one; a single one is not padded, so nothing depends on the others.
+        context_length: the most tokens of prompt and completion.
+
+    Returns:
+        One completion a request, in order; a stopped one is cut short.
+    """
+    network = model.with_adapter(draws[0].request.adapter)
+    ids, mask = _padded(draws, model.device)
+    generators = [torch.Generator().manual_seed(d.request.seed) for d in draws]
+    cache: Any = None
+    with torch.inference_mode():
+        while any(not d.finish_reason and not d.stopped for d in draws):
+            places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            out = network(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=places,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache = out.past_key_values
+            logits = out.logits[:, -1, :].float().cpu()
+            chosen = [
+                _advance(d, logits[i], generators[i], eos, context_length, model.tokenizer)
+                for i, d in enumerate(draws)
+            ]
+            ids = torch.tensor(chosen, device=model.device).unsqueeze(1)
+            mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return [_completion(d, model.tokenizer) for d in draws]
+
+
+def choose(logits: Any, sampling: Sampling, generator: Any) -> int:
+    """Draws one token.
+
+    Args:
+        logits: float32 on the CPU, one a token of the vocabulary; changed in place.
+        sampling: how.
+        generator: the request's own.
+    """
+    logits = logits.div_(sampling.temperature)
+    if sampling.min_p > 0.0:
+        probabilities = logits.softmax(-1)
+        logits.masked_fill_(probabilities < sampling.min_p * probabilities.max(), -torch.inf)
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k).values[-1]
+        logits.masked_fill_(logits < least, -torch.inf)
+    if sampling.top_p < 1.0:
+        ordered, order = logits.sort(descending=True)
+        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
+        logits[order[before >= sampling.top_p]] = -torch.inf
+    noise = torch.empty_like(logits).exponential_(generator=generator)
+    return int(logits.softmax(-1).div_(noise).argmax())
+
+
+def _advance(
+    draw: Draw,
+    logits: Any,
+    generator: Any,
+    eos: frozenset[int],
+    context_length: int,
+    tokenizer: Any,
+) -> int:
+    if draw.finish_reason or draw.stopped:
+        return 0
+    sampling = draw.request.sampling
+    token = choose(logits, sampling, generator)
+    draw.tokens.append(token)
+    draw.grew(1)
+    if token in eos:
+        draw.finish_reason = "stop"
+    elif sampling.stop and (end := _stop_at(draw.tokens, sampling.stop, tokenizer)) >= 0:
+        draw.finish_reason, draw.text_end = "stop", end
+    elif (
+        len(draw.tokens) >= sampling.max_tokens
+        or len(draw.request.token_ids) + len(draw.tokens) >= context_length
+    ):
+        draw.finish_reason = "length"
+    return token
+
+
+def _stop_at(tokens: list[int], stop: Sequence[str], tokenizer: Any) -> int:
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    found = [at for s in stop if (at := text.find(s)) >= 0]
+    return min(found, default=-1)
+
+
+def _completion(draw: Draw, tokenizer: Any) -> Completion:
+    text = tokenizer.decode(draw.tokens, skip_special_tokens=True)
+    if draw.text_end >= 0:
+        text = text[: draw.text_end]
+    return Completion(text, draw.finish_reason or "length", len(draw.tokens))
+
+
+def _padded(draws: Sequence[Draw], device: Any) -> tuple[Any, Any]:
+    width = max(len(d.request.token_ids) for d in draws)
+    ids = torch.zeros((len(draws), width), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, d in enumerate(draws):
+        own = torch.tensor(list(d.request.token_ids))
+        ids[i, width - len(own) :] = own
+        mask[i, width - len(own) :] = 1
+    return ids.to(device), mask.to(device)

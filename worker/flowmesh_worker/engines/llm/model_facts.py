@@ -1,0 +1,85 @@
+"""What a model directory says about itself, read without the libraries that run it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowmesh_worker.engines.llm.refusal import bad_input
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_DEFAULT_CONTEXT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The figures that sizes and limits follow from.
+
+    Attributes:
+        path: the directory.
+        dtype: the model's own dtype.
+        context_length: the most tokens of prompt and completion together.
+        weight_bytes: the size of the weights as stored.
+        kv_elements: numbers that one token adds to the key-value cache.
+    """
+
+    path: Path
+    dtype: str
+    context_length: int
+    weight_bytes: int
+    kv_elements: int
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Bytes that one token adds to the key-value cache."""
+        return self.kv_elements * DTYPE_BYTES[dtype]
+
+    def weight_bytes_as(self, dtype: str) -> int:
+        """Bytes of the weights once loaded as ``dtype``."""
+        return self.weight_bytes * DTYPE_BYTES[dtype] // DTYPE_BYTES[self.dtype]
+
+    def resolve_dtype(self, dtype: str) -> str:
+        """The dtype to run in: ``auto`` is the model's own."""
+        return self.dtype if dtype == "auto" else dtype
+
+
+def read_facts(path: Path) -> ModelFacts:
+    """Reads ``config.json`` and the sizes of the weights.
+
+    Raises:
+        AttemptError: bad input; this is no model directory.
+    """
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError) as e:
+        raise bad_input(
+            "the model has no readable config.json",
+            "give a Hugging Face directory (config.json, tokenizer.json, *.safetensors)",
+        ) from e
+    text = {**config, **config.get("text_config", {})}
+    weights = sum(f.stat().st_size for f in path.glob("*.safetensors"))
+    if not weights:
+        raise bad_input(
+            "the model has no *.safetensors files", "convert its weights to safetensors"
+        )
+    dtype = text.get("dtype") or text.get("torch_dtype") or "float32"
+    return ModelFacts(
+        path=path,
+        dtype=dtype if dtype in DTYPE_BYTES else "float32",
+        context_length=int(_first(text, "max_position_embeddings", "n_positions", "n_ctx")),
+        weight_bytes=weights,
+        kv_elements=_kv_elements(text),
+    )
+
+
+def _first(config: Mapping[str, Any], *names: str) -> Any:
+    return next((config[n] for n in names if config.get(n)), _DEFAULT_CONTEXT)
+
+
+def _kv_elements(config: Mapping[str, Any]) -> int:
+    layers = config.get("num_hidden_layers") or config.get("n_layer") or 1
+    heads = config.get("num_attention_heads") or config.get("n_head") or 1
+    hidden = config.get("hidden_size") or config.get("n_embd") or 1
+    kv_heads = config.get("num_key_value_heads") or heads
+    head_dim = config.get("head_dim") or hidden // heads
+    return int(2 * layers * kv_heads * head_dim)

@@ -1,0 +1,123 @@
+"""What a model is asked for one sample, and what it answers: the words between engine and backend.
+
+A backend is a library that runs a model (vLLM, transformers). It sees requests of many actions at
+once and knows nothing of rows, ports or workflows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from blake3 import blake3
+
+_SEED_TAG = b"flowmesh/sample-seed/1\0"
+_SEED_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        temperature: above 0; a greedy choice is ``top_k=1`` at temperature 1.
+        top_p: in (0, 1].
+        top_k: 0 is all.
+        min_p: in [0, 1].
+        max_tokens: the most tokens of a completion.
+        stop: strings that end it and are left out.
+        json_schema: what the completion must satisfy, or None.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    json_schema: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> "Sampling":
+        """Reads the parameters of ``llm.generate``.
+
+        Greedy is written as a draw among one token, with a seed like every other request: a
+        request without one would make vLLM on the CPU ignore the seeds of its whole batch.
+        """
+        temperature, top_p = float(params.get("temperature", 1.0)), float(params.get("topP", 1.0))
+        tail: dict[str, Any] = {
+            "max_tokens": int(params.get("maxTokens", 256)),
+            "stop": tuple(params.get("stop") or ()),
+            "json_schema": params.get("jsonSchema"),
+        }
+        if temperature == 0.0 or top_p == 0.0:
+            return cls(temperature=1.0, top_k=1, **tail)
+        return cls(
+            temperature=temperature,
+            top_p=top_p,
+            top_k=int(params.get("topK", 0)),
+            min_p=float(params.get("minP", 0.0)),
+            **tail,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sample to draw.
+
+    Attributes:
+        id: unique in the engine instance.
+        token_ids: the prompt.
+        seed: this sample's own seed, at least 0, below 2^63.
+        sampling: how to choose tokens.
+        priority: higher first.
+        cache_salt: requests share cached prefixes only where this is equal.
+        adapter: the directory of a LoRA adapter, or None.
+    """
+
+    id: str
+    token_ids: Sequence[int]
+    seed: int
+    sampling: Sampling
+    priority: int = 0
+    cache_salt: str = ""
+    adapter: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a request gave: ``finish_reason`` is ``stop`` or ``length``."""
+
+    text: str
+    finish_reason: str
+    tokens_out: int
+
+
+class Backend(Protocol):
+    """A library with a model loaded. ``complete`` is called concurrently on one asyncio loop."""
+
+    tokenizer: Any
+    context_length: int
+
+    async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
+        """Draws one sample; cancelling stops it. ``grew`` is told of new tokens as they come.
+
+        Raises:
+            AttemptError: for this request alone, or of kind host-crashed for the instance.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Frees the model."""
+        ...
+
+
+def sample_seed(step_seed: int, rendered: bytes, sample: int) -> int:
+    """The seed of sample ``sample`` of a request: H(step seed, rendered request, sample).
+
+    Equal requests give equal samples, whatever chunk, row or batch they stand in.
+    """
+    hasher = blake3(_SEED_TAG)
+    hasher.update(b"%d\0%d\0" % (step_seed, sample))
+    hasher.update(rendered)
+    return int.from_bytes(hasher.digest(8), "big") >> (64 - _SEED_BITS)

@@ -1,0 +1,109 @@
+"""A model in transformers: loading it, and switching its adapters.
+
+Imported only once a host loads a model: torch comes with it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.model_facts import ModelFacts
+from flowmesh_worker.engines.llm.refusal import bad_input, out_of_memory
+
+_MIB = 1024 * 1024
+_ADAPTERS_KEPT = 8
+
+
+class TorchModel:
+    """Weights, tokenizer and device. Used by one thread."""
+
+    def __init__(self, model: Any, tokenizer: Any, device: Any) -> None:
+        """Takes what :meth:`load` made."""
+        self.tokenizer = tokenizer
+        self.device = device
+        self._base = model
+        self._peft: Any = None
+        self._adapters: list[str] = []
+
+    @classmethod
+    def load(cls, facts: ModelFacts, settings: HostSettings, *, head: bool) -> "TorchModel":
+        """Reads the weights.
+
+        Args:
+            facts: the model.
+            settings: memory, devices, and ``dtype`` among the signature's parameters.
+            head: whether the language model's head is needed, or hidden states alone.
+
+        Raises:
+            AttemptError: out of memory, or bad input where transformers cannot read the model.
+        """
+        dtype = facts.resolve_dtype(str(settings.signature_params.get("dtype", "auto")))
+        weights_mib = facts.weight_bytes_as(dtype) // _MIB
+        if weights_mib > settings.memory_mib:
+            raise out_of_memory(
+                f"the weights need {weights_mib} MiB as {dtype}; the host may use"
+                f" {settings.memory_mib} MiB",
+                "raise resources.memory, or use a smaller model or dtype",
+            )
+        logging.disable_progress_bar()
+        torch.set_num_threads(max(1, settings.threads))
+        # A seeded draw is the same again only if sums are taken in the same order.
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        device = torch.device("cuda:0" if settings.devices else "cpu")
+        loader = AutoModelForCausalLM if head else AutoModel
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        try:
+            model = loader.from_pretrained(
+                str(facts.path), dtype=getattr(torch, dtype), use_safetensors=True, **options
+            )
+            tokenizer = AutoTokenizer.from_pretrained(str(facts.path), **options)
+        except (ValueError, OSError, KeyError) as e:
+            raise bad_input(
+                f"transformers cannot load the model: {e}", "check its config and its files"
+            ) from e
+        return cls(model.to(device).eval(), tokenizer, device)
+
+    def with_adapter(self, adapter: Path | None) -> Any:
+        """The model to call: the base, or the base with this adapter switched on."""
+        if adapter is None:
+            return self._base if self._peft is None else _Disabled(self._peft)
+        name = str(adapter).replace(".", "_")  # a dot would be read as a path of modules
+        if name not in self._adapters:
+            self._add(adapter, name)
+        self._adapters.append(self._adapters.pop(self._adapters.index(name)))
+        self._peft.set_adapter(name)
+        return self._peft
+
+    def _add(self, adapter: Path, name: str) -> None:
+        from peft import PeftModel  # noqa: PLC0415 - only adapters need it
+
+        try:
+            if self._peft is None:
+                self._peft = PeftModel.from_pretrained(
+                    self._base, str(adapter), adapter_name=name
+                ).eval()
+            else:
+                self._peft.load_adapter(str(adapter), adapter_name=name)
+        except (ValueError, OSError, KeyError, RuntimeError) as e:
+            raise bad_input(
+                f"the adapter does not fit the model: {e}",
+                "use an adapter that was trained on this model",
+            ) from e
+        self._adapters.append(name)
+        if len(self._adapters) > _ADAPTERS_KEPT:
+            self._peft.delete_adapter(self._adapters.pop(0))
+
+
+class _Disabled:
+    """A model with adapters, called without them."""
+
+    def __init__(self, peft: Any) -> None:
+        self._peft = peft
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._peft.disable_adapter():
+            return self._peft(*args, **kwargs)

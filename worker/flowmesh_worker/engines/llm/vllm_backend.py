@@ -1,0 +1,147 @@
+"""Requests of many actions in one running vLLM engine.
+
+vLLM batches continuously: a request joins the running batch as soon as it is admitted, whichever
+action or workflow it belongs to. Results do not depend on the batch where ``batchInvariant`` is
+honoured (float32 on a CPU; vLLM's batch-invariant mode on GPUs).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from flowmesh_core.errors import AttemptError
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.environment import apply_environment, library_environment
+from flowmesh_worker.engines.llm.model_facts import ModelFacts
+from flowmesh_worker.engines.llm.refusal import (
+    bad_input,
+    engine_failed,
+    host_crashed,
+    unplaceable,
+)
+from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
+from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
+from flowmesh_worker.engines.llm.vllm_start import start_async_llm
+
+_STREAM_EVERY = 16
+"""Tokens between two reports of one request's progress."""
+
+
+class VllmBackend:
+    """A model in vLLM. Use :meth:`start`."""
+
+    def __init__(self, engine: Any, thread: ThreadPoolExecutor, context_length: int) -> None:
+        """Takes a running ``AsyncLLM`` and the thread that owns it."""
+        self._engine = engine
+        self._thread = thread
+        self.tokenizer = engine.get_tokenizer()
+        self.context_length = context_length
+
+    @classmethod
+    async def start(cls, facts: ModelFacts, settings: HostSettings) -> "VllmBackend":
+        """Loads the model.
+
+        Raises:
+            AttemptError: unplaceable or out of memory, with what to change.
+        """
+        params = settings.signature_params
+        invariant = bool(params.get("batchInvariant", True))
+        dtype = facts.resolve_dtype(str(params.get("dtype", "auto")))
+        if invariant and not settings.devices and dtype != "float32":
+            raise unplaceable(
+                f"on a CPU vLLM's results in {dtype} depend on the batch",
+                "set with.dtype: float32, or with.batchInvariant: false",
+            )
+        sizes = sizes_for(facts, dtype, settings)
+        apply_environment(library_environment(settings, batch_invariant=invariant))
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vllm-owner")
+        fields = {
+            "devices": len(settings.devices),
+            "tensor_parallel": int(params.get("tensorParallel", 1)),
+        }
+        loop = asyncio.get_running_loop()
+        try:
+            engine = await loop.run_in_executor(
+                thread, start_async_llm, facts, dtype, sizes, fields
+            )
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(engine, thread, facts.context_length)
+
+    async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
+        """See :class:`Backend`."""
+        from vllm.exceptions import VLLMClientError  # noqa: PLC0415 - loaded by start
+        from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415 - as above
+
+        if request.adapter is not None:
+            raise unplaceable(
+                "this vLLM instance was loaded without adapters",
+                "set with.implementation: transformers, or merge the adapter into the model",
+            )
+        try:
+            return await self._stream(request, grew)
+        except AttemptError:
+            raise
+        except EngineDeadError as e:
+            raise host_crashed("vLLM's engine core has ended", e) from e
+        except Exception as e:
+            # What vLLM finds wrong with a request arrives wrapped where it is a plain ValueError.
+            cause = e.__cause__ or e
+            if isinstance(cause, VLLMClientError | ValueError):
+                raise bad_input(
+                    f"vLLM refuses the request: {cause}",
+                    "mend the parameter that it names (jsonSchema, stop, maxTokens ...)",
+                ) from e
+            raise engine_failed("vLLM failed on a request", cause) from e
+
+    async def _stream(self, request: Request, grew: Callable[[int], None]) -> Completion:
+        from vllm.inputs.engine import tokens_input  # noqa: PLC0415 - loaded by start
+
+        text, tokens, reason = [], 0, "length"
+        prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
+        async for output in self._engine.generate(
+            prompt,
+            _sampling_params(request.sampling, request.seed),
+            request.id,
+            priority=-request.priority,  # vLLM serves the smallest number first
+        ):
+            delta = output.outputs[0]
+            text.append(delta.text)
+            tokens += len(delta.token_ids)
+            grew(len(delta.token_ids))
+            reason = delta.finish_reason or reason
+        if reason not in ("stop", "length"):
+            raise engine_failed(
+                f"vLLM ended a request with {reason!r}", RuntimeError(f"request {request.id}")
+            )
+        return Completion("".join(text), reason, tokens)
+
+    async def close(self) -> None:
+        """See :class:`Backend`."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._engine.shutdown)
+        self._thread.shutdown(wait=True)
+
+
+def _sampling_params(sampling: Sampling, seed: int) -> Any:
+    from vllm import SamplingParams  # noqa: PLC0415 - loaded by start
+    from vllm.sampling_params import (  # noqa: PLC0415 - as above
+        RequestOutputKind,
+        StructuredOutputsParams,
+    )
+
+    schema = sampling.json_schema
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        max_tokens=sampling.max_tokens,
+        stop=list(sampling.stop),
+        seed=seed,
+        output_kind=RequestOutputKind.DELTA,
+        stream_interval=_STREAM_EVERY,
+        structured_outputs=None if schema is None else StructuredOutputsParams(json=dict(schema)),
+    )

@@ -1,0 +1,116 @@
+"""Starting vLLM's AsyncLLM quickly, and so that its engine core never outlives the host.
+
+vLLM runs its engine core in a process of its own. Importing vLLM takes most of a start on a CPU,
+and a spawned core, its worker and the model's inspection would each import it again. On a CPU
+the core is therefore forked from the host, which has everything imported and has not run a parallel
+loop yet, and runs the model itself. With several devices, or on GPUs, vLLM chooses.
+"""
+
+import ctypes
+import importlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from flowmesh_worker.engines.llm.model_facts import ModelFacts
+from flowmesh_worker.engines.llm.vllm_sizes import Sizes
+
+_PR_SET_PDEATHSIG = 1
+_CORE_MODULES = ("vllm.v1.engine.core", "vllm.v1.worker.cpu_worker")
+
+
+def import_vllm() -> None:
+    """Imports what a CPU engine needs; takes most of a start, so a host may do it beforehand."""
+    from vllm.v1.engine import async_llm  # noqa: F401, PLC0415 - only a host that serves needs it
+
+    for name in _CORE_MODULES:
+        importlib.import_module(name)
+
+
+def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[str, Any]) -> Any:
+    """Builds an ``AsyncLLM``; blocks until the model is loaded.
+
+    Args:
+        facts: the model.
+        dtype: the dtype to run in.
+        sizes: sequences, step and cache.
+        fields: ``devices`` (a count; 0 is the CPU) and ``tensor_parallel``.
+
+    The thread that calls this must live as long as the engine: on a CPU the engine core ends with
+    the thread that forked it, which is how a killed host takes it along.
+    """
+    on_cpu = not fields["devices"]
+    in_core = on_cpu and fields["tensor_parallel"] == 1
+    if in_core:
+        import_vllm()
+        _register_architecture(facts)
+    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
+
+    args = AsyncEngineArgs(
+        model=str(facts.path),
+        dtype=dtype,
+        max_model_len=facts.context_length,
+        max_num_seqs=sizes.sequences,
+        max_num_batched_tokens=sizes.batched_tokens,
+        kv_cache_memory_bytes=sizes.kv_cache_bytes,
+        tensor_parallel_size=fields["tensor_parallel"],
+        scheduling_policy="priority",
+        enable_prefix_caching=True,
+        enforce_eager=on_cpu,
+        trust_remote_code=False,
+        disable_log_stats=True,
+        load_format="safetensors",
+        # Compact JSON: a small model may otherwise write blanks until it is cut off.
+        structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
+        distributed_executor_backend="uni" if in_core else None,
+    )
+    if not in_core:
+        return AsyncLLM.from_engine_args(args)
+    with _variables(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
+        config = args.create_engine_config()
+    # The platform asks for spawned processes so that OpenMP's settings reach them; the host's
+    # environment already holds these.
+    with _variables(VLLM_WORKER_MULTIPROC_METHOD="fork"):
+        _end_children_with_this_thread()
+        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+
+def _register_architecture(facts: ModelFacts) -> None:
+    """Imports the model's class here, so that vLLM need not ask another process about it."""
+    import json  # noqa: PLC0415 - used here alone
+
+    from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415 - as above
+
+    config = json.loads((Path(facts.path) / "config.json").read_text())
+    for name in config.get("architectures") or ():
+        known = ModelRegistry.models.get(name)
+        if known is not None and hasattr(known, "load_model_cls"):
+            ModelRegistry.register_model(name, known.load_model_cls())
+
+
+class _variables:  # noqa: N801 - reads as a statement: with _variables(...)
+    """Environment variables for the length of a block."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._values}
+        os.environ.update(self._values)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _end_children_with_this_thread() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.register_at_fork(
+        after_in_child=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    )
