@@ -59,7 +59,7 @@ class Job:
     on_phase: Callable[[str], None]
     on_progress: Callable[[float, float, str], None]
     on_line: Callable[[str], None]
-    outcome: "asyncio.Future[Outcome]"
+    outcome: asyncio.Future[Outcome]
     queued_s: float = 0.0
     sent_s: float = 0.0
     load_s: float = 0.0
