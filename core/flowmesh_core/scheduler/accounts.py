@@ -51,10 +51,11 @@ class WorkerAccount:
     """A worker as the tick fills it.
 
     Attributes:
-        claimed: room is being made here for an action that waits; no lane is opened.
+        claimed_mib: free memory that is kept for an action that waits for lanes here to end; None
+            where nobody does.
     """
 
-    __slots__ = ("claimed", "free_mib", "index", "lanes", "view")
+    __slots__ = ("claimed_mib", "free_mib", "index", "lanes", "view")
 
     def __init__(self, index: int, view: WorkerView) -> None:
         """Takes the worker's place in the snapshot and its view."""
@@ -62,7 +63,7 @@ class WorkerAccount:
         self.view = view
         self.free_mib = view.free_memory_mib
         self.lanes: dict[Digest, LaneAccount] = {}
-        self.claimed = False
+        self.claimed_mib: int | None = None
 
     def lane(self, info: SignatureInfo) -> LaneAccount | None:
         """The lane of a signature, opened by the snapshot or by this tick."""
@@ -81,14 +82,16 @@ class WorkerAccount:
         """The tier of the next place for a signature; None where it cannot go here in this tick."""
         lane = self.lanes.get(info.signature) or self.lane(info)
         if lane is None:
-            fits = info.requirement.memory_mib <= self.free_mib and not self.claimed
-            return RUN if fits else None
+            return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
         if lane.closed:
             return None
         if lane.held == 0:
-            fits = lane.memory_mib <= self.free_mib and not self.claimed
-            return lane.tier() if fits else None
+            return lane.tier() if lane.memory_mib <= self.unclaimed_mib() else None
         return None if alone else lane.tier()
+
+    def unclaimed_mib(self) -> int:
+        """Memory for lanes that hold nothing yet."""
+        return self.free_mib - (self.claimed_mib or 0)
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
         """Takes the next place, opening a lane where there is none."""

@@ -7,7 +7,6 @@ full or not, or room for a new one without evicting anything that holds work (``
 from dataclasses import dataclass
 
 from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause, Tier
-from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.sites import Site, find_sites
@@ -38,12 +37,6 @@ class Options:
     scale: Scale | None
     cause: RejectionCause
     detail: str
-
-    def only_waiting(self) -> bool:
-        """Whether there are workers, but none of them has a place in this tick."""
-        return self.scale is not None and all(
-            option.prospect.first_tier >= WAIT for option in self.options
-        )
 
 
 class Candidates:

@@ -2,8 +2,8 @@
 
 An action whose engine has no lane and finds no room anywhere would starve behind lanes that later
 actions keep full. Once it has waited longer than changing engines costs, its turn in the fair order
-claims a worker: the lanes that must go take nothing from those behind it, and no lane is opened
-there. Those before it in the order are not held back, so a claim never turns fairness round.
+claims a worker: the lanes that must go take nothing from those behind it, and its free memory is
+kept. Those before it in the order are not held back, so a claim never turns fairness round.
 """
 
 from flowmesh_core.fleet.snapshot import LaneView, ReadyAction
@@ -30,7 +30,7 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            if account.claimed or account.view.name in group.excluded:
+            if account.claimed_mib is not None or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             lanes = _to_close(account, group)
@@ -41,7 +41,8 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
                 best, victims = (ready_in_s, index), lanes
     if best is not None:
         account = tick.accounts[best[1]]
-        account.claimed = True
+        freed_mib = sum(lane.memory_mib for lane in victims)
+        account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
         for lane in victims:
             account.close(lane.signature)
 

@@ -4,6 +4,8 @@ Pure: the same snapshot and model give the same decision. Called by the control 
 laptop mode and the simulator.
 """
 
+from collections import Counter
+
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import (
     Decision,
@@ -12,10 +14,12 @@ from flowmesh_core.fleet.snapshot import (
     RejectionCause,
     Snapshot,
 )
+from flowmesh_core.scheduler.exchange import improve
 from flowmesh_core.scheduler.groups import collect
-from flowmesh_core.scheduler.serve import Outcome, Served, serve
+from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, serve
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.units import Digest
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
@@ -35,17 +39,20 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     # 1. Index the workers, and collect the actions that can share their scores.
     tick = Tick(snapshot, model)
     groups, backoff = collect(snapshot)
-    outcome = Outcome()
     tick.count(groups)
-    # 2. What failed of late waits.
-    for signature, count in backoff.items():
-        outcome.rejected[signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += count
-    # 3. Serve in fair order: feasible workers, their utility, the best place that is left.
-    serve(tick, [group for group in groups if not group.replica_of], outcome)
-    # 4. Replicas of stragglers go where a worker idles after that.
-    serve(tick, [group for group in groups if group.replica_of], outcome)
-    # 5. Say it: one batch for each worker and signature, one reason for each group.
-    return Decision(_placements(tick, outcome.served), _rejections(outcome))
+    # 2. Find the feasible workers of every group, and what each would give.
+    clients = clients_of(tick, [group for group in groups if not group.replica_of])
+    # 3. Serve in fair order: everyone gets the best place that is left.
+    served = serve(tick, clients)
+    # 4. What is served may change places, so that the sum of utilities grows.
+    freed = improve(tick, served)
+    # 5. That may leave places which others can use.
+    served += serve(tick, again(tick, clients, freed)) if freed else []
+    # 6. Replicas of stragglers go where a worker idles after that.
+    replicas = clients_of(tick, [group for group in groups if group.replica_of])
+    served += serve(tick, replicas)
+    # 7. Say it: one batch for each worker and signature, one reason for each group.
+    return Decision(_placements(tick, served), _rejections([*clients, *replicas], backoff))
 
 
 def _placements(tick: Tick, served: list[Served]) -> tuple[Placement, ...]:
@@ -82,8 +89,16 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
     )
 
 
-def _rejections(outcome: Outcome) -> tuple[Rejection, ...]:
+def _rejections(clients: list[Client], backoff: dict[Digest, int]) -> tuple[Rejection, ...]:
+    counts = Counter[tuple[str, RejectionCause, str]]()
+    for signature, count in backoff.items():
+        counts[signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] = count
+    for client in clients:
+        left = client.group.count - client.served
+        if left:
+            options = client.options
+            counts[client.group.info.signature, options.cause, options.detail] += left
     return tuple(
-        Rejection(signature, cause, count, detail)
-        for (signature, cause, detail), count in sorted(outcome.rejected.items())
+        Rejection(Digest(signature), cause, count, detail)
+        for (signature, cause, detail), count in sorted(counts.items())
     )

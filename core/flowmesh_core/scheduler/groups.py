@@ -5,8 +5,7 @@ Where single inputs lie is looked at when an action is served, see ``inputs``.
 """
 
 from dataclasses import dataclass, field
-from itertools import islice
-from math import frexp, inf
+from math import frexp, fsum, inf
 
 from flowmesh_core.fleet.snapshot import ReadyAction, SignatureInfo, Snapshot, Work
 from flowmesh_core.graph.plan import Weights
@@ -14,9 +13,6 @@ from flowmesh_core.units import Digest
 
 NEGLIGIBLE_BYTES = 64 * 1024
 """Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
-
-SAMPLE = 16
-"""Actions of a cohort that are looked at for its mean size; sizes are within a factor of four."""
 
 OrderKey = tuple[int, float, float, float, Digest, int]
 Queue = list[tuple[OrderKey, ReadyAction]]
@@ -32,6 +28,7 @@ class Group:
         work: the mean size, which stands for all of them; over all policies, so that groups which
             differ in their weights alone share their predictions.
         cohort: names those that share them.
+        waiting: actions that are better off waiting for a lane than in any place of this tick.
     """
 
     info: SignatureInfo
@@ -41,8 +38,16 @@ class Group:
     replica_of: str
     cohort: GroupKey
     queues: dict[str, Queue] = field(default_factory=dict)
+    waiting: Queue = field(default_factory=list)
     count: int = 0
     work: Work = field(default_factory=Work)
+
+    def left(self) -> bool:
+        """Whether it has actions without a place; puts those that wait back into the queues."""
+        for entry in self.waiting:
+            self.queues[entry[1].tenant].append(entry)
+        self.waiting.clear()
+        return any(self.queues.values())
 
     @property
     def large_bytes(self) -> int:
@@ -124,21 +129,20 @@ def _new_group(snapshot: Snapshot, action: ReadyAction, key: GroupKey) -> Group:
 
 
 def _measure(groups: list[Group]) -> None:
-    """Counts the groups and finds the mean size of every cohort."""
+    """Counts the groups and finds the mean size of every cohort, whatever its order."""
     cohorts: dict[GroupKey, list[Group]] = {}
     for group in groups:
         group.count = sum(map(len, group.queues.values()))
         cohorts.setdefault(group.cohort, []).append(group)
     for members in cohorts.values():
-        actions = (a for g in members for queue in g.queues.values() for _, a in queue)
-        works = [action.work for action in islice(actions, SAMPLE)]
+        works = [a.work for g in members for queue in g.queues.values() for _, a in queue]
         n = len(works)
         mean = Work(
-            units=sum(w.units for w in works) / n,
-            tokens_in=sum(w.tokens_in for w in works) / n,
-            tokens_out=sum(w.tokens_out for w in works) / n,
-            input_bytes=sum(w.input_bytes for w in works) // n,
-            component_bytes=max(w.component_bytes for w in works),
+            units=fsum([w.units for w in works]) / n,
+            tokens_in=fsum([w.tokens_in for w in works]) / n,
+            tokens_out=fsum([w.tokens_out for w in works]) / n,
+            input_bytes=sum([w.input_bytes for w in works]) // n,
+            component_bytes=max([w.component_bytes for w in works]),
         )
         for group in members:
             group.work = mean

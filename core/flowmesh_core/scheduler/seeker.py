@@ -45,6 +45,22 @@ class Seeker:
         self._last: Place | None = None
         self._would_wait: float | None = None
 
+    def reset(self) -> None:
+        """Looks again at every place, after some became free."""
+        self._last = self._would_wait = None
+        self._entries = []
+        for number, option in enumerate(self.options):
+            tiers = [tier for tier in map(self.tier_of, option.members) if tier is not None]
+            if tiers:
+                tier = min(tiers)
+                utility = self.scale.utility(option.prospect, tier)
+                self._entries.append([-utility, number, tier, 0])
+        heapify(self._entries)
+
+    def only_waiting(self) -> bool:
+        """Whether there are lanes to wait for, and no place to be had in this tick."""
+        return bool(self._entries) and all(entry[2] >= WAIT for entry in self._entries)
+
     def best(self) -> Place | None:
         """The place of greatest utility; None where not even a lane to wait for is left.
 

@@ -1,7 +1,7 @@
 """Serves the ready actions in fair order, each at its best place."""
 
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
@@ -11,7 +11,25 @@ from flowmesh_core.scheduler.groups import Group, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.units import Digest
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A group that is to be served.
+
+    Attributes:
+        seeker: None where no worker has a place or a lane to wait for.
+        served: how many of its actions have a place; the others are rejected in the end.
+    """
+
+    group: Group
+    options: Options
+    seeker: Seeker | None
+    served: int = 0
+
+    def all_full(self) -> bool:
+        """Whether there are lanes to wait for, and no place to be had in this tick."""
+        return self.seeker is not None and self.seeker.only_waiting()
 
 
 @dataclass(slots=True, eq=False)
@@ -23,58 +41,66 @@ class Served:
     place: Place
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a tick has given away, and why it did not give the rest.
-
-    Attributes:
-        rejected: (signature, cause, detail) → count.
-    """
-
-    served: list[Served] = field(default_factory=list)
-    rejected: Counter[tuple[Digest, RejectionCause, str]] = field(default_factory=Counter)
-
-    def reject(self, group: Group, options: Options, count: int) -> None:
-        """Counts actions of a group as rejected for the group's reason."""
-        if count:
-            self.rejected[group.info.signature, options.cause, options.detail] += count
-
-
-def serve(tick: Tick, groups: list[Group], outcome: Outcome) -> None:
-    """Places what fits; every action of the groups ends served or counted as rejected once."""
+def clients_of(tick: Tick, groups: Iterable[Group]) -> list[Client]:
+    """The groups with their candidates on the accounts as they are."""
     candidates = Candidates(tick)
-    able: list[tuple[Group, Options, Seeker | None]] = []
+    found: list[Client] = []
     for group in groups:
-        found = candidates.of(group)
-        if found.only_waiting():
-            outcome.reject(group, found, group.count)
-        elif found.cause is RejectionCause.BUSY:
-            seeker = Seeker(tick, group, found, found.scale) if found.scale else None
-            able.append((group, found, seeker))
-        else:
-            outcome.reject(group, found, group.count)
-    snapshot = tick.snapshot
-    order = FairOrder([group for group, _, _ in able], snapshot.fair_share, snapshot.tenant_weights)
+        options = candidates.of(group)
+        seeker = Seeker(tick, group, options, options.scale) if options.scale else None
+        found.append(Client(group, options, seeker))
+    return found
+
+
+def serve(tick: Tick, clients: list[Client]) -> list[Served]:
+    """Places what fits, in fair order; what is left of a group stays in its queues.
+
+    Groups that no worker can ever run are passed over, and those whose lanes are all full: they
+    need no turn, since there is something that they wait for.
+    """
+    able = [c for c in clients if c.options.cause is RejectionCause.BUSY and not c.all_full()]
+    order = FairOrder([c.group for c in able], tick.virtual_time, tick.snapshot.tenant_weights)
+    served: list[Served] = []
     while (head := order.pop()) is not None:
         action, number = head
-        group, reason, seeker = able[number]
-        place = _place_for(seeker, action, snapshot.now_s) if seeker else None
+        client = able[number]
+        group, seeker = client.group, client.seeker
+        place = _place_for(seeker, action, tick.snapshot.now_s) if seeker else None
         if seeker is not None and place is not None and place.tier >= WAIT:
             patient = _patient(tick, seeker)
             if patient > 0:
-                count = 1 + order.skip(number, patient - 1)
-                tick.waiting[group.info.signature] += count
-                outcome.reject(group, reason, count)
+                tick.waiting[group.info.signature] += order.skip(number, patient)
                 continue
             place = seeker.best_now()
         if seeker is None or place is None:
             claim(tick, group, action)
-            outcome.reject(group, reason, 1 + order.drop(number))
+            order.drop(number)
             continue
+        order.take(number)
         tick.take(group, action, place.member)
-        outcome.served.append(Served(action, seeker, place))
+        client.served += 1
+        served.append(Served(action, seeker, place))
         if not group.replica_of:
             order.charge(place.prospect.nanousd)
+    return served
+
+
+def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
+    """The groups with actions left that could use a place which became free on these workers."""
+    found: list[Client] = []
+    for client in clients:
+        group = client.group
+        if client.options.cause is not RejectionCause.BUSY or not group.left():
+            continue
+        able = {m for k, c in enumerate(tick.unmet(group.info)) if c is None for m in tick.kinds[k]}
+        accounts = (tick.accounts[m] for m in freed & able)
+        tiers = [a.place_tier(group.info, alone=group.isolate) for a in accounts]
+        if any(tier is not None and tier < WAIT for tier in tiers):
+            tick.waiting[group.info.signature] = 0
+            if client.seeker is not None:
+                client.seeker.reset()
+            found.append(client)
+    return found
 
 
 def _patient(tick: Tick, seeker: Seeker) -> float:

@@ -25,6 +25,7 @@ class Tick:
         shapes: distinct shapes; ``kinds`` gives for each the workers that are not draining.
         lanes: signature → workers with a lane of it.
         ready_by_signature: actions that are there to share a lane.
+        virtual_time: tenant → paid dollars over weight, what the tick has placed included.
         waiting: signature → actions left unplaced because waiting for a lane is better.
     """
 
@@ -38,6 +39,7 @@ class Tick:
         self.lanes: dict[str, set[int]] = {}
         self.ready_by_signature = Counter[str]()
         self.waiting = Counter[str]()
+        self.virtual_time = dict(snapshot.fair_share)
         self._index()
         self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
