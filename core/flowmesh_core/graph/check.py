@@ -17,7 +17,7 @@ _NO_LIMITS_GIVEN = Limits()
 def check_loaded(
     loaded: Loaded, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN
 ) -> list[Problem]:
-    """The problems of one document, those of its graph included.
+    """What is wrong with one document's object and graph; what its text has wrong goes before.
 
     Args:
         loaded: the document as ``load_text`` returned it.
@@ -32,7 +32,7 @@ def check_loaded(
         try:
             compile_workflow(loaded.object, catalog, limits, validate_only=True)
         except SpecError as e:
-            found = without_echoes(e.problems, problems)
+            found = without_echoes(e.problems, [*problems, *loaded.document.problems])
             problems += [loaded.document.locate(p) for p in found]
     return sorted(problems, key=lambda p: (p.line, p.column))
 
@@ -47,5 +47,5 @@ def check_text(text: str, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN) -
     """
     loaded, problems = load_text(text)
     for item in loaded:
-        problems = problems + without_echoes(check_loaded(item, catalog, limits), problems)
+        problems += check_loaded(item, catalog, limits)
     return sorted(problems, key=lambda p: (p.line, p.column))

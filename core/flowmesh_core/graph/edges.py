@@ -74,8 +74,7 @@ def _output(scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Ke
     if several and port.kind is not PortKind.DATASET:
         scope.report(
             keys,
-            f"[*] concatenates data sets, and {reference.port} is {_article(port.kind)};"
-            " select one instance",
+            f"[*] concatenates data sets, not {_article(port.kind)}; select one instance",
         )
         return None
     return Feed(tuple(StepSource(p, port.name) for p in paths), port.kind.value, several)

@@ -123,17 +123,15 @@ def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] |
         return {"uri": text}
     if "://" in text:
         scheme = text.partition("://")[0]
-        hint = "; use https://" if scheme == "http" else ""
-        scope.report(keys, f"{scheme}:// is not imported from; use s3://, https:// or hf://{hint}")
+        scope.report(keys, f"{scheme}:// is not imported from; use s3://, https:// or hf://")
         return None
     builtin = BUILTIN_MODELS if kind == "model" else {}
     if text in builtin:
         return {"uri": f"{BUILTIN_PREFIX}{text}"}
-    hint = did_you_mean(text, builtin)
     scope.report(
         keys,
-        f"no built-in {kind} {text!r}{hint}; a file or directory is written ./{text},"
-        " a hub's hf://org/name",
+        f"no built-in {kind} {text!r} (a file or directory is written ./{text}, a hub's"
+        f" hf://org/name){did_you_mean(text, builtin)}",
     )
     return None
 

@@ -15,7 +15,7 @@ from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 
 INPUTS = "inputs"
 _FORM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:\[(.*)\])?\.([A-Za-z0-9_-]+)", re.DOTALL)
-_PAIR = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(?:,|$)')
+_PAIR = re.compile(r"""\s*([A-Za-z_]\w*)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,"']*?)\s*(?:,|$)""")
 
 
 class ReferenceFormError(ValueError):
@@ -100,6 +100,8 @@ def _value(text: str) -> Any:
         return EVERY
     if text.startswith("matrix."):
         return Own(text.removeprefix("matrix."))
+    if text.startswith("'"):
+        return text[1:-1]
     try:
         return json.loads(text) if text.startswith('"') else read_plain(text)
     except (RefusedScalarError, ValueError) as e:

@@ -4,8 +4,10 @@ import json
 import re
 from typing import Any
 
+from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+
 _BARE = re.compile(r"[A-Za-z0-9_./:@ +-]*[A-Za-z0-9_./:@+-]")
-_LOOKS_TYPED = re.compile(r"[-+.]?[0-9].*|true|false|null|matrix\..*|\*", re.IGNORECASE)
+_SPECIAL = re.compile(r"matrix\..*|\*")
 
 
 def value_text(value: Any) -> str:
@@ -27,6 +29,15 @@ def number_text(value: float) -> str:
 
 def matrix_text(value: Any) -> str:
     """A matrix value in a path: ``lr=1e-5``; strings that could be misread are quoted."""
-    if isinstance(value, str) and (not _BARE.fullmatch(value) or _LOOKS_TYPED.fullmatch(value)):
+    if isinstance(value, str) and not _reads_as_itself(value):
         return json.dumps(value, ensure_ascii=False)
     return value_text(value)
+
+
+def _reads_as_itself(text: str) -> bool:
+    if not _BARE.fullmatch(text) or _SPECIAL.fullmatch(text):
+        return False
+    try:
+        return isinstance(read_plain(text), str)
+    except RefusedScalarError:
+        return False

@@ -40,10 +40,12 @@ class Document:
     Attributes:
         value: what it says, as JSON-like Python values.
         mark: where everything in it stands.
+        problems: what is wrong with its text.
     """
 
     value: Any
     mark: Mark
+    problems: tuple[Problem, ...] = ()
 
     def locate(self, problem: Problem) -> Problem:
         """The problem with the line and column of its field, or of the nearest enclosing one."""
@@ -73,7 +75,7 @@ def parse_documents(
         max_bytes: longer files are refused unread.
 
     Returns:
-        The documents that could be read, and everything wrong with the text.
+        The documents that could be read, and everything wrong with the text, theirs included.
     """
     if len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes:
         return [], [Problem("", f"the file is larger than {max_bytes} bytes; split it", 1, 1)]
@@ -100,9 +102,10 @@ class _Reader:
             for event in self._events:
                 if type(event).__name__ == "DocumentStartEvent":
                     self._anchors.clear()
+                    before = len(self.problems)
                     value, mark = self._value(next(self._events), ())
                     if value is not None:
-                        yield Document(value, mark)
+                        yield Document(value, mark, tuple(self.problems[before:]))
         except _StopReadingError:
             return
         except MarkedYAMLError as e:

@@ -4,7 +4,7 @@ The CLI loads files with :func:`load_text`; the operator reads objects with :fun
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ class Loaded:
         document: the text's values and lines.
         object: the object; where there are problems, what is left of it without the fields that
             are wrong, or None where nothing sensible is.
-        problems: what is wrong, with lines.
+        problems: what is wrong with the object, with lines; what is wrong with the text is the
+            document's.
     """
 
     document: Document
@@ -55,7 +56,7 @@ def load_text(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[list[Loade
     """Reads every object of a file.
 
     Returns:
-        The documents, and the problems of the text itself, which belong to no document.
+        The documents, and the problems of the text itself.
     """
     documents, problems = parse_documents(text, max_bytes=max_bytes)
     if not documents and not problems:
@@ -63,7 +64,7 @@ def load_text(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[list[Loade
     loaded = []
     for document in documents:
         found, wrong = _validate(document.value)
-        wrong = without_echoes(wrong, problems)
+        wrong = without_echoes(wrong, document.problems)
         loaded.append(Loaded(document, found, tuple(document.locate(p) for p in wrong)))
     return loaded, problems
 
@@ -98,7 +99,7 @@ def raise_problems(problems: list[Problem]) -> None:
         raise SpecError(sorted(problems, key=lambda p: (p.line, p.column)))
 
 
-def without_echoes(problems: list[Problem], earlier: list[Problem]) -> list[Problem]:
+def without_echoes(problems: list[Problem], earlier: Iterable[Problem]) -> list[Problem]:
     """Those problems that are not about a field, or part of one, known to be wrong already."""
     known = [path_keys(p.path) for p in earlier if p.path]
     return [p for p in problems if not _echoes(path_keys(p.path), known)]

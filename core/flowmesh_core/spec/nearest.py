@@ -4,12 +4,18 @@ import difflib
 from collections.abc import Iterable
 
 _SHOWN = 8
+_BEGUN = 3  # letters after which a name that one valid name begins with is taken for it
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name most like this one, or None where none is near."""
     names = list(valid)
     by_folded = {n.casefold(): n for n in names}
+    begun = [
+        n for f, n in by_folded.items() if len(name) >= _BEGUN and f.startswith(name.casefold())
+    ]
+    if len(begun) == 1:
+        return begun[0]
     folded = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[folded[0]] if folded else None
 

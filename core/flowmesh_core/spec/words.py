@@ -27,6 +27,7 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
 }
 _SHOWN = 40
+_ENTRIES = ("entry", "entries")
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
@@ -52,7 +53,9 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
         name = str(location(error)[-1])
         return f"no field {name!r} here{did_you_mean(name, _names(model, location(error)[:-1]))}"
     if kind in _EXPECTED:
-        return f"expected {_EXPECTED[kind]}, got {describe(error['input'])}{_hint(kind, error)}"
+        form = _form(model, location(error)) if kind == "string_type" else ""
+        wanted, hint = (form, "") if form else (_EXPECTED[kind], _hint(kind, error))
+        return f"expected {wanted}, got {describe(error['input'])}{hint}"
     if kind in _BY_KIND:
         return _BY_KIND[kind](error, error.get("ctx") or {})
     return error["msg"] if kind == RULE else f"{error['msg'][:1].lower()}{error['msg'][1:]}"
@@ -71,8 +74,8 @@ def _bound(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
 def _length(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
     side = "at least" if "min_length" in ctx else "at most"
     bound = ctx.get("min_length", ctx.get("max_length"))
-    what = "characters" if error["type"].startswith("string") else "entries"
-    return f"expected {side} {bound} {what}"
+    one, several = ("character", "characters") if "string" in error["type"] else _ENTRIES
+    return f"expected {side} {bound} {one if bound == 1 else several}"
 
 
 def _hint(kind: str, error: ErrorDetails) -> str:
@@ -115,6 +118,17 @@ def _purpose(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
     for name, info in (inner.model_fields if inner else {}).items():
         if (info.alias or name) == keys[-1] and info.description:
             return f": {info.description[:1].lower()}{info.description[1:].rstrip('.')}"
+    return ""
+
+
+def _form(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
+    """What a string field must look like, or an empty string where any will do."""
+    inner = _model_at(model, keys[:-1])
+    for name, info in (inner.model_fields if inner else {}).items():
+        if (info.alias or name) == keys[-1]:
+            within = [m for a in get_args(info.annotation) for m in getattr(a, "__metadata__", ())]
+            patterns = (getattr(m, "pattern", None) for m in [*info.metadata, *within])
+            return next((PATTERN_WORDS[str(p)] for p in patterns if p in PATTERN_WORDS), "")
     return ""
 
 

@@ -6,7 +6,14 @@ SQL = EngineContract(
     name="data.sql",
     version=1,
     implementation=1,
-    inputs=(Port("*", PortKind.DATASET, doc="Tables; an input's name is the table's name."),),
+    inputs=(
+        Port(
+            "*",
+            PortKind.DATASET,
+            required=False,
+            doc="Tables; an input's name is the table's name.",
+        ),
+    ),
     outputs=(Port("rows", PortKind.DATASET, doc="The result."),),
     params=(
         Param(

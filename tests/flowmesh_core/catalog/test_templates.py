@@ -1,0 +1,46 @@
+"""Templates over rows: pure, and closed to everything but the row."""
+
+import pytest
+from jinja2 import TemplateSyntaxError, UndefinedError
+from jinja2.exceptions import SecurityError, TemplateRuntimeError
+
+from flowmesh_core.catalog.templates import context, environment
+
+
+def _render(text: str, row: dict[str, object]) -> str:
+    return environment().from_string(text).render(context(row))
+
+
+def test_columns_are_names_and_all_of_them_are_the_row() -> None:
+    row = {"question": "1+1?", "my column": 3}
+    assert _render("Q: {{ question }}\n{{ row['my column'] }}\n", row) == "Q: 1+1?\n3\n"
+
+
+def test_a_column_named_row_keeps_its_value() -> None:
+    assert _render("{{ row }}", {"row": "r"}) == "r"
+
+
+def test_an_undefined_name_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="missing"):
+        _render("{{ missing }}", {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ row.__class__.__init__.__globals__ }}",
+        "{{ row.clear() }}",
+        "{% for i in range(10**9) %}x{% endfor %}",
+    ],
+)
+def test_python_objects_and_long_loops_are_out_of_reach(text: str) -> None:
+    with pytest.raises((SecurityError, UndefinedError, OverflowError)):
+        _render(text, {"a": 1})
+
+
+def test_nothing_random_is_there() -> None:
+    with pytest.raises((TemplateSyntaxError, TemplateRuntimeError)):
+        _render("{{ [1, 2] | random }}", {})
+    with pytest.raises(UndefinedError):
+        _render("{{ lipsum() }}", {})

@@ -1,0 +1,93 @@
+"""Everything wrong with a file, at once and with lines; the documentation and the examples."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.graph.check import check_text
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(
+    p for p in (ROOT / "examples").rglob("*.yaml") if "kind: FlowMesh" in p.read_text()
+)
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.DOTALL | re.M)
+WRONG = re.findall(r"^```yaml wrong\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.S | re.M)
+
+
+def test_mistakes_of_every_stage_are_told_together() -> None:
+    text = """\
+apiVersion: flowmesh.dev/v1alpha1
+kind: FlowMeshWorkflow
+metadata: {name: x}
+spec:
+  priority: 010
+  inputs: {base: {model: smollm2-135m-instruct}}
+  steps:
+    - name: sample
+      uses: llm.generate
+      inputs: {model: inputs.bas, rows: vote.rows}
+      with: {prompt: "{{ question }}", temprature: 1}
+      retry: {atempts: 3}
+    - name: vote
+      inputs: {rows: sampel.rows}
+      with: {query: select 1}
+"""
+    found = [f"{p.line}:{p.column} {p.path}" for p in check_text(text, builtin_catalog())]
+    assert found == [
+        "5:13 spec.priority",
+        "10:16 spec.steps[0].inputs.model",
+        "11:40 spec.steps[0].with.temprature",
+        "12:15 spec.steps[0].retry.atempts",
+        "13:7 spec.steps[1].uses",
+        "14:16 spec.steps[1].inputs.rows",
+    ]
+
+
+def test_a_mistake_in_one_document_does_not_hide_those_of_another() -> None:
+    one = (
+        "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
+        "spec: {steps: [{name: a, uses: test.nop}]}\n"
+    )
+    lines = [p.line for p in check_text(f"{one}---\n{one}---\nkind: X\n", builtin_catalog())]
+    assert lines == [4, 9, 11]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_every_example_is_valid(path: Path) -> None:
+    assert check_text(path.read_text(), builtin_catalog()) == []
+
+
+def test_the_examples_bring_the_files_that_they_name() -> None:
+    assert EXAMPLES
+    for path in EXAMPLES:
+        for name in re.findall(r"dataset: (\./[^\s}]+)", path.read_text()):
+            rows = [json.loads(line) for line in (path.parent / name).read_text().splitlines()]
+            assert rows
+
+
+@pytest.mark.parametrize("text", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_example_of_the_documentation_is_valid(text: str) -> None:
+    assert check_text(text, builtin_catalog()) == []
+
+
+def test_the_errors_that_the_documentation_shows_are_the_ones_that_are_told() -> None:
+    documentation = (ROOT / "docs/spec.md").read_text()
+    (wrong,) = WRONG
+    found = check_text(wrong, builtin_catalog())
+    assert found
+    for problem in found:
+        line = f"wrong.yaml:{problem.line}:{problem.column}: {problem.path}: {problem.message}"
+        assert line in documentation
+
+
+def test_the_documentation_names_every_field() -> None:
+    documentation = (ROOT / "docs/spec.md").read_text()
+    definitions = json.loads((ROOT / "docs/schema.json").read_text())["$defs"]
+    kept = [
+        d for name, d in definitions.items() if name.endswith(("Spec", "Selector", "Namespaces"))
+    ]
+    fields = {f for d in kept for f in d["properties"]}
+    assert [f for f in sorted(fields) if f"`{f}`" not in documentation] == []

@@ -1,0 +1,80 @@
+"""Conditions on values."""
+
+import pytest
+
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.graph.conditions import evaluate
+from flowmesh_core.graph.reads import StepRead, reads
+
+STEPS = {
+    "score": {"metrics": {"accuracy": 1, "name": "x"}, "rows": {"count": 10}},
+    "tune[lr=1e-5]": {"metrics": {"loss": 0.25}},
+    "skipped": None,
+}
+
+
+def _holds(text: str) -> bool:
+    return evaluate(
+        text,
+        params={"samples": 4, "mode": "fast", "tags": ["a", "b"]},
+        matrix={"lr": 1e-5, "n": 2.0},
+        steps=STEPS,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "params.samples > 1",
+        "params.samples > 1.5",
+        "params.samples == 4.0",
+        "matrix.n == 2 && matrix.lr < 1",
+        "steps['score'].metrics.accuracy >= 0.5",
+        "steps.score.rows.count == 10",
+        "steps['tune[lr=1e-5]'].metrics.loss < 0.3",
+        "steps['skipped'] == null",
+        "steps['score'] != null",
+        "params.mode == 'fast' || params.mode == 1",
+        "params.mode != 1",
+        "'a' in params.tags && size(params.tags) == 2",
+        "params.tags.exists(t, t == 'b')",
+        "params.mode.startsWith('fa')",
+        "has(params.samples) && !has(params.other)",
+        "params.samples > 10 ? false : true",
+    ],
+)
+def test_a_condition_that_holds(text: str) -> None:
+    assert _holds(text) is True
+    assert _holds(f"!({text})") is False
+
+
+def test_a_condition_that_reads_a_field_of_a_skipped_step_is_false() -> None:
+    assert _holds("steps['skipped'].metrics.x > 1") is False
+    assert _holds("!(steps['skipped'].metrics.x > 1)") is False
+
+
+@pytest.mark.parametrize(
+    "text", ["params.other > 1", "params.mode > 1", "params.samples", "1 / 0 == 1"]
+)
+def test_a_condition_that_cannot_be_decided_fails_the_step_as_bad_input(text: str) -> None:
+    with pytest.raises(AttemptError) as caught:
+        evaluate(text, params={"samples": 4, "mode": "fast"}, matrix={}, steps={})
+    assert caught.value.failure.kind is FailureKind.BAD_INPUT
+    assert text in caught.value.failure.message
+
+
+def test_what_a_condition_reads_is_found_wherever_it_stands() -> None:
+    found = reads(
+        "params.tags.exists(t, t == steps['a'].metrics.x) && has(steps.b) "
+        "&& size(steps['c[k=\"v\"]'].rows.count) > matrix.n"
+    )
+    assert found.steps == (
+        StepRead("a", "metrics", "x"),
+        StepRead("b"),
+        StepRead('c[k="v"]', "rows", "count"),
+    )
+    assert found.names == (("params", "tags"), ("matrix", "n"))
+    assert found.unknown == ()
+    assert set(found.functions) == {"exists", "has", "size"}
+    assert not found.dynamic
+    assert reads("steps[params.x].metrics.y").dynamic

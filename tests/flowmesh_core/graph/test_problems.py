@@ -1,0 +1,405 @@
+"""Workflows that do not compile: the field, what is wrong, what was expected, the nearest name."""
+
+import pytest
+
+from flowmesh_core.graph.limits import Limits
+
+ROWS = [{"question": "1+1?", "target": "2"}]
+INPUTS = {"base": {"model": "smollm2-135m-instruct"}, "questions": {"rows": ROWS}}
+GENERATE = {
+    "uses": "llm.generate",
+    "inputs": {"model": "inputs.base", "rows": "inputs.questions"},
+    "with": {"prompt": "{{ question }}"},
+}
+SQL = {"uses": "data.sql", "with": {"query": "select 1"}}
+SCORE = {"uses": "eval.exact-match", "with": {"prediction": "completion", "target": "target"}}
+
+
+@pytest.mark.parametrize(
+    ("step", "path", "message"),
+    [
+        ({"uses": "llm.genrate"}, "uses", "no engine 'llm.genrate'; did you mean 'llm.generate'?"),
+        (
+            {"inputs": {"x": "stf.metrics"}},
+            "inputs.x",
+            "no step 'stf'; did you mean 'sft'?",
+        ),
+        (
+            {"inputs": {"x": "sft.metricz"}},
+            "inputs.x",
+            "test.noop has no output 'metricz'; did you mean 'metrics'?",
+        ),
+        (
+            {"inputs": {"x": "inputs.bse"}},
+            "inputs.x",
+            "no input 'bse'; did you mean 'base'?",
+        ),
+        (
+            {"inputs": {"x": "base.model"}},
+            "inputs.x",
+            "no step 'base'; did you mean 'inputs.base'?",
+        ),
+        ({"inputs": {"x": "inputs.base"}}, "inputs.x", "inputs.base is a model, expected metrics"),
+        (
+            {"inputs": {"x": "sft"}},
+            "inputs.x",
+            "'sft' is no reference; write inputs.<name>, <step>.<port>, "
+            "<step>[name=value].<port> or <step>[*].<port>",
+        ),
+        (
+            {"inputs": {"a-b": "sft.metrics"}},
+            "inputs.a-b",
+            "'a-b' must be an identifier: letters, digits and _",
+        ),
+        (
+            {"with": {"valeu": 1}},
+            "with.valeu",
+            "test.noop has no parameter 'valeu'; did you mean 'value'?",
+        ),
+        (
+            {"with": {"value": "${params.smaples}"}},
+            "with.value",
+            "no 'smaples' in params; did you mean 'samples'?",
+        ),
+        ({"with": {"value": ["${matrix.x}"]}}, "with.value[0]", "no 'x' in matrix"),
+        (
+            {"with": {"value": "${env.HOME}"}},
+            "with.value",
+            "${env.HOME} is no reference; write ${params.name}, ${matrix.name}, or $${ for a"
+            " plain ${",
+        ),
+        (
+            {"with": {"value": "${params.x"}},
+            "with.value",
+            "'${params.x' has no closing brace; write $${ for a plain ${",
+        ),
+        (
+            {"when": "params.samples >"},
+            "when",
+            "'params.samples >' is no CEL condition; look at character 16",
+        ),
+        ({"when": "params.smaples > 1"}, "when", "no 'smaples' in params; did you mean 'samples'?"),
+        ({"when": "steps['stf'].metrics.x > 1"}, "when", "no step 'stf'; did you mean 'sft'?"),
+        (
+            {"when": "steps['sft'].rows.count > 1"},
+            "when",
+            "test.noop has no output 'rows'; there is metrics",
+        ),
+        (
+            {"when": "steps[params.samples].metrics.x > 1"},
+            "when",
+            "a step is read by a fixed name: steps['name'].port.field",
+        ),
+        (
+            {"when": "sft.metrics.x > 1"},
+            "when",
+            "'sft' is not known; a condition reads params, matrix, steps; did you mean"
+            " steps['sft']?",
+        ),
+        ({"when": "siez(params.samples) > 1"}, "when", "no function 'siez'; did you mean 'size'?"),
+        (
+            {"when": "steps['m'].metrics.x > 1"},
+            "when",
+            "step 'm' has a matrix; read one of its instances: steps['m[k=1]']",
+        ),
+        (
+            {"when": "steps['m[k=3]'].metrics.x > 1"},
+            "when",
+            "step 'm' has no instance with k=3; there is 1, 2",
+        ),
+        (
+            {"when": "steps['m[*]'].metrics.x > 1"},
+            "when",
+            "a condition reads one instance of 'm', not several",
+        ),
+        (
+            {"when": "steps['m[k=1.0]'].metrics.x > 1"},
+            "when",
+            "write steps['m[k=1]'], the instance's path",
+        ),
+        (
+            {"inputs": {"x": "m.metrics"}},
+            "inputs.x",
+            "step 'm' has a matrix; write m[*].metrics for all its instances, or one of"
+            " them: m[k=1].metrics",
+        ),
+        (
+            {"inputs": {"x": "m[*].metrics"}},
+            "inputs.x",
+            "[*] concatenates data sets, not metrics; select one instance",
+        ),
+        (
+            {"inputs": {"x": "m[j=1].metrics"}},
+            "inputs.x",
+            "step 'm' has no matrix name 'j'; there is k",
+        ),
+        (
+            {"inputs": {"x": "m[k='1'].metrics"}},
+            "inputs.x",
+            "step 'm' has no instance with k=\"1\"; there is 1, 2",
+        ),
+        (
+            {"inputs": {"x": "m[k=on].metrics"}},
+            "inputs.x",
+            'on is a boolean in YAML 1.1 and a string in YAML 1.2; write true, false or "on"',
+        ),
+        (
+            {"inputs": {"x": "m[k=matrix.k].metrics"}},
+            "inputs.x",
+            "this step has no matrix name 'k'",
+        ),
+        (
+            {"inputs": {"x": "sft[*].metrics"}},
+            "inputs.x",
+            "step 'sft' has no matrix; leave [..] out",
+        ),
+        ({"matrix": {"x": []}}, "matrix.x", "expected at least one value"),
+        (
+            {"matrix": {"x": [1, {"y": 2}]}},
+            "matrix.x[1]",
+            "expected a string, a number or a boolean",
+        ),
+        ({"matrix": {"x": [1, True, 1.0]}}, "matrix.x[2]", "1.0 is there twice"),
+        ({"name": "sft"}, "name", "'sft' is taken by spec.steps[0]"),
+        ({"name": "inputs"}, "name", "'inputs' is taken by the inputs from outside"),
+        ({"cache": {"ignoredInputs": ["y"]}}, "cache.ignoredInputs[0]", "no input 'y' here"),
+        (
+            {"resources": {"tensorParallel": 2}},
+            "resources.tensorParallel",
+            "test.noop runs on one device; leave it out",
+        ),
+    ],
+)
+def test_a_step_that_is_wrong_is_told_where_and_how(problems, step, path, message) -> None:
+    found = problems(
+        {"name": "sft"},
+        {"name": "m", "matrix": {"k": [1, 2]}},
+        {"name": "x", **step},
+        inputs=INPUTS,
+        params={"samples": 4},
+    )
+    assert found == {f"spec.steps[2].{path}": message}
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "message"),
+    [
+        (
+            {"temperature": "hot"},
+            ".temperature",
+            "expected a number, got the string 'hot'; write it without quotes",
+        ),
+        ({"temperature": -1}, ".temperature", "-1.0 is less than the least allowed 0"),
+        (
+            {"dtype": "float31"},
+            ".dtype",
+            "'float31' is not allowed; use one of 'auto', 'float32', 'bfloat16', 'float16'",
+        ),
+        (
+            {"dtyp": "float32"},
+            ".dtyp",
+            "llm.generate has no parameter 'dtyp'; did you mean 'dtype'?",
+        ),
+        ({"tensorParallel": 2}, ".tensorParallel", "tensorParallel is written under resources"),
+        (
+            {"messages": [{"role": "user", "content": "x"}]},
+            "",
+            "llm.generate needs exactly one of prompt, messages; got prompt and messages",
+        ),
+        ({"prompt": None}, "", "llm.generate needs exactly one of prompt, messages; got none"),
+        (
+            {"prompt": "{{ question"},
+            ".prompt",
+            "not a template: unexpected end of template, expected 'end of print statement'."
+            " (line 1 of it)",
+        ),
+        (
+            {"prompt": "{{ qestion }}"},
+            ".prompt",
+            "the template names 'qestion', and the rows have no such column; did you mean"
+            " 'question'?",
+        ),
+        (
+            {"prompt": "{{ question | shout }}"},
+            ".prompt",
+            "not a template: No filter named 'shout'. (line 1 of it)",
+        ),
+        (
+            {"jsonSchema": {"type": "objekt"}},
+            ".jsonSchema",
+            "no type 'objekt'; did you mean 'object'?",
+        ),
+        (
+            {"jsonSchema": {"properties": {"a": {"pattern": "("}}}},
+            ".jsonSchema",
+            "in properties.a: pattern is no regular expression: missing ), unterminated"
+            " subpattern at position 0",
+        ),
+        (
+            {"prompt": None, "messages": []},
+            ".messages",
+            "expected at least one message {role: user, content: text}",
+        ),
+        (
+            {"prompt": None, "messages": [{"role": "usr", "content": "x"}]},
+            ".messages[0].role",
+            "no role 'usr'; did you mean 'user'?",
+        ),
+        (
+            {"prompt": None, "messages": ["x"]},
+            ".messages[0]",
+            "expected a message {role: user, content: text}",
+        ),
+        (
+            {"prompt": None, "messages": [{"role": "user", "content": "{{ tagret }}"}]},
+            ".messages[0].content",
+            "the template names 'tagret', and the rows have no such column; did you mean 'target'?",
+        ),
+    ],
+)
+def test_a_parameter_that_is_wrong_is_told_where_and_how(problems, given, path, message) -> None:
+    found = problems({**GENERATE, "with": {**GENERATE["with"], **given}}, inputs=INPUTS)
+    assert found == {f"spec.steps[0].with{path}": message}
+
+
+def test_templates_may_use_what_the_environment_offers_and_the_whole_row(problems) -> None:
+    prompt = "{% for k in row %}{{ k }}{% endfor %}{{ range(3) | list }}{% set x = 1 %}{{ x }}"
+    assert problems({**GENERATE, "with": {"prompt": prompt}}, inputs=INPUTS) == {}
+
+
+def test_columns_are_followed_from_step_to_step(problems) -> None:
+    rows = {"rows": "a.rows"}
+    assert problems(GENERATE, {**SCORE, "inputs": rows}, inputs=INPUTS) == {}
+    wrong = {**SCORE, "inputs": rows, "with": {"prediction": "answer", "target": "target"}}
+    found = problems(GENERATE, wrong, inputs=INPUTS)
+    assert found == {
+        "spec.steps[1].with.prediction": "no column 'answer' in the rows"
+        "; there is completion, finish_reason, question, sample, target"
+    }
+    renamed = {**GENERATE, "with": {"prompt": "x", "output": "answer"}}
+    assert problems(renamed, wrong, inputs=INPUTS) == {}
+
+
+def test_columns_of_an_uploaded_file_are_known_where_the_caller_has_read_it(problems) -> None:
+    inputs = {**INPUTS, "questions": {"dataset": "./q.jsonl"}}
+    assert problems(GENERATE, inputs=inputs) == {}
+    assert problems(GENERATE, inputs=inputs, columns={"questions": ["question"]}) == {}
+    found = problems(GENERATE, inputs=inputs, columns={"questions": ["text"]})
+    assert list(found) == ["spec.steps[0].with.prompt"]
+
+
+def test_columns_behind_a_query_are_not_known_and_not_guessed(problems) -> None:
+    sql = {**SQL, "inputs": {"rows": "inputs.questions"}}
+    assert problems(sql, {**SCORE, "inputs": {"rows": "a.rows"}}, inputs=INPUTS) == {}
+
+
+def test_a_missing_input_or_parameter_is_told(problems) -> None:
+    assert problems(
+        {"uses": "llm.generate", "with": {"prompt": "x"}, "inputs": {"model": "inputs.base"}},
+        inputs=INPUTS,
+    ) == {"spec.steps[0].inputs": "llm.generate needs the input 'rows', a data set"}
+    (message,) = problems({"uses": "data.sql"}).values()
+    assert message.startswith("data.sql needs the parameter 'query': ")
+
+
+def test_python_that_is_none_is_told_with_its_line(problems) -> None:
+    found = problems({"uses": "code.python", "with": {"code": "def main(rows):\n  return ("}})
+    assert found == {"spec.steps[0].with.code": "not Python: '(' was never closed on line 2 of it"}
+
+
+def test_a_cycle_is_named_with_its_path(problems) -> None:
+    found = problems(
+        {"inputs": {"x": "c.metrics"}},
+        {"inputs": {"x": "a.metrics"}},
+        {"when": "steps['b'].metrics.x > 1"},
+        {"inputs": {"x": "a.metrics"}},
+    )
+    (message,) = found.values()
+    assert message == "the steps wait for each other: a → b → c → a"
+
+
+def test_a_step_that_waits_for_itself_is_a_cycle(problems) -> None:
+    (message,) = problems({"inputs": {"x": "a.metrics"}}).values()
+    assert message == "the steps wait for each other: a → a"
+
+
+def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
+    found = problems({"inputs": {"x": "a.metrics"}, "with": {"valeu": 1}})
+    assert sorted(found) == ["spec.steps[0]", "spec.steps[0].with.valeu"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "message"),
+    [
+        (
+            {"model": "smollm"},
+            ".model",
+            "no built-in model 'smollm' (a file or directory is written ./smollm, a hub's"
+            " hf://org/name); did you mean 'smollm2-135m-instruct'?",
+        ),
+        (
+            {"dataset": "questions.jsonl"},
+            ".dataset",
+            "no built-in dataset 'questions.jsonl' (a file or directory is written ./questions",
+        ),
+        (
+            {"model": "http://x/y"},
+            ".model",
+            "http:// is not imported from; use s3://, https:// or hf://",
+        ),
+        (
+            {"model": "hf://x"},
+            ".model",
+            "'hf://x' is no hub address; write hf://org/name[@revision]",
+        ),
+        ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa' is no reference"),
+        ({}, "", "exactly one of model, dataset, adapter and rows must be given; got none"),
+        (
+            {"model": "x", "rows": []},
+            "",
+            "exactly one of model, dataset, adapter and rows must be given; got model and rows",
+        ),
+    ],
+)
+def test_an_input_that_is_wrong_is_told_where_and_how(problems, given, path, message) -> None:
+    found = problems({}, inputs={"x": given})
+    assert list(found) == [f"spec.inputs.x{path}"]
+    assert found[f"spec.inputs.x{path}"].startswith(message)
+
+
+def test_a_file_that_nobody_uploaded_is_told_with_who_could(problems) -> None:
+    found = problems({}, inputs={"x": {"dataset": "./q.jsonl"}}, validate_only=False)
+    assert "only fmesh run and fmesh submit upload files" in found["spec.inputs.x.dataset"]
+
+
+def test_an_aim_and_weights_exclude_each_other(problems) -> None:
+    found = problems({}, optimize="cost", weights={"alpha": 1, "beta": 1, "gamma": 1})
+    assert found == {"spec.weights": "give optimize or weights, not both"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "message"),
+    [
+        (Limits(steps=5), "spec.steps", "6 steps after expansion, of at most 5"),
+        (Limits(fan_out=3), "spec.steps[0].matrix", "4 instances, of at most 3"),
+        (Limits(depth=1), "spec.steps", "2 steps one after the other, of at most 1"),
+        (Limits(params_bytes=30), "spec.steps", "more than 30 bytes of parameters, once filled in"),
+        (Limits(rows_bytes=10), "spec.inputs.q.rows", "about 36 bytes of rows, of at most 10; put"),
+    ],
+)
+def test_a_workflow_beyond_a_limit_is_told_which(problems, limits, path, message) -> None:
+    found = problems(
+        {"matrix": {"x": [1, 2, 3, 4]}, "with": {"value": "${params.big}"}},
+        {},
+        {"inputs": {"x": "b.metrics"}},
+        params={"big": "x" * 10},
+        inputs={"q": {"rows": ROWS}},
+        limits=limits,
+    )
+    assert list(found) == [path]
+    assert found[path].startswith(message)
+
+
+def test_one_mistake_in_a_matrix_is_told_once(problems) -> None:
+    found = problems({"matrix": {"x": [1, 2, 3]}, "with": {"valeu": 1}})
+    assert len(found) == 1

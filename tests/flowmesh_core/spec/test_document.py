@@ -1,0 +1,121 @@
+"""Text to documents with positions."""
+
+import pytest
+
+from flowmesh_core.errors import Problem
+from flowmesh_core.spec.document import parse_documents
+from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+
+
+def _one(text: str) -> object:
+    (document,), problems = parse_documents(text)
+    assert problems == []
+    return document.value
+
+
+def test_values_are_those_of_json() -> None:
+    assert _one('{a: [1, 2.5, "3", yes!, null, true], b: {c: 5e-6}}') == {
+        "a": [1, 2.5, "3", "yes!", None, True],
+        "b": {"c": 5e-6},
+    }
+
+
+def test_quoted_and_block_scalars_are_strings_whatever_they_look_like() -> None:
+    assert _one("a: \"on\"\nb: '010'\nc: |\n  1_000\nd: !!str 1:30\n") == {
+        "a": "on",
+        "b": "010",
+        "c": "1_000\n",
+        "d": "1:30",
+    }
+
+
+def test_every_field_knows_its_line_and_column() -> None:
+    (document,), _ = parse_documents("spec:\n  steps:\n    - name: a\n    - {name: b, uses: x}\n")
+    assert document.position(("spec", "steps", 0, "name")) == (3, 7)
+    assert document.position(("spec", "steps", 1, "uses")) == (4, 17)
+    assert document.position(("spec", "steps", 1, "with", "prompt")) == (4, 7)
+    assert document.locate(Problem("spec.steps[1].uses", "m")) == Problem(
+        "spec.steps[1].uses", "m", 4, 17
+    )
+
+
+def test_all_refused_scalars_of_a_file_are_told_at_once_and_stay_as_strings() -> None:
+    documents, problems = parse_documents("a: on\nb: [1:30]\n---\nc: 010\n")
+    assert [(p.path, p.line, p.column) for p in problems] == [
+        ("a", 1, 4),
+        ("b[0]", 2, 5),
+        ("c", 4, 4),
+    ]
+    assert [d.value for d in documents] == [{"a": "on", "b": ["1:30"]}, {"c": "010"}]
+
+
+def test_a_key_written_twice_is_refused_and_both_lines_are_named() -> None:
+    _, (problem,) = parse_documents("a: 1\nb: 2\na: 3\n")
+    assert problem == Problem("a", "written twice, first on line 1", 3, 1)
+
+
+@pytest.mark.parametrize("key", ["on", "y", "010", "<<"])
+def test_a_key_that_versions_of_yaml_read_differently_is_refused(key: str) -> None:
+    with pytest.raises(RefusedScalarError):
+        read_plain(key)
+    _, problems = parse_documents(f"{key}: 1\n")
+    assert len(problems) == 1
+
+
+def test_a_key_that_is_no_string_is_refused() -> None:
+    _, problems = parse_documents("1: a\n? [x]\n: b\n")
+    assert [p.message for p in problems] == [
+        'a key must be a string; write "1"',
+        'a key must be a string; write "a list or mapping"',
+    ]
+
+
+def test_anchors_are_filled_in_and_documents_do_not_share_them() -> None:
+    (first, second), problems = parse_documents("a: &x [1]\nb: *x\n---\nc: *x\n")
+    assert first.value == {"a": [1], "b": [1]}
+    assert second.value == {"c": None}
+    assert [p.message for p in problems] == ["alias *x is not defined before"]
+
+
+def test_an_alias_inside_its_own_anchor_is_refused() -> None:
+    _, (problem,) = parse_documents("a: &x [*x]\n")
+    assert problem.message == "alias *x contains itself"
+
+
+def test_aliases_that_multiply_without_end_are_refused_in_little_time() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    _, problems = parse_documents("\n".join(lines))
+    assert problems[-1].message == "the file is of too many values"
+
+
+def test_a_file_nested_too_deeply_is_refused() -> None:
+    _, (problem,) = parse_documents("[" * 100 + "]" * 100)
+    assert problem.message == "the file is nested too deeply"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: [1", 1), ("a: b: c", 1), ("a: 1\n\tb: 2", 2), ("a: 'x", 1), ("a: \x00", 0)],
+)
+def test_text_that_is_no_yaml_is_told_with_its_line(text: str, line: int) -> None:
+    _, problems = parse_documents(text)
+    assert problems[-1].message.startswith("not YAML: ")
+    assert problems[-1].line >= min(line, 1) or line == 0
+
+
+def test_tags_are_refused() -> None:
+    _, (problem,) = parse_documents("a: !!python/object:os.system x\n")
+    assert "tag" in problem.message
+
+
+def test_empty_documents_are_left_out() -> None:
+    documents, problems = parse_documents("---\n---\na: 1\n---\n# nothing\n")
+    assert [d.value for d in documents] == [{"a": 1}]
+    assert problems == []
+
+
+def test_a_file_beyond_the_limit_is_refused_unread() -> None:
+    documents, (problem,) = parse_documents("a: 1\n" * 100, max_bytes=100)
+    assert documents == []
+    assert "larger than 100 bytes" in problem.message

@@ -1,0 +1,143 @@
+"""The generated files, and what Kubernetes asks of a custom resource's schema."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import celpy
+import pytest
+from celpy.adapter import json_to_cel
+from ruamel.yaml import YAML
+
+from flowmesh_core.spec.generate import files, main, outdated, write
+from flowmesh_core.spec.resources import definitions, editor_schema
+from flowmesh_core.spec.structural import structural_problems
+from flowmesh_core.spec.workflow import IMMUTABLE_FIELDS, MUTABLE_FIELDS, WorkflowSpec
+
+ROOT = Path(__file__).parents[3]
+
+
+def _schema(plural: str) -> dict[str, Any]:
+    found: dict[str, Any] = definitions()[plural]["spec"]["versions"][0]["schema"]
+    return found["openAPIV3Schema"]
+
+
+def test_the_generated_files_are_up_to_date() -> None:
+    assert outdated(ROOT) == [], "run `make generate`"
+
+
+def test_an_old_file_is_told_and_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path)
+    assert main(["--check"], tmp_path) == 0
+    (tmp_path / "crds/flowmeshworkflows.yaml").write_text("old")
+    assert main(["--check"], tmp_path) == 1
+    assert "crds/flowmeshworkflows.yaml is out of date" in capsys.readouterr().err
+    assert main([], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+
+
+def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
+    content = files()
+    for name, definition in definitions().items():
+        assert YAML(typ="safe").load(content[f"crds/{name}.yaml"]) == definition
+    assert json.loads(content["docs/schema.json"]) == editor_schema()
+
+
+@pytest.mark.parametrize("plural", ["flowmeshworkflows", "flowmeshcachepolicies"])
+def test_the_schemas_are_structural(plural: str) -> None:
+    schema = _schema(plural)
+    del schema["properties"]["metadata"]  # the API server knows it
+    assert list(structural_problems(schema)) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"description": "no type"},
+        {"type": "object"},
+        {"type": "object", "properties": {"a": {"anyOf": []}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/x"}}},
+        {"type": "array", "items": {}},
+        {"type": "object", "properties": {}, "required": ["a"]},
+        {"type": "object", "properties": {}, "additionalProperties": {"type": "string"}},
+        {"type": "string", "default": "x"},
+    ],
+)
+def test_schemas_that_kubernetes_would_refuse_are_found(schema: dict[str, Any]) -> None:
+    assert list(structural_problems(schema))
+
+
+def test_every_field_has_a_description_for_kubectl_explain() -> None:
+    def undescribed(schema: dict[str, Any], where: str) -> Iterator[str]:
+        for name, inner in schema.get("properties", {}).items():
+            if "description" not in inner:
+                yield f"{where}.{name}"
+            yield from undescribed(inner, f"{where}.{name}")
+        if "items" in schema:
+            yield from undescribed(schema["items"], f"{where}[]")
+
+    for plural in definitions():
+        for part in ("spec", "status"):
+            assert list(undescribed(_schema(plural)["properties"].get(part, {}), part)) == []
+
+
+def test_every_field_of_the_spec_is_either_mutable_or_guarded() -> None:
+    names = {f.alias or n for n, f in WorkflowSpec.model_fields.items()}
+    assert names == {*IMMUTABLE_FIELDS, *MUTABLE_FIELDS}
+
+
+def _holds(rule: str, new: Any, old: Any = None) -> bool:
+    env = celpy.Environment()
+    names = {"self": json_to_cel(new)} | ({} if old is None else {"oldSelf": json_to_cel(old)})
+    return bool(env.program(env.compile(rule)).evaluate(names))
+
+
+def test_the_rules_of_immutability_hold_back_changes_and_let_amendments_through() -> None:
+    rules = _schema("flowmeshworkflows")["properties"]["spec"]["x-kubernetes-validations"]
+    of_change = [r["rule"] for r in rules if "oldSelf" in r["rule"]]
+    assert len(of_change) == len(IMMUTABLE_FIELDS)
+    old = {"steps": [{"name": "a"}], "params": {"x": 1}, "priority": 0}
+    amended = {**old, "priority": 5, "suspend": True, "budgetUsd": "1", "deadline": "1h"}
+    assert all(_holds(r, amended, old) for r in of_change)
+    for changed in ({"steps": [{"name": "b"}]}, {"params": {"x": 2}}, {"outputs": {"o": "a.rows"}}):
+        assert not all(_holds(r, {**old, **changed}, old) for r in of_change)
+    without = {k: v for k, v in old.items() if k != "params"}
+    assert not all(_holds(r, without, old) for r in of_change)
+
+
+def test_the_rule_of_inputs_asks_for_exactly_one_source() -> None:
+    inputs = _schema("flowmeshworkflows")["properties"]["spec"]["properties"]["inputs"]
+    (rule,) = inputs["additionalProperties"]["x-kubernetes-validations"]
+    assert _holds(rule["rule"], {"model": "m"})
+    assert _holds(rule["rule"], {"rows": [], "secrets": []})
+    assert not _holds(rule["rule"], {"secrets": []})
+    assert not _holds(rule["rule"], {"model": "m", "rows": []})
+
+
+def test_the_rules_of_policies_agree_with_the_models() -> None:
+    spec = _schema("flowmeshcachepolicies")["properties"]["spec"]
+    (rule,) = spec["x-kubernetes-validations"]
+    assert _holds(rule["rule"], {"scope": "group", "group": "g"})
+    assert not _holds(rule["rule"], {"scope": "group"})
+    assert not _holds(rule["rule"], {"scope": "all", "group": "g"})
+    (rule,) = spec["properties"]["namespaces"]["x-kubernetes-validations"]
+    assert _holds(rule["rule"], {"selector": {"matchLabels": {"a": "b"}}})
+    assert not _holds(rule["rule"], {"names": []})
+
+
+def test_kubectl_shows_phase_progress_hits_cost_and_age() -> None:
+    definition = definitions()["flowmeshworkflows"]
+    (version,) = definition["spec"]["versions"]
+    columns = version["additionalPrinterColumns"]
+    assert [c["name"] for c in columns] == ["Phase", "Progress", "Hits", "Cost", "Age"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    shown = [c["jsonPath"].split(".")[2] for c in columns if c["jsonPath"].startswith(".status.")]
+    assert set(shown) <= set(status)
+    assert definition["spec"]["names"]["shortNames"] == ["fmw"]
+    assert version["subresources"] == {"status": {}}
+    policies = definitions()["flowmeshcachepolicies"]["spec"]
+    assert policies["names"]["shortNames"] == ["fmcp"]
+    assert policies["scope"] == "Cluster"

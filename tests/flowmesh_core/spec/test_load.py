@@ -1,0 +1,191 @@
+"""Models and their errors in our words."""
+
+import pytest
+
+from flowmesh_core.errors import SpecError
+from flowmesh_core.sharing.scopes import CachePolicy, Sharing
+from flowmesh_core.spec.load import load_objects, load_text, parse_object
+from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+HEAD = "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
+
+
+def _messages(text: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load_objects(text)
+    return [f"{p.line}: {p.path}: {p.message}" for p in caught.value.problems]
+
+
+def _in_spec(line: str) -> list[str]:
+    return _messages(f"{HEAD}spec:\n  steps: [{{name: a, uses: test.noop}}]\n  {line}\n")
+
+
+def _in_step(line: str) -> list[str]:
+    return _messages(f"{HEAD}spec:\n  steps:\n  - name: a\n    uses: test.noop\n    {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "optimise: cost",
+            "6: spec.optimise: no field 'optimise' here; did you mean 'optimize'?",
+        ),
+        (
+            "optimize: cots",
+            "6: spec.optimize: expected one of cost, throughput, latency, got the string 'cots'"
+            "; did you mean 'cost'?",
+        ),
+        (
+            "budgetUsd: 0.5",
+            '6: spec.budgetUsd: expected an amount of dollars in quotes, such as "0.50", '
+            "got the number 0.5",
+        ),
+        (
+            'budgetUsd: "five"',
+            '6: spec.budgetUsd: expected an amount of dollars in quotes, such as "0.50", '
+            "got the string 'five'",
+        ),
+        (
+            'priority: "1"',
+            "6: spec.priority: expected an integer, got the string '1'; write it without quotes",
+        ),
+        ("priority: 1.5", "6: spec.priority: expected an integer, got the number 1.5"),
+        ("suspend: 1", "6: spec.suspend: expected true or false, got the number 1"),
+        (
+            "deadline: soon",
+            "6: spec.deadline: expected a duration such as 90s, 30m, 12h or 30d, "
+            "got the string 'soon'",
+        ),
+        ("inputs: [a]", "6: spec.inputs: expected a mapping, got a list"),
+        (
+            "weights: {alpha: 1, beta: 2}",
+            "6: spec.weights.gamma: is required: weight of data that are already near",
+        ),
+        (
+            "weights: {alpha: -1, beta: 2, gamma: 0}",
+            "6: spec.weights.alpha: expected at least 0, got the number -1",
+        ),
+        (
+            "outputs: {a b: a.metrics}",
+            '6: spec.outputs["a b"]: expected a name of letters, digits, - and _ (at most 63, a '
+            "letter or digit first), got the string 'a b'",
+        ),
+    ],
+)
+def test_a_wrong_field_of_the_spec_is_told_in_our_words(line: str, expected: str) -> None:
+    assert _in_spec(line) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "retry: {attemps: 3}",
+            "8: spec.steps[0].retry.attemps: no field 'attemps' here; did you mean 'attempts'?",
+        ),
+        (
+            "retry: {attempts: 0}",
+            "8: spec.steps[0].retry.attempts: expected at least 1, got the number 0",
+        ),
+        (
+            "cache: {reuse: sometimes}",
+            "8: spec.steps[0].cache.reuse: expected one of always, run, never, "
+            "got the string 'sometimes'",
+        ),
+        (
+            "resources: {memory: 4096}",
+            "8: spec.steps[0].resources.memory: expected an amount of memory such as 4Gi or 512Mi, "
+            "got the number 4096",
+        ),
+        (
+            "when: true",
+            "8: spec.steps[0].when: expected a string, got the boolean true; put it in quotes",
+        ),
+    ],
+)
+def test_a_wrong_field_of_a_step_is_told_in_our_words(line: str, expected: str) -> None:
+    assert _in_step(line) == [expected]
+
+
+def test_all_errors_of_all_documents_come_at_once_in_order_of_line() -> None:
+    text = f"{HEAD}spec:\n  steps: []\n  priorty: 1\n---\nkind: FlowMeshWorkfow\n---\n- 1\n"
+    assert _messages(text) == [
+        "5: spec.steps: expected at least 1 entry",
+        "6: spec.priorty: no field 'priorty' here; did you mean 'priority'?",
+        "8: kind: no kind 'FlowMeshWorkfow'; did you mean 'FlowMeshWorkflow'?",
+        "10: : expected an object with apiVersion and kind, got a list",
+    ]
+
+
+def test_a_refused_scalar_is_told_once_and_not_again_as_a_wrong_type() -> None:
+    (message,) = _in_spec("priority: 010")
+    assert message.startswith("6: spec.priority: 010 is an octal number in YAML 1.1")
+
+
+def test_an_empty_file_is_told() -> None:
+    assert _messages("# nothing\n") == ["1: : the file holds no object"]
+
+
+def test_what_is_left_of_a_wrong_object_can_still_be_checked() -> None:
+    (loaded,), _ = load_text(
+        f"{HEAD}spec:\n  steps:\n  - {{name: a, uses: test.noop, retyr: 1}}\n  - {{name: b}}\n"
+    )
+    assert isinstance(loaded.object, FlowMeshWorkflow)
+    assert [s.name for s in loaded.object.spec.steps] == ["a", "b"]
+    assert len(loaded.problems) == 2
+
+
+def test_nothing_is_left_where_a_name_is_wrong_that_others_may_refer_to() -> None:
+    (loaded,), _ = load_text(f"{HEAD}spec:\n  steps:\n  - {{name: 'a b', uses: test.noop}}\n")
+    assert loaded.object is None
+
+
+def test_an_object_of_the_api_server_is_read_with_what_the_server_adds() -> None:
+    found = parse_object(
+        {
+            "apiVersion": "flowmesh.dev/v1alpha1",
+            "kind": "FlowMeshWorkflow",
+            "metadata": {
+                "name": "x",
+                "namespace": "team-a",
+                "uid": "1",
+                "resourceVersion": "2",
+                "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "managedFields": [{"manager": "kubectl"}],
+            },
+            "spec": {"steps": [{"name": "a", "uses": "test.noop"}]},
+            "status": {"phase": "Running", "somethingNew": 1},
+        }
+    )
+    assert isinstance(found, FlowMeshWorkflow)
+    assert found.metadata.namespace == "team-a"
+
+
+POLICY = "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshCachePolicy\nmetadata: {name: p}\n"
+
+
+def test_a_policy_becomes_the_rule_that_sharing_reads() -> None:
+    (policy,) = load_objects(
+        f"{POLICY}spec: {{scope: group, group: g, ttl: 2d, salt: s, namespaces: "
+        "{names: [team-a, '*'], selector: {matchLabels: {a: b}}}}"
+    )
+    assert isinstance(policy, FlowMeshCachePolicy)
+    assert policy.rule() == CachePolicy(
+        "p", Sharing.GROUP, "g", ("team-a", "*"), {"a": "b"}, "s", 172_800.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("{scope: all, namespaces: {}}", "namespaces: names or selector must be given"),
+        ("{scope: group, namespaces: {names: [a]}}", "group is required where scope is group"),
+        ("{scope: all, group: g, namespaces: {names: [a]}}", "group is required where scope"),
+    ],
+)
+def test_rules_of_a_policy_that_cross_fields_are_held(spec: str, expected: str) -> None:
+    (message,) = _messages(f"{POLICY}spec: {spec}\n")
+    assert expected in message
