@@ -140,7 +140,7 @@ def test_the_control_process_may_be_killed_at_any_moment(
         until(lambda: len(published(folder)) >= count or first.process.poll() is not None)
         if count == 0:
             wanted = rng.choice(("runs", "epochs", "cas", "owner"))
-            until(lambda: (folder / ".flowmesh" / wanted).exists())
+            until((folder / ".flowmesh" / wanted).exists)
         first.kill()
     before = published(folder)
     again = answer(*COMMAND, cwd=folder)
