@@ -5,9 +5,16 @@ anything heavy is imported. What the operator of a worker has set stays.
 """
 
 import os
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
+
+
+SOCKET_NAME_BYTES = 40
+SOCKET_PATH_BYTES = 107
+"""The longest path that a Unix socket may have."""
 
 
 def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dict[str, str]:
@@ -27,6 +34,7 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_RPC_BASE_PATH": str(_socket_folder(settings.scratch)),
         "OMP_NUM_THREADS": str(max(1, settings.threads)),
         # Idle threads sleep: spinning ones would slow every other host on the machine.
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -35,6 +43,13 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
         out["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, settings.devices))
         out["VLLM_BATCH_INVARIANT"] = "1" if batch_invariant else "0"
     return out
+
+
+def _socket_folder(scratch: Path) -> Path:
+    """The host's own folder, or a short one where a socket's path in it would be too long."""
+    if len(os.fsencode(scratch.absolute())) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES:
+        return scratch
+    return Path(tempfile.mkdtemp(prefix="fmesh-", dir="/tmp"))
 
 
 def apply_environment(variables: Mapping[str, str]) -> None:

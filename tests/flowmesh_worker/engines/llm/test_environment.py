@@ -1,0 +1,24 @@
+"""The environment of a model's host."""
+
+from pathlib import Path
+
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.environment import library_environment
+
+
+def sockets(scratch: Path) -> Path:
+    settings = HostSettings((), 1024, 1, {}, scratch)
+    return Path(library_environment(settings, batch_invariant=True)["VLLM_RPC_BASE_PATH"])
+
+
+def test_sockets_lie_in_the_hosts_own_folder() -> None:
+    assert sockets(Path("/tmp/short")) == Path("/tmp/short")
+
+
+def test_a_deep_folder_does_not_make_a_sockets_path_too_long(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    found = sockets(deep)
+    assert found.is_dir()
+    assert len(str(found / ("x" * 36))) < 107
+    found.rmdir()
