@@ -31,6 +31,7 @@ BUILTIN = {
     "model.import": "flowmesh_worker.engines.models.importing:ModelImport",
     "source.resolve": "flowmesh_worker.engines.imports.resolve:Resolve",
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
+    "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
 }

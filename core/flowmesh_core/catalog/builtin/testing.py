@@ -1,6 +1,13 @@
-"""Contracts of the engines that tests and benchmarks use: they do nothing, wait, or fail."""
+"""Contracts of the engines that tests and benchmarks use: they do nothing, wait, map or fail."""
 
-from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.contract import (
+    EngineContract,
+    Param,
+    ParamType,
+    Port,
+    PortKind,
+    Reduction,
+)
 from flowmesh_core.errors import FailureKind
 
 _ANY_METRICS = Port("*", PortKind.METRICS, required=False, doc="Anything to wait for.")
@@ -37,6 +44,33 @@ SLEEP = EngineContract(
     doc="Waits.",
 )
 
+MAP = EngineContract(
+    name="test.map",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="The rows to work on, one by one."),),
+    outputs=(
+        Port("rows", PortKind.DATASET, doc="The input's columns and the added one."),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            reduction=Reduction.SUM,
+            doc="`count`, of rows; over all chunks the sum.",
+        ),
+    ),
+    params=(
+        Param("output", ParamType.STRING, default="mapped", doc="The added column."),
+        Param("value", ParamType.ANY, doc="Enters the added column beside the row."),
+    ),
+    row_wise="rows",
+    row_output="rows",
+    adds_columns=("$output",),
+    work_unit="rows",
+    capacity=256,
+    base_memory_mib=128,
+    doc="Adds a column whose value follows from the row: its digest.",
+)
+
 FAIL = EngineContract(
     name="test.fail",
     version=1,
@@ -60,4 +94,4 @@ FAIL = EngineContract(
     doc="Fails.",
 )
 
-CONTRACTS = (NOOP, SLEEP, FAIL)
+CONTRACTS = (NOOP, SLEEP, MAP, FAIL)

@@ -1,1 +1,1 @@
-"""Engines that tests and benchmarks use: they do nothing, wait, or fail."""
+"""Engines that tests and benchmarks use: they do nothing, wait, map or fail."""

@@ -1,0 +1,43 @@
+"""``test.map``: a row-wise engine that costs next to nothing, to show what chunks reuse."""
+
+from collections.abc import Mapping
+
+from flowmesh_core.dataset import ColumnType, Schema, row_digest
+from flowmesh_core.identity import digest_value
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Metrics,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+
+
+class Map:
+    """Adds a column to every row."""
+
+    capacity = 256
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Adds the digest of the row and of ``value``; never looks at two rows together."""
+        given = work.dataset("rows")
+        schema = given.manifest.schema
+        output, value = str(work.params["output"]), work.params.get("value")
+        rows = [
+            {**row, output: digest_value("test.map", [value, row_digest(row, schema)])}
+            for row in given.rows()
+        ]
+        kinds = schema.types() | {output: ColumnType.STRING}
+        return Result(
+            {"rows": Rows(rows, Schema.of(kinds)), "metrics": Metrics({"count": len(rows)})},
+            Usage(units=len(rows)),
+        )
+
+    async def close(self) -> None:
+        """Frees nothing."""
