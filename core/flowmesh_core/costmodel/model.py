@@ -22,6 +22,11 @@ from flowmesh_core.units import Digest
 
 SIGNATURES_MAX = 4096
 """Signatures remembered one by one; those not observed for longest are forgotten first."""
+LOAD_PACE = 0.4
+"""Step of the loading time's logarithm towards a loading that was seen as a whole, or a longer one;
+the first one is taken as it is."""
+LOAD_PACE_DOWN = 0.05
+"""And towards a shorter wait, which may have been for a part of the loading."""
 COARSE_EVERY = 8
 """Past this many observations of a signature, the coarser fits learn from every eighth only."""
 NANO_HOUR_S = 3600.0
@@ -229,14 +234,14 @@ class CostModel:
                 before ``maxTokens`` are learned too.
             run_s: seconds that the engine worked on it.
             load_s: seconds that it waited for loading; 0 where it did not. It bounds the load from
-                below, so it raises the estimate at once and lowers it slowly.
+                below, so it raises the estimate fast and lowers it slowly.
             device_class: of the worker.
             batch: mean number of actions in the lane while it ran.
         """
         if load_s > 0.0:
             waited = self.load_s(key, device_class, work.component_bytes)
-            weight = 1.0 if load_s >= waited else 0.25
-            self.observe_load(key, device_class, work.component_bytes, load_s, weight=weight)
+            pace = LOAD_PACE if load_s >= waited else LOAD_PACE_DOWN
+            self._learn_load(key, device_class, work.component_bytes, load_s, pace)
         if not (isfinite(run_s) and isfinite(batch)) or run_s < 0.0:
             return
         x = prior.features(key.work_unit, device_class, work, max(1.0, batch))
@@ -252,18 +257,21 @@ class CostModel:
         device_class: str,
         component_bytes: int,
         load_s: float,
-        *,
-        weight: float = 1.0,
     ) -> None:
         """Learns how long an engine took from its start until it took work."""
+        self._learn_load(key, device_class, component_bytes, load_s, LOAD_PACE)
+
+    def _learn_load(
+        self, key: CostKey, device_class: str, component_bytes: int, load_s: float, pace: float
+    ) -> None:
         if not isfinite(load_s) or load_s <= 0.0:
             return
         guess = prior.load_seconds(device_class, component_bytes)
         seen = max(-6.0, min(6.0, log(load_s / guess)))
         for learned in self._to_teach(key, device_class, component_bytes):
             learned.load_count += 1
-            pace = weight * max(0.2, 1.0 / learned.load_count)
-            learned.load_log += min(1.0, pace) * (seen - learned.load_log)
+            step = 1.0 if learned.load_count == 1 and pace >= LOAD_PACE else pace
+            learned.load_log += step * (seen - learned.load_log)
 
     def observe_memory(self, key: CostKey, device_class: str, peak_mib: int) -> None:
         """Remembers a peak of device memory; older, higher peaks fade by 2% an observation."""

@@ -2,7 +2,8 @@
 
 The target is a duration, whose noise grows with it, so every observation is divided by its
 prediction: relative errors count alike. Coefficients multiply the prior's parts; they stay at or
-above zero, so more work never takes less time.
+above zero, so more work never takes less time. A prior may be wrong by orders of magnitude; then
+the first observation sets the scale of all coefficients, and least squares tell the parts apart.
 """
 
 from flowmesh_core.costmodel.prior import FEATURES, Features
@@ -11,13 +12,18 @@ FORGETTING = 0.98
 """Weight of the past at each observation: about the last fifty count."""
 NOISE = 0.05
 """Relative variance of an observation."""
-SPREAD_LIMIT = 25.0
-"""Upper bound on a coefficient's variance, so that forgetting without news does not wind up."""
+TOLD_LEAST = 1e-6
+"""An observation whose prediction is this certain teaches nothing (variance over noise)."""
 COEFFICIENT_LIMIT = 1e5
 TRUST_AFTER = 4
 """Observations from which on an outlier is taken for one."""
+STREAK = 5
+"""This many outliers in a row, all on one side, are no outliers: the world has changed."""
+GROSS = 2.0
+"""A first observation this many times the prediction, or its inverse, sets the scale."""
 OUTLIER = 3.0
 """Errors beyond this many times the usual are cut down to it."""
+USUAL_ERROR = 0.3
 USUAL_ERROR_MIN = 0.05
 LEAST_S = 1e-4
 
@@ -29,21 +35,22 @@ class Fit:
         theta: the coefficients.
         spread: their covariance, row by row.
         count: observations seen.
+        streak: outliers seen in a row; negative below the prediction.
         usual: running mean of the relative error after cutting, for telling outliers.
         error: running mean of the absolute relative error, for the metric.
     """
 
-    __slots__ = ("count", "error", "spread", "theta", "usual")
+    __slots__ = ("count", "error", "spread", "streak", "theta", "usual")
 
     def __init__(self, theta: tuple[float, ...] | None = None, variance: float = 4.0) -> None:
         """Starts at a coarser fit's coefficients, or at the prior."""
         self.theta = list(theta) if theta is not None else [1.0] * FEATURES
-        self.spread = [
-            [variance if i == j else 0.0 for j in range(FEATURES)] for i in range(FEATURES)
-        ]
+        self.spread: list[list[float]] = []
         self.count = 0
-        self.usual = 0.3
+        self.streak = 0
+        self.usual = USUAL_ERROR
         self.error = 0.0
+        self._forget(variance)
 
     def predict(self, x: Features) -> float:
         """Seconds, at least ``LEAST_S``."""
@@ -53,51 +60,75 @@ class Fit:
 
     def update(self, x: Features, seconds: float) -> float:
         """Learns one observation (finite, at least 0) and returns observed over predicted."""
+        seen = max(seconds, LEAST_S)
+        first = self.predict(x)
+        ratio = seen / first
+        if self._is_gross(ratio):
+            self._rescale(ratio)
         predicted = self.predict(x)
-        seconds = max(seconds, LEAST_S)
-        ratio = seconds / predicted
-        wrong = ratio - 1.0
-        innovation = self._cut(wrong)
-        self._step(
-            (x[0] / predicted, x[1] / predicted, x[2] / predicted, x[3] / predicted), innovation
-        )
+        innovation = self._cut(seen / predicted - 1.0)
+        scaled = (x[0] / predicted, x[1] / predicted, x[2] / predicted, x[3] / predicted)
+        self._step(scaled, innovation)
         self.count += 1
         pace = max(0.05, 1.0 / self.count)
-        self.error += pace * (abs(seconds - predicted) / max(seconds, predicted) - self.error)
+        self.error += pace * (abs(seen - first) / max(seen, first) - self.error)
         return ratio
+
+    def _is_gross(self, ratio: float) -> bool:
+        """Whether the scale itself is wrong: at the first observation, or after a streak."""
+        if self.count == 0:
+            return not 1.0 / GROSS <= ratio <= GROSS
+        return abs(self.streak) >= STREAK
+
+    def _rescale(self, ratio: float) -> None:
+        """Multiplies all coefficients, and trusts their proportions no more than at the start."""
+        self.theta = [min(t * ratio, COEFFICIENT_LIMIT) for t in self.theta]
+        self.streak = 0
+        self.usual = USUAL_ERROR
+        self._forget(1.0)
+
+    def _forget(self, variance: float) -> None:
+        largest = max(self.theta)
+        self.spread = [[0.0] * FEATURES for _ in range(FEATURES)]
+        for i, t in enumerate(self.theta):
+            self.spread[i][i] = variance * max(t, 0.3 * largest) ** 2
 
     def _cut(self, wrong: float) -> float:
         """Bounds an error once enough was seen, and moves the usual error towards it.
 
-        A lone outlier moves the fit by the usual error at most; a lasting change raises the usual
-        error with every observation, so that the fit follows within about ten.
+        So a lone outlier moves the fit by the usual error at most.
         """
         bound = OUTLIER * max(self.usual, USUAL_ERROR_MIN)
         size = abs(wrong)
         if self.count < TRUST_AFTER:
             self.usual += (min(size, 1.0) - self.usual) / (self.count + 2)
             return wrong
-        self.usual += 0.1 * (min(size, 2.0 * bound) - self.usual)
-        return max(-bound, min(bound, wrong))
+        self.usual += 0.1 * (min(size, bound) - self.usual)
+        if size <= bound:
+            self.streak = 0
+            return wrong
+        side = 1 if wrong > 0.0 else -1
+        self.streak = self.streak + side if self.streak * side >= 0 else side
+        return bound * side
 
     def _step(self, x: Features, innovation: float) -> None:
+        """Least squares with forgetting in the direction of the observation alone (Kulhavy 1987).
+
+        What the observation says nothing about keeps its variance, so nothing winds up.
+        """
         a, b, c, d = x
         spread = self.spread
         px = [r[0] * a + r[1] * b + r[2] * c + r[3] * d for r in spread]
-        scale = NOISE + px[0] * a + px[1] * b + px[2] * c + px[3] * d
-        gain = innovation / scale
+        told = (px[0] * a + px[1] * b + px[2] * c + px[3] * d) / NOISE
+        if told < TOLD_LEAST:
+            return
+        gain = innovation / (NOISE * (1.0 + told))
+        shrink = (FORGETTING * told - (1.0 - FORGETTING)) / (
+            told * FORGETTING * (1.0 + told) * NOISE
+        )
         theta = self.theta
         for i in range(FEATURES):
-            value = theta[i] + px[i] * gain
-            theta[i] = min(max(value, 0.0), COEFFICIENT_LIMIT)
+            theta[i] = min(max(theta[i] + px[i] * gain, 0.0), COEFFICIENT_LIMIT)
             row = spread[i]
             for j in range(i, FEATURES):
-                # Written to both sides: an antisymmetric rounding error would grow by forgetting.
-                row[j] = spread[j][i] = (row[j] - px[i] * px[j] / scale) / FORGETTING
-        for i in range(FEATURES):
-            variance = spread[i][i]
-            if variance > SPREAD_LIMIT:
-                shrink = (SPREAD_LIMIT / variance) ** 0.5
-                for j in range(FEATURES):
-                    spread[i][j] *= shrink
-                    spread[j][i] *= shrink
+                row[j] = spread[j][i] = row[j] - shrink * px[i] * px[j]

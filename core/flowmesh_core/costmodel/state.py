@@ -15,6 +15,7 @@ class _LearnedState(msgspec.Struct, frozen=True):
     theta: list[float]
     spread: list[list[float]]
     count: int
+    streak: int
     usual: float
     error: float
     ratios: list[float]
@@ -36,6 +37,7 @@ def encode_model(model: CostModel) -> bytes:
             theta=one.fit.theta,
             spread=one.fit.spread,
             count=one.fit.count,
+            streak=one.fit.streak,
             usual=one.fit.usual,
             error=one.fit.error,
             ratios=list(one.residuals.recent),
@@ -63,7 +65,7 @@ def decode_model(data: bytes) -> CostModel:
             raise msgspec.ValidationError(f"a fit of {one.level} has other than {FEATURES} parts")
         fit = Fit(tuple(one.theta))
         fit.spread = one.spread
-        fit.count, fit.usual, fit.error = one.count, one.usual, one.error
+        fit.count, fit.streak, fit.usual, fit.error = one.count, one.streak, one.usual, one.error
         learned = Learned(fit, one.load_log)
         learned.residuals = Residuals(one.ratios)
         learned.load_count = one.load_count

@@ -238,6 +238,15 @@ def test_tenants_with_endless_work_are_served_by_their_weights(weights, capacity
         assert abs(share - weight / sum(weights.values())) < 0.06
 
 
+def test_one_large_tick_shares_its_places_by_weight():
+    info = signature("s", capacity=50)
+    ready = [action(f"{t}{n:02d}x", info, tenant=t) for t in "ab" for n in range(100)]
+    view = snapshot([worker("w")], ready, [info], weights={"a": 3.0})
+    (placement,) = decide(view, CostModel()).placements
+    count = Counter(name[0] for name in placement.actions)
+    assert count == {"a": 75, "b": 25}
+
+
 def test_a_tenant_that_comes_late_is_served_before_those_who_have_been_served():
     info = signature("s", capacity=2)
     ready = [action(f"old{n}x", info, tenant="old", priority=5) for n in range(9)]

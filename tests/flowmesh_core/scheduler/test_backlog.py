@@ -1,0 +1,145 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signature, snapshot, worker
+from tests.flowmesh_core.scheduler.instances import random_snapshot
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.snapshot import Work
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView, backlog_of
+
+SQL = signature("sql", engine="data.sql", memory_mib=500)
+LLM = signature("llm", capacity=8, components={"m": 16_000_000_000}, work_unit="tokens")
+
+
+def pool(name, **shape):
+    limits = {k: shape.pop(k) for k in ("minimum", "maximum", "start_s") if k in shape}
+    return PoolView(name, worker("any", pool=name, **shape).shape, **{"maximum": 10, **limits})
+
+
+def test_an_empty_fleet_has_no_backlog():
+    found = backlog_of(snapshot([], [], []), CostModel(), [pool("p")])
+    assert found == {"p": Backlog()}
+    assert found["p"].seconds == 0.0
+
+
+def test_a_pool_without_workers_sees_the_work_that_only_it_can_do():
+    pools = [pool("cpu", device_class="cpu", memory_mib=500), pool("gpu", memory_mib=40_000)]
+    ready = [action(f"a{n}x", LLM) for n in range(5)]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert found["cpu"].seconds == 0.0
+    assert found["gpu"].actions == 5
+    assert found["gpu"].seconds > 0.0
+
+
+def test_work_that_no_pool_can_run_counts_nowhere():
+    found = backlog_of(
+        snapshot([], [action("a", LLM)], [LLM]), CostModel(), [pool("p", memory_mib=10)]
+    )
+    assert found["p"].actions == 0
+
+
+def test_running_work_counts_where_it_runs():
+    at = worker("w", lane(SQL, held=1, remaining_s=40.0), lane(LLM, held=3, remaining_s=7.0))
+    idle = worker("v", lane(SQL))
+    found = backlog_of(snapshot([at, idle], [], [SQL]), CostModel(), [pool("pool")])
+    assert found["pool"] == Backlog(running_s=40.0, busy=1)
+
+
+def test_a_lane_that_is_open_is_not_loaded_again():
+    ready = [action("a", LLM)]
+    cold = backlog_of(snapshot([worker("w")], ready, [LLM]), CostModel(), [pool("pool")])
+    hot = backlog_of(snapshot([worker("w", lane(LLM))], ready, [LLM]), CostModel(), [pool("pool")])
+    assert cold["pool"].load_s > 0.0
+    assert hot["pool"].load_s == 0.0
+
+
+def test_the_policy_of_the_work_chooses_the_pool():
+    pools = [
+        pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8),
+        pool("fast", device_class="nvidia-h100", price_nanousd_per_hour=10**10),
+    ]
+    work = Work(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    ready = [
+        action("a", LLM, weights=Weights(1, 0, 0), work=work),
+        action("b", LLM, weights=Weights(0, 1, 0), work=work),
+    ]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 60))
+def test_every_ready_action_that_some_pool_can_run_counts_in_exactly_one(seed, actions):
+    view = random_snapshot(seed, actions, 3, 5)
+    pools = [pool("big", memory_mib=80_000), pool("same", memory_mib=80_000), pool("tiny")]
+    found = backlog_of(view, CostModel(), pools)
+    assert sum(b.actions for b in found.values()) == len(view.ready)
+    assert all(b.seconds >= 0.0 for b in found.values())
+
+
+def test_deadlines_raise_the_number_of_workers():
+    work = Work(units=100_000.0)
+    ready = [action(f"a{n}x", SQL, work=work) for n in range(10)]
+    pools = [pool("p")]
+    calm = backlog_of(snapshot([], ready, [SQL]), CostModel(), pools)["p"]
+    hurried = [replace(a, deadline_s=NOW_S + 30.0) for a in ready]
+    pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
+    assert calm.pressed == 0
+    assert pressed.pressed > 1
+    wanted = Hysteresis(target_s=1e6).workers(pools[0], pressed, 0, NOW_S)
+    assert wanted == pressed.pressed
+
+
+@pytest.mark.parametrize(
+    ("backlog", "current", "wanted"),
+    [
+        (Backlog(), 0, 0),
+        (Backlog(ready_s=1.0, actions=1), 0, 1),
+        (Backlog(ready_s=300.0, actions=9), 1, 5),
+        (Backlog(ready_s=1e9, actions=9), 1, 10),
+        (Backlog(running_s=1.0, busy=4), 4, 4),
+    ],
+)
+def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wanted):
+    assert Hysteresis(target_s=60.0).workers(pool("p"), backlog, current, NOW_S) == wanted
+
+
+def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
+    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    big, none = Backlog(ready_s=300.0, actions=5), Backlog()
+    assert hysteresis.workers(pool("p"), big, 0, 0.0) == 5
+    assert hysteresis.workers(pool("p"), none, 5, 10.0) == 5
+    assert hysteresis.workers(pool("p"), none, 5, 119.0) == 5
+    assert hysteresis.workers(pool("p"), none, 5, 121.0) == 0
+
+
+def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
+    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    current, seen = 0, []
+    for second in range(0, 1000, 20):
+        load = Backlog(ready_s=240.0, actions=4) if (second // 20) % 2 == 0 else Backlog()
+        current = hysteresis.workers(pool("p"), load, current, float(second))
+        seen.append(current)
+    assert set(seen) == {4}
+
+
+@given(
+    st.builds(
+        Backlog,
+        running_s=st.floats(0, 1e6),
+        ready_s=st.floats(0, 1e6),
+        actions=st.integers(0, 99),
+        busy=st.integers(0, 10),
+        pressed=st.integers(0, 99),
+    ),
+    st.integers(0, 10),
+    st.integers(0, 3),
+)
+def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog, current, least):
+    limits = pool("p", minimum=least, maximum=10)
+    wanted = Hysteresis().workers(limits, backlog, current, 0.0)
+    assert max(least, backlog.busy) <= wanted <= 10
