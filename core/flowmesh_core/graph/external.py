@@ -152,7 +152,11 @@ def _imported(
     engine, port = _ENGINES[kind]
     contract, resolve = scope.catalog.newest(engine), scope.catalog.newest(RESOLVE)
     if contract is None or resolve is None:
-        scope.report(("spec", "inputs", name, kind), f"this fabric has no engine {engine!r}")
+        scope.report(
+            ("spec", "inputs", name, kind),
+            f"nothing here imports {kind}s (no engine {engine!r}); upload it as ./path, or give its"
+            " cas: reference",
+        )
         return None
     path = f"inputs.{name}"
     fixed = params["uri"].startswith(BUILTIN_PREFIX) or "revision" in params

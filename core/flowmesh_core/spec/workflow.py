@@ -53,7 +53,7 @@ class InputSpec(Model):
     adapter: str | None = Field(
         default=None,
         min_length=1,
-        description="A LoRA adapter: ./dir, s3://, https://, hf:// or cas:<reference>.",
+        description="A LoRA adapter: ./dir or cas:<reference>.",
     )
     rows: list[dict[str, Any]] | None = Field(
         default=None, description="A small data set, written here: a list of rows."

@@ -70,6 +70,11 @@ def test_the_package_offers_them_through_the_door_that_plugins_use() -> None:
     assert door == f"{contracts.__module__}:{contracts.__name__}"
 
 
+def test_every_contract_has_an_engine_and_every_engine_a_contract() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["entry-points"]["flowmesh.engines"]) == set(builtin_catalog().names())
+
+
 def test_without_batch_invariance_a_seeded_engine_is_sampled() -> None:
     generate = builtin_catalog().newest("llm.generate")
     sql = builtin_catalog().newest("data.sql")

@@ -139,6 +139,7 @@ def test_a_plan_survives_its_way_through_json(compiled) -> None:
 def test_an_external_engine_is_reused_within_its_run_alone(compiled) -> None:
     step = {"uses": "source.resolve", "with": {"uri": "https://x/y", "kind": "dataset"}}
     assert _step(compiled(step), "a").cache.reuse == "run"
+    assert _step(compiled({}), "a").cache.reuse == "always"
     assert _step(compiled({**step, "cache": {"reuse": "never"}}), "a").cache.reuse == "never"
 
 

@@ -58,7 +58,10 @@ def test_the_critical_path_is_the_longest_by_seconds(compiled) -> None:
     assert found.seconds == 7.0
     assert found.steps == ("a", "b", "d")
     assert remaining_s(plan, seconds) == {"a": 7.0, "b": 6.0, "c": 3.0, "d": 1.0}
-    assert critical_path(plan, {**seconds, "b": 0.0}).steps == ("a", "c", "d")
+    for slow in "bc":
+        found = critical_path(plan, {**seconds, slow: 9.0})
+        assert found.steps == ("a", slow, "d")
+        assert found.seconds == 11.0
 
 
 def test_a_plan_is_drawn_as_a_tree_with_each_step_once(compiled) -> None:

@@ -348,6 +348,11 @@ def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
             "http:// is not imported from; use s3://, https:// or hf://",
         ),
         (
+            {"adapter": "hf://org/name"},
+            ".adapter",
+            "nothing here imports adapters (no engine 'adapter.import'); upload it as ./path",
+        ),
+        (
             {"model": "hf://x"},
             ".model",
             "'hf://x' is no hub address; write hf://org/name[@revision]",

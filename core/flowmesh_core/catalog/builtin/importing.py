@@ -68,18 +68,6 @@ MODEL = EngineContract(
     doc="Fetches a model and converts it to a Hugging Face directory.",
 )
 
-ADAPTER = EngineContract(
-    name="adapter.import",
-    version=1,
-    implementation=1,
-    inputs=(_PIN,),
-    outputs=(Port("adapter", PortKind.ADAPTER, doc="A PEFT directory, safetensors inside."),),
-    params=(_URI, _REVISION),
-    work_unit="bytes",
-    base_memory_mib=512,
-    doc="Fetches a LoRA adapter.",
-)
-
 DATASET = EngineContract(
     name="dataset.import",
     version=1,
@@ -102,4 +90,4 @@ DATASET = EngineContract(
     doc="Fetches a data set and cuts it into chunks.",
 )
 
-CONTRACTS = (RESOLVE, MODEL, ADAPTER, DATASET)
+CONTRACTS = (RESOLVE, MODEL, DATASET)
