@@ -5,7 +5,6 @@ written the run exists, whatever happens to this process.
 """
 
 import asyncio
-import copy
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -234,10 +233,10 @@ class Admission:
 
 
 def _parse(submission: Submission) -> tuple[FlowMeshWorkflow, dict[str, Any]]:
-    document = copy.deepcopy(dict(submission.document))
+    document = dict(submission.document)
     metadata = document.get("metadata")
     if submission.namespace and isinstance(metadata, dict):
-        metadata["namespace"] = submission.namespace
+        document["metadata"] = {**metadata, "namespace": submission.namespace}
     workflow = parse_object(document)
     if not isinstance(workflow, FlowMeshWorkflow):
         raise SpecError(

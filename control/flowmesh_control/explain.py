@@ -50,24 +50,29 @@ async def explain_step(
 ) -> Explanation:
     """Scores the actions of a step that wait or run, and tells where the others ran."""
     run = state.runs.get(uid)
-    actions = _actions(state, run, path, now_s) if run is not None else []
+    actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
     weights = run.plan.weights if run is not None else None
     lines = await views.lines(uid)
     return Explanation(
         uid=uid,
         step=path,
         weights=(weights.alpha, weights.beta, weights.gamma) if weights else (0.0, 0.0, 0.0),
-        actions=tuple(actions[:ACTIONS_SHOWN]),
-        more=max(0, len(actions) - ACTIONS_SHOWN),
+        actions=tuple(actions),
+        more=more,
         attempts=tuple(la for la in lines if isinstance(la, AttemptLine) and la.step == path),
     )
 
 
-def _actions(state: State, run: Run, path: str, now_s: float) -> list[PlacedAction]:
-    found = []
+def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[PlacedAction], int]:
+    """The first actions that wait or run, scored, and how many more there are."""
+    found: list[PlacedAction] = []
+    more = 0
     for number, part in run.steps[path].parts.items():
         action = state.actions.get(part.key) if part.key is not None else None
         if action is None or part.result is not None:
+            continue
+        if len(found) == ACTIONS_SHOWN:
+            more += 1
             continue
         ready, snapshot = as_if_ready(state, action, now_s)
         found.append(
@@ -79,4 +84,4 @@ def _actions(state: State, run: Run, path: str, now_s: float) -> list[PlacedActi
                 candidates=tuple(candidates_of(ready, snapshot, state.model)),
             )
         )
-    return found
+    return found, more
