@@ -11,7 +11,6 @@ from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
 
-
 SOCKET_NAME_BYTES = 40
 SOCKET_PATH_BYTES = 107
 """The longest path that a Unix socket may have."""
