@@ -15,6 +15,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.lane import Lane
 
 WATCH_EVERY_S = 1.0
+_SHARES = frozenset({"Pss_Anon:", "Pss_Shmem:"})
 ALLOWED = 1.25
 """A host may exceed its reservation by a quarter before it is ended."""
 
@@ -35,27 +36,26 @@ async def watch_memory(lanes: Callable[[], Iterable[Lane]], every_s: float = WAT
 
 
 def used_mib(pid: int) -> int:
-    """Anonymous and shared memory of a process and of all that it started, in MiB."""
+    """Anonymous and shared memory of a process and of all that it started, in MiB.
+
+    A page that several of them share (a forked engine core has its host's) counts once in all.
+    """
     try:
         process = psutil.Process(pid)
         pids = [pid, *(child.pid for child in process.children(recursive=True))]
     except psutil.Error:
         return 0
-    own = [_own_kib(p) for p in pids]
-    # Shared memory is counted once: the processes of one host share it among themselves.
-    return (sum(anonymous for anonymous, _ in own) + max(shared for _, shared in own)) // 1024
+    return sum(_own_kib(p) for p in pids) // 1024
 
 
-def _own_kib(pid: int) -> tuple[int, int]:
-    found = {"RssAnon": 0, "RssShmem": 0}
+def _own_kib(pid: int) -> int:
+    """A process's proportional share of anonymous and shared pages; 0 once it is gone."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in found:
-                found[name] = int(value.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
-    return found["RssAnon"], found["RssShmem"]
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    sizes = (line.split() for line in text.splitlines())
+    return sum(int(s[1]) for s in sizes if s[0] in _SHARES)
 
 
 def _judge(lane: Lane, mib: int) -> None:
