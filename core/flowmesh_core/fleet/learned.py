@@ -1,8 +1,8 @@
 """What running out of memory has taught about a signature on a device class.
 
-First the admitted load is halved; when an action fails alone, the requirement is raised above the
-worker that it failed on, so that the next action of that signature goes to one that fits. Successes
-give the load back.
+First the admitted load is halved. When an action fails alone, what its host reserves is doubled, up
+to the whole device; when it had that, the requirement is raised above the worker that it failed on,
+so that the next action of that signature goes to one that fits. Successes give the load back.
 """
 
 from dataclasses import dataclass, field
@@ -19,16 +19,37 @@ class LearnedMemory:
 
     _factor: dict[tuple[Digest, str], float] = field(default_factory=dict)
     _more_than: dict[tuple[Digest, str], int] = field(default_factory=dict)
+    _reserve: dict[Digest, int] = field(default_factory=dict)
 
     def out_of_memory(
-        self, signature: Digest, device_class: str, memory_mib: int, *, alone: bool
+        self,
+        signature: Digest,
+        device_class: str,
+        *,
+        reserved_mib: int,
+        device_mib: int,
+        alone: bool,
     ) -> None:
-        """An attempt ran out of memory on a worker with ``memory_mib`` MiB a device."""
+        """An attempt ran out of memory.
+
+        Args:
+            signature: of the attempt.
+            device_class: of the worker.
+            reserved_mib: what its host reserved of the device.
+            device_mib: what the device has.
+            alone: whether nothing else was in the host.
+        """
         key = (signature, device_class)
-        if alone:
-            self._more_than[key] = max(self._more_than.get(key, 0), memory_mib)
-        else:
+        if not alone:
             self._factor[key] = max(LEAST_FACTOR, self._factor.get(key, 1.0) / 2)
+        elif reserved_mib < device_mib:
+            self._reserve[signature] = min(device_mib, max(1, reserved_mib) * 2)
+        else:
+            self._more_than[key] = max(self._more_than.get(key, 0), device_mib)
+
+    def reserve_mib(self, signature: Digest) -> int:
+        """What a host must reserve at least; 0 where nothing was learned."""
+        return self._reserve.get(signature, 0)
 
     def succeeded(self, signature: Digest, device_class: str) -> None:
         """An attempt ended well: the admitted load recovers by a quarter."""

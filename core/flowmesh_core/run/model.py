@@ -72,6 +72,7 @@ class Attempt:
         phase: empty until the worker has said something of it.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
+        memory_mib: what its host reserves.
         reserved: what is held back from each run's budget for it.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
@@ -84,6 +85,7 @@ class Attempt:
     assigned_s: float
     predicted_s: float
     reserve_nanousd: int
+    memory_mib: int = 0
     deadline_s: float = float("inf")
     reserved: dict[str, int] = field(default_factory=dict)
     phase: str = ""

@@ -76,18 +76,24 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
 
 
 def _signatures(state: State, ready: list[ReadyAction]) -> dict[Digest, SignatureInfo]:
-    found = {}
-    for signature in {r.signature for r in ready}:
-        info = state.signatures[signature]
-        factors = state.learned.capacity_factors(signature)
-        more_than = state.learned.more_than_mib(signature)
-        if factors or more_than:
-            requirement = replace(
-                info.requirement, capacity_factor=factors, min_memory_by_class=more_than
-            )
-            info = replace(info, requirement=requirement)
-        found[signature] = info
-    return found
+    return {signature: _informed(state, signature) for signature in {r.signature for r in ready}}
+
+
+def _informed(state: State, signature: Digest) -> SignatureInfo:
+    """What a signature asks for, raised by what running out of memory has taught."""
+    info = state.signatures[signature]
+    learned = state.learned
+    factors, more_than = learned.capacity_factors(signature), learned.more_than_mib(signature)
+    reserve = learned.reserve_mib(signature)
+    if not (factors or more_than or reserve):
+        return info
+    requirement = replace(
+        info.requirement,
+        memory_mib=max(info.requirement.memory_mib, reserve),
+        capacity_factor=factors,
+        min_memory_by_class=more_than,
+    )
+    return replace(info, requirement=requirement)
 
 
 def ready_name(key: ActionKey) -> Digest:
@@ -159,7 +165,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         reserved += lane.memory_mib if mine else 0
     for signature, mine in held.items():
         info = mine[0].action.spec.info
-        memory = info.requirement.memory_mib
+        memory = mine[0].memory_mib or info.requirement.memory_mib
         lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
         reserved += memory
     workers.trim_near(worker)
@@ -230,6 +236,7 @@ def _assign(
         assigned_s=now_s,
         predicted_s=placement.predicted_s[index],
         reserve_nanousd=reserve,
+        memory_mib=_informed(state, action.spec.info.signature).requirement.memory_mib,
         deadline_s=min(state.runs[uid].deadline_at_s for uid in action.runs()),
     )
     attempts.hold(state, worker, action, attempt, now_s)
@@ -290,7 +297,7 @@ def _assignment(state: State, action: Action, attempt: Attempt) -> Assignment:
         signature_params=spec.signature_params,
         components=spec.components,
         row_output=spec.row_output,
-        memory_mib=spec.requirement.memory_mib,
+        memory_mib=attempt.memory_mib,
         tensor_parallel=spec.requirement.tensor_parallel,
         priority=max(r.priority for r in runs),
         timeout_s=spec.timeout_s,

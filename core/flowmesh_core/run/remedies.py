@@ -7,6 +7,9 @@ from flowmesh_core.run import actions, repair
 from flowmesh_core.run.model import Attempt, Worker
 from flowmesh_core.run.state import State
 
+MEMORY_ATTEMPTS = 12
+"""Each doubles the reservation or excludes a size of device, so more would not help."""
+
 
 def after_failure(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
@@ -70,7 +73,7 @@ def _lost(
 def _out_of_memory(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> None:
-    """First less at once, then a worker with more memory."""
+    """First less at once, then a larger reservation, then a worker with more memory."""
     action = attempt.action
     if worker is None:
         _retry(state, worker, attempt, failure, now_s)
@@ -79,11 +82,16 @@ def _out_of_memory(
     alone = action.isolate or not any(
         a.action.spec.info.signature == signature for a in worker.held.values()
     )
-    memory = worker.shape.device_memory_mib
-    state.learned.out_of_memory(signature, worker.shape.device_class, memory, alone=alone)
+    state.learned.out_of_memory(
+        signature,
+        worker.shape.device_class,
+        reserved_mib=attempt.memory_mib,
+        device_mib=worker.shape.device_memory_mib,
+        alone=alone,
+    )
     action.failures[failure.kind] += 1
     action.isolate = True
-    if action.failures[failure.kind] > action.spec.max_attempts:
+    if action.failures[failure.kind] > MEMORY_ATTEMPTS:
         actions.fail(state, action, failure)
         return
     actions.back_to_ready(state, action, now_s)

@@ -8,8 +8,8 @@ SIGNATURE = Digest("1" * 64)
 
 def test_in_company_the_load_is_halved_and_comes_back_with_success() -> None:
     learned = LearnedMemory()
-    learned.out_of_memory(SIGNATURE, "cpu", 1000, alone=False)
-    learned.out_of_memory(SIGNATURE, "cpu", 1000, alone=False)
+    fail(learned, reserved=500, device=1000, alone=False)
+    fail(learned, reserved=500, device=1000, alone=False)
     assert learned.capacity_factors(SIGNATURE) == {"cpu": 0.25}
     assert learned.more_than_mib(SIGNATURE) == {}
     for _ in range(10):
@@ -17,9 +17,22 @@ def test_in_company_the_load_is_halved_and_comes_back_with_success() -> None:
     assert learned.capacity_factors(SIGNATURE) == {}
 
 
-def test_alone_it_asks_for_more_memory_than_the_largest_it_failed_on() -> None:
+def fail(learned: LearnedMemory, *, reserved: int, device: int, alone: bool) -> None:
+    learned.out_of_memory(SIGNATURE, "cpu", reserved_mib=reserved, device_mib=device, alone=alone)
+
+
+def test_alone_it_reserves_twice_as_much_up_to_the_whole_device() -> None:
     learned = LearnedMemory()
-    learned.out_of_memory(SIGNATURE, "cpu", 2000, alone=True)
-    learned.out_of_memory(SIGNATURE, "cpu", 1000, alone=True)
+    fail(learned, reserved=300, device=1000, alone=True)
+    assert learned.reserve_mib(SIGNATURE) == 600
+    fail(learned, reserved=600, device=1000, alone=True)
+    assert learned.reserve_mib(SIGNATURE) == 1000
+    assert learned.more_than_mib(SIGNATURE) == {}
+
+
+def test_alone_with_the_whole_device_it_asks_for_a_larger_one() -> None:
+    learned = LearnedMemory()
+    fail(learned, reserved=2000, device=2000, alone=True)
+    fail(learned, reserved=1000, device=1000, alone=True)
     assert learned.more_than_mib(SIGNATURE) == {"cpu": 2000}
     assert learned.more_than_mib(Digest("2" * 64)) == {}

@@ -101,26 +101,30 @@ def test_what_is_the_steps_own_fault_is_not_tried_again_and_its_run_pays(
     assert final.paid_nanousd == pytest.approx(1_000_000, rel=0.2)
 
 
-def test_out_of_memory_halves_the_load_first_then_asks_for_a_larger_worker(world: World) -> None:
+def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger_worker(
+    world: World,
+) -> None:
     world.join("small", device_memory_mib=1024)
     for value in range(4):
         world.submit(plan(step("a", value=value)))
     world.tick(0.1)
     assert len(world.attempts()) == 4
     first, *_ = world.attempts()
-    signature = first.signature
+    learned, signature = world.machine.state.learned, first.signature
     world.fail(first.attempt_id, "out-of-memory")
-    assert world.machine.state.learned.capacity_factors(signature) == {"cpu": 0.5}
+    assert learned.capacity_factors(signature) == {"cpu": 0.5}
     for other in world.attempts():
         world.finish(other.attempt_id)
     world.tick(0.1)
-    alone = only(world)
-    assert alone.isolate
-    world.fail(alone.attempt_id, "out-of-memory")
-    assert world.machine.state.learned.more_than_mib(signature) == {"cpu": 1024}
-    world.tick(0.1)
-    assert not world.attempts()
+    for reserved in (256, 512):
+        alone = only(world)
+        assert (alone.isolate, alone.memory_mib) == (True, reserved)
+        world.fail(alone.attempt_id, "out-of-memory")
+        world.tick(0.1)
+    assert only(world).memory_mib == 1024
     world.join("large", device_memory_mib=8192)
+    world.fail(only(world).attempt_id, "out-of-memory")
+    assert learned.more_than_mib(signature) == {"cpu": 1024}
     world.tick(0.1)
     assert world.worker_of(only(world).attempt_id) == "large"
     world.finish(only(world).attempt_id)
