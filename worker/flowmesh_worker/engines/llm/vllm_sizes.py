@@ -58,6 +58,6 @@ def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings) -> Sizes:
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
     return Sizes(
         sequences=sequences,
-        batched_tokens=BATCHED_TOKENS_GPU if gpu else BATCHED_TOKENS_CPU,
+        batched_tokens=BATCHED_TOKENS_GPU if gpu else max(BATCHED_TOKENS_CPU, facts.context_length),
         kv_cache_bytes=room if gpu else min(room, max(least, usual)),
     )

@@ -58,6 +58,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
         tensor_parallel_size=fields["tensor_parallel"],
         scheduling_policy="priority",
         enable_prefix_caching=True,
+        # A prompt that is cut in two winds its generator back, which those of a CPU cannot do.
+        enable_chunked_prefill=not on_cpu,
         enforce_eager=on_cpu,
         trust_remote_code=False,
         disable_log_stats=True,
