@@ -36,8 +36,8 @@ def show_receipt(run: str, *, state_dir: Path | None, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
     with look(state_dir) as http:
-        receipt = _receipt(http, find_run(http, run))
-        names = _names(all_runs(http))
+        receipt = read_receipt(http, find_run(http, run))
+        names = titles_of(all_runs(http))
     if as_json:
         terminal.answer(receipt)
         return
@@ -67,9 +67,9 @@ def show_receipts(*, state_dir: Path | None, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(state_dir) as http:
         runs = all_runs(http)
-        receipts = [_receipt(http, run.uid) for run in runs]
+        receipts = [read_receipt(http, run.uid) for run in runs]
         fabric = http.get("/v1/fabric", FabricStatus)
-    shared = sharing(receipts, _names(runs))
+    shared = sharing(receipts, titles_of(runs))
     if as_json:
         terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})
         return
@@ -87,11 +87,7 @@ def show_receipts(*, state_dir: Path | None, as_json: bool) -> None:
     terminal.table(
         ["run", "uid", "ran", "hits", "paid", "saved"], rows, right="ran hits paid saved"
     )
-    for found in shared:
-        terminal.text(
-            f"  {found.taker} shared {', '.join(found.steps)} with {found.giver}: "
-            f"saved {figures.usd(found.saved_nanousd)}"
-        )
+    show_sharing(terminal, shared)
     show_fabric(terminal, fabric)
 
 
@@ -114,11 +110,21 @@ def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
     ]
 
 
-def _receipt(http: Http, uid: str) -> Receipt:
+def show_sharing(terminal: Terminal, shared: Sequence[Shared]) -> None:
+    """A line for each pair of runs."""
+    for found in shared:
+        terminal.text(
+            f"  {found.taker} used what {found.giver} made, in {', '.join(found.steps)}: "
+            f"saved {figures.usd(found.saved_nanousd)}"
+        )
+
+
+def read_receipt(http: Http, uid: str) -> Receipt:
+    """A run's receipt."""
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
-def _names(runs: Sequence[Summary]) -> dict[str, str]:
+def titles_of(runs: Sequence[Summary]) -> dict[str, str]:
     """Tenant and name by uid; with the uid where a name has several runs."""
     titles = [f"{run.namespace}/{run.name}" for run in runs]
     return {

@@ -9,12 +9,13 @@ import typer
 
 from flowmesh_cli.attaching import LocalOptions, Session, attach, look, need, price
 from flowmesh_cli.client import Http
+from flowmesh_cli.ending import show_end
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.naming import find_run
-from flowmesh_cli.show.runs import show_fabric, show_failure, show_outputs, show_runs
+from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.uploading import missing_files, upload_inputs
@@ -53,8 +54,7 @@ def run_files(
             if run.resumed:
                 terminal.note(f"{run.namespace}/{run.name} goes on as {run.uid}")
         runs = _follow(session, [a.uid for a in accepted], terminal, interrupts)
-        fabric = session.http.get("/v1/fabric", FabricStatus)
-        _show_end(terminal, runs, fabric)
+        show_end(terminal, session.http, runs)
         _wait_for_others(session, terminal, interrupts)
     code = ExitCode.INTERRUPTED if interrupts.asked else worst(runs)
     if code:
@@ -167,21 +167,6 @@ def _follow(
         return follower.follow(uids, cancels=True)
     finally:
         progress.close()
-
-
-def _show_end(terminal: Terminal, runs: Sequence[RunStatus], fabric: FabricStatus) -> None:
-    if terminal.as_json:
-        terminal.answer({"runs": list(runs), "fabric": fabric})
-    else:
-        show_runs(terminal, runs)
-        for run in runs:
-            if run.outputs:
-                terminal.text(f"{run.namespace}/{run.name}  (fmesh outputs {run.uid})")
-                show_outputs(terminal, run)
-        show_fabric(terminal, fabric)
-    for run in runs:
-        if run.phase == Phase.FAILED:
-            show_failure(terminal, run)
 
 
 def _wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts) -> None:

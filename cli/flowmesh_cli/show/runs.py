@@ -80,9 +80,10 @@ def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
 
 
 def show_outputs(terminal: Terminal, run: RunStatus) -> None:
-    """A line an output."""
+    """A line an output; a run that did not succeed may lack any."""
     for name, output in run.outputs.items():
-        terminal.text(f"  output {name}: {describe_output(output)}")
+        if output is not None or run.phase == Phase.SUCCEEDED:
+            terminal.text(f"  output {name}: {describe_output(output)}")
 
 
 def describe_output(output: dict[str, Any] | None) -> str:

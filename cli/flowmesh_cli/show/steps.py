@@ -22,6 +22,7 @@ COLOURS = {
     StepState.FAILED: "red",
     StepState.CANCELLED: "magenta",
 }
+_MESSAGE_COLUMNS = 120
 ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED)
 
 
@@ -63,7 +64,8 @@ def doing(step: StepStatus) -> str:
         return " ".join(part for part in (speed, units, f"on {where}" if where else waits) if part)
     if step.state in (StepState.PENDING, StepState.READY, StepState.FAILED, StepState.CANCELLED):
         first = step.message.splitlines()[0] if step.message else ""
-        return first or step.reason
+        short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"
+        return short or step.reason
     return ""
 
 

@@ -96,6 +96,7 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
     done = sum(p.result is not None for p in step.parts.values())
     waits = step.state is StepState.READY and step.wait_reason
     failure = step.failure
+    counts_tokens = step.contract.work_unit == "tokens"
     return StepStatus(
         path=step.plan.path,
         engine=step.plan.engine,
@@ -112,7 +113,7 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
         total_units=sum(a.total for a in attempts),
         unit=next((a.unit for a in attempts if a.unit), ""),
         tokens=step.tokens,
-        tokens_per_s=sum(a.tokens_rate for a in attempts),
+        tokens_per_s=sum(a.tokens_rate for a in attempts) if counts_tokens else 0.0,
         workers=tuple(sorted({a.worker for a in attempts})),
         paid_nanousd=step.paid_nanousd,
         saved_nanousd=step.saved_nanousd,
