@@ -152,12 +152,7 @@ def _with_group(known: Backlog, snapshot: Snapshot, group: Group, prospect: Pros
 
 def _pressed(snapshot: Snapshot, group: Group, prospect: Prospect) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
-    deadlines = sorted(
-        action.deadline_s
-        for queue in group.queues.values()
-        for _, action in queue
-        if action.deadline_s != inf
-    )
+    deadlines = sorted(action.deadline_s for action in group.left if action.deadline_s != inf)
     needed = 0
     for number, deadline_s in enumerate(deadlines, start=1):
         left_s = deadline_s - snapshot.now_s - prospect.start_s

@@ -7,6 +7,7 @@ full or not, or room for a new one without evicting anything that holds work (``
 from dataclasses import dataclass
 
 from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause, Tier
+from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.sites import Site, find_sites
@@ -31,12 +32,14 @@ class Options:
         scale: None where there are no options.
         cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
         detail: a sentence for users.
+        full: whether there are lanes to wait for, and no place to be had in this tick.
     """
 
     options: list[Option]
     scale: Scale | None
     cause: RejectionCause
     detail: str
+    full: bool = False
 
 
 class Candidates:
@@ -58,9 +61,9 @@ class Candidates:
             options = self._options[group.cohort] = self._find(group)
         if not options:
             return Options([], None, cause, detail)
-        return Options(
-            options, Scale.over(group.weights, [o.prospect for o in options]), cause, detail
-        )
+        scale = Scale.over(group.weights, [o.prospect for o in options])
+        full = all(o.prospect.first_tier >= WAIT for o in options)
+        return Options(options, scale, cause, detail, full)
 
     def _find(self, group: Group) -> list[Option]:
         key = (

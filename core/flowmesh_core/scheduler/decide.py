@@ -47,7 +47,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     # 4. What is served may change places, so that the sum of utilities grows.
     freed = improve(tick, served)
     # 5. That may leave places which others can use.
-    served += serve(tick, again(tick, clients, freed)) if freed else []
+    served += serve(tick, again(tick, clients, served, freed)) if freed else []
     # 6. Replicas of stragglers go where a worker idles after that.
     replicas = clients_of(tick, [group for group in groups if group.replica_of])
     served += serve(tick, replicas)

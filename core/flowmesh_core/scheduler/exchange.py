@@ -17,7 +17,7 @@ from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect
 from flowmesh_core.units import Digest
 
-LOOKS = 6_000
+LOOKS = 2_000
 """Places looked at in one tick; about a microsecond each."""
 EPSILON = 1e-9
 
@@ -137,6 +137,7 @@ class _Exchange:
     def _push(self, item: _Item, spot: tuple[float, int, int], victims: list[_Item]) -> bool:
         """Takes a spot from others if they lose less than the item gains; undoes it otherwise."""
         utility, member, tier = spot
+        self._looks -= len(victims)
         spare = utility - item.utility
         before = [(one, one.utility, one.spot) for one in (item, *victims)]
         for one in (item, *victims):

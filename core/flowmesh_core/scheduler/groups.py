@@ -14,8 +14,6 @@ from flowmesh_core.units import Digest
 NEGLIGIBLE_BYTES = 64 * 1024
 """Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
 
-OrderKey = tuple[int, float, float, float, Digest, int]
-Queue = list[tuple[OrderKey, ReadyAction]]
 GroupKey = tuple[object, ...]
 
 
@@ -24,11 +22,11 @@ class Group:
     """Actions that are interchangeable where placement is concerned.
 
     Attributes:
-        queues: tenant → its actions with their order keys.
+        left: its actions without a place, in no order.
+        count: how many there were.
         work: the mean size, which stands for all of them; over all policies, so that groups which
             differ in their weights alone share their predictions.
         cohort: names those that share them.
-        waiting: actions that are better off waiting for a lane than in any place of this tick.
     """
 
     info: SignatureInfo
@@ -37,17 +35,9 @@ class Group:
     avoid: frozenset[str]
     replica_of: str
     cohort: GroupKey
-    queues: dict[str, Queue] = field(default_factory=dict)
-    waiting: Queue = field(default_factory=list)
+    left: list[ReadyAction] = field(default_factory=list)
     count: int = 0
     work: Work = field(default_factory=Work)
-
-    def left(self) -> bool:
-        """Whether it has actions without a place; puts those that wait back into the queues."""
-        for entry in self.waiting:
-            self.queues[entry[1].tenant].append(entry)
-        self.waiting.clear()
-        return any(self.queues.values())
 
     @property
     def large_bytes(self) -> int:
@@ -61,22 +51,6 @@ class Group:
         return self.avoid | {self.replica_of} if self.replica_of else self.avoid
 
 
-def order_key(action: ReadyAction, index: int) -> OrderKey:
-    """Priority, deadline slack, critical path, age; then the name, so that the order is total.
-
-    Slack is the deadline less the critical path; the time of the tick is the same for all.
-    """
-    path_s = action.critical_path_s
-    return (
-        -action.priority,
-        action.deadline_s - path_s,
-        -path_s,
-        action.ready_s,
-        action.action_id,
-        index,
-    )
-
-
 def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
     """Sorts the ready actions into groups.
 
@@ -87,7 +61,7 @@ def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
     backoff: dict[Digest, int] = {}
     now_s = snapshot.now_s
     find = groups.get
-    for index, action in enumerate(snapshot.ready):
+    for action in snapshot.ready:
         if action.not_before_s > now_s:
             backoff[action.signature] = backoff.get(action.signature, 0) + 1
             continue
@@ -95,12 +69,7 @@ def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
         group = find(key)
         if group is None:
             group = groups[key] = _new_group(snapshot, action, key)
-        queue = group.queues.get(action.tenant)
-        entry = (order_key(action, index), action)
-        if queue is None:
-            group.queues[action.tenant] = [entry]
-        else:
-            queue.append(entry)
+        group.left.append(action)
     found = list(groups.values())
     _measure(found)
     return found, backoff
@@ -132,10 +101,10 @@ def _measure(groups: list[Group]) -> None:
     """Counts the groups and finds the mean size of every cohort, whatever its order."""
     cohorts: dict[GroupKey, list[Group]] = {}
     for group in groups:
-        group.count = sum(map(len, group.queues.values()))
+        group.count = len(group.left)
         cohorts.setdefault(group.cohort, []).append(group)
     for members in cohorts.values():
-        works = [a.work for g in members for queue in g.queues.values() for _, a in queue]
+        works = [action.work for group in members for action in group.left]
         n = len(works)
         mean = Work(
             units=fsum([w.units for w in works]) / n,

@@ -4,13 +4,31 @@ The order is lazy: a tick with few free places looks at the head of each queue o
 that has no place left leaves the queues of all tenants at once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
 from flowmesh_core.fleet.snapshot import ReadyAction
-from flowmesh_core.scheduler.groups import Group, OrderKey
+from flowmesh_core.scheduler.groups import Group
+from flowmesh_core.units import Digest
 
-Head = tuple[OrderKey, int]
+OrderKey = tuple[int, float, float, float, Digest, int]
+Queue = list[tuple[OrderKey, ReadyAction]]
+
+
+def order_key(action: ReadyAction, number: int) -> OrderKey:
+    """Priority, deadline slack, critical path, age; then the name, so that the order is total.
+
+    Slack is the deadline less the critical path; the time of the tick is the same for all.
+    """
+    path_s = action.critical_path_s
+    return (
+        -action.priority,
+        action.deadline_s - path_s,
+        -path_s,
+        action.ready_s,
+        action.action_id,
+        number,
+    )
 
 
 class FairOrder:
@@ -20,19 +38,20 @@ class FairOrder:
     """
 
     def __init__(
-        self, groups: Iterable[Group], virtual_time: dict[str, float], weights: Mapping[str, float]
+        self,
+        groups: Sequence[Group],
+        virtual_time: dict[str, float],
+        weights: Mapping[str, float],
     ) -> None:
-        """Takes the groups to serve, and the virtual times, which it moves on."""
-        self.groups = list(groups)
+        """Takes the actions that are left of the groups, and the virtual times, moved as served."""
         self._virtual_time = virtual_time
         self._weights = weights
         self._dropped: set[int] = set()
-        self._heads: dict[str, list[Head]] = {}
-        for number, group in enumerate(self.groups):
-            for tenant, queue in group.queues.items():
-                if queue:
-                    heapify(queue)
-                    self._heads.setdefault(tenant, []).append((queue[0][0], number))
+        self._queues = [_queues(group) for group in groups]
+        self._heads: dict[str, list[tuple[OrderKey, int]]] = {}
+        for number, queues in enumerate(self._queues):
+            for tenant, queue in queues.items():
+                self._heads.setdefault(tenant, []).append((queue[0][0], number))
         for heads in self._heads.values():
             heapify(heads)
         self._tenants = [(virtual_time.get(t, 0.0), t) for t in self._heads]
@@ -44,22 +63,16 @@ class FairOrder:
             tenant = self._tenants[0][1]
             heads = self._heads[tenant]
             while heads:
-                key, number = heads[0]
-                if number in self._dropped:
-                    heappop(heads)
-                    continue
-                queue = self.groups[number].queues[tenant]
-                if queue and key is queue[0][0]:
-                    return queue[0][1], number
-                self._refresh(heads, number, tenant)
+                number = heads[0][1]
+                if number not in self._dropped:
+                    return self._queues[number][tenant][0][1], number
+                heappop(heads)
             heappop(self._tenants)
         return None
 
     def take(self, number: int) -> None:
         """Takes the action that was shown out of its queue."""
-        tenant = self._tenants[0][1]
-        heappop(self.groups[number].queues[tenant])
-        self._refresh(self._heads[tenant], number, tenant)
+        self.skip(number, 1)
 
     def charge(self, nanousd: int) -> None:
         """Moves the tenant that was served last back by what its action will cost."""
@@ -68,30 +81,33 @@ class FairOrder:
         self._virtual_time[tenant] = virtual_time
         heapreplace(self._tenants, (virtual_time, tenant))
 
-    def skip(self, number: int, count: float) -> int:
-        """Sets aside up to ``count`` actions of a group, of the tenant whose action was shown.
-
-        They keep waiting, and are not shown again in this order.
-        """
-        group, tenant = self.groups[number], self._tenants[0][1]
-        queue = group.queues[tenant]
-        skipped = min(len(queue), max(1, int(min(count, len(queue)))))
-        if skipped == len(queue):
-            group.waiting.extend(queue)
-            queue.clear()
-        else:
-            group.waiting.extend(heappop(queue) for _ in range(skipped))
-        self._refresh(self._heads[tenant], number, tenant)
-        return skipped
+    def skip(self, number: int, count: int) -> int:
+        """Passes over up to ``count`` actions of a group, of the tenant whose action was shown."""
+        tenant = self._tenants[0][1]
+        queue = self._queues[number][tenant]
+        if count >= len(queue):
+            heappop(self._heads[tenant])
+            return len(queue)
+        for _ in range(count):
+            heappop(queue)
+        heapreplace(self._heads[tenant], (queue[0][0], number))
+        return count
 
     def drop(self, number: int) -> None:
-        """Takes a group out of the order; its queues keep what they hold."""
+        """Passes over all that is left of a group."""
         self._dropped.add(number)
 
-    def _refresh(self, heads: list[Head], number: int, tenant: str) -> None:
-        """Puts the first head of a tenant where the rest of its group's queue belongs."""
-        queue = self.groups[number].queues[tenant]
-        if queue:
-            heapreplace(heads, (queue[0][0], number))
+
+def _queues(group: Group) -> dict[str, Queue]:
+    """The actions of a group by tenant, each a heap."""
+    found: dict[str, Queue] = {}
+    for number, action in enumerate(group.left):
+        entry = (order_key(action, number), action)
+        queue = found.get(action.tenant)
+        if queue is None:
+            found[action.tenant] = [entry]
         else:
-            heappop(heads)
+            queue.append(entry)
+    for queue in found.values():
+        heapify(queue)
+    return found

@@ -57,10 +57,6 @@ class Seeker:
                 self._entries.append([-utility, number, tier, 0])
         heapify(self._entries)
 
-    def only_waiting(self) -> bool:
-        """Whether there are lanes to wait for, and no place to be had in this tick."""
-        return bool(self._entries) and all(entry[2] >= WAIT for entry in self._entries)
-
     def best(self) -> Place | None:
         """The place of greatest utility; None where not even a lane to wait for is left.
 

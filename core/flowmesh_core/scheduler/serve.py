@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import floor
 
 from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
@@ -11,6 +12,8 @@ from flowmesh_core.scheduler.groups import Group, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.tick import Tick
+
+MANY = 2**40
 
 
 @dataclass(slots=True, eq=False)
@@ -26,10 +29,6 @@ class Client:
     options: Options
     seeker: Seeker | None
     served: int = 0
-
-    def all_full(self) -> bool:
-        """Whether there are lanes to wait for, and no place to be had in this tick."""
-        return self.seeker is not None and self.seeker.only_waiting()
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +46,9 @@ def clients_of(tick: Tick, groups: Iterable[Group]) -> list[Client]:
     found: list[Client] = []
     for group in groups:
         options = candidates.of(group)
-        seeker = Seeker(tick, group, options, options.scale) if options.scale else None
+        seeker = None
+        if options.scale is not None and not options.full:
+            seeker = Seeker(tick, group, options, options.scale)
         found.append(Client(group, options, seeker))
     return found
 
@@ -58,7 +59,7 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
     Groups that no worker can ever run are passed over, and those whose lanes are all full: they
     need no turn, since there is something that they wait for.
     """
-    able = [c for c in clients if c.options.cause is RejectionCause.BUSY and not c.all_full()]
+    able = [c for c in clients if c.options.cause is RejectionCause.BUSY and not c.options.full]
     order = FairOrder([c.group for c in able], tick.virtual_time, tick.snapshot.tenant_weights)
     served: list[Served] = []
     while (head := order.pop()) is not None:
@@ -69,7 +70,7 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
         if seeker is not None and place is not None and place.tier >= WAIT:
             patient = _patient(tick, seeker)
             if patient > 0:
-                tick.waiting[group.info.signature] += order.skip(number, patient)
+                tick.waiting[group.info.signature] += _wait(order, client, number, patient)
                 continue
             place = seeker.best_now()
         if seeker is None or place is None:
@@ -85,27 +86,42 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
     return served
 
 
-def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
+def again(tick: Tick, clients: list[Client], served: list[Served], freed: set[int]) -> list[Client]:
     """The groups with actions left that could use a place which became free on these workers."""
+    placed: set[int] = set()
     found: list[Client] = []
     for client in clients:
         group = client.group
-        if client.options.cause is not RejectionCause.BUSY or not group.left():
+        if client.options.cause is not RejectionCause.BUSY or client.served == group.count:
             continue
         able = {m for k, c in enumerate(tick.unmet(group.info)) if c is None for m in tick.kinds[k]}
         accounts = (tick.accounts[m] for m in freed & able)
         tiers = [a.place_tier(group.info, alone=group.isolate) for a in accounts]
         if any(tier is not None and tier < WAIT for tier in tiers):
+            placed = placed or {id(one.action) for one in served}
             tick.waiting[group.info.signature] = 0
+            group.left = [action for action in group.left if id(action) not in placed]
             if client.seeker is not None:
                 client.seeker.reset()
+            elif client.options.scale is not None:
+                client.seeker = Seeker(tick, group, client.options, client.options.scale)
+            client.options.full = False
             found.append(client)
     return found
 
 
-def _patient(tick: Tick, seeker: Seeker) -> float:
+def _patient(tick: Tick, seeker: Seeker) -> int:
     """How many more actions of the signature are better off waiting than in the best place now."""
-    return seeker.would_wait() - tick.waiting[seeker.group.info.signature]
+    return floor(min(seeker.would_wait(), MANY)) - tick.waiting[seeker.group.info.signature]
+
+
+def _wait(order: FairOrder, client: Client, number: int, patient: int) -> int:
+    """Leaves up to so many actions of a group unplaced, and says how many."""
+    left = client.group.count - client.served
+    if patient >= left:
+        order.drop(number)
+        return left
+    return order.skip(number, patient)
 
 
 def _place_for(seeker: Seeker, action: ReadyAction, now_s: float) -> Place | None:

@@ -5,7 +5,7 @@ whose open lane it could wait for. A worker that is not feasible does not enter,
 a rank. The coefficients are computed once a tick, on the snapshot.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
@@ -36,6 +36,8 @@ class Prospect:
         nanousd: the action's share, loading and transfer included.
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
+        locality: share of the bytes needed that are near; 1 where none are needed.
+        next_finish_s: seconds from now until an action in the lane's next place is done.
     """
 
     start_s: float
@@ -46,6 +48,13 @@ class Prospect:
     near_bytes: float
     needed_bytes: int
     lane: bool
+    locality: float = field(init=False)
+    next_finish_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Works out what every policy reads."""
+        self.locality = self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
+        self.next_finish_s = self.finish_s(self.first_tier)
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -56,11 +65,6 @@ class Prospect:
     def finish_s(self, tier: int) -> float:
         """Seconds from now until an action in a place of this tier is done."""
         return max(LEAST_FINISH_S, self.begin_s(tier) + self.run_s)
-
-    @property
-    def locality(self) -> float:
-        """Share of the bytes needed that are near; 1 where none are needed."""
-        return self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
         """The same on a worker that holds some of the inputs."""
@@ -94,8 +98,8 @@ class Scale:
         """The scale over all feasible workers of a group; at least one."""
         return Scale(
             weights,
-            min(p.finish_s(p.first_tier) for p in prospects),
-            max(1, *(p.nanousd for p in prospects)),
+            min([p.next_finish_s for p in prospects]),
+            max(1, *[p.nanousd for p in prospects]),
         )
 
     def utilities(self, prospects: list[Prospect]) -> list[float]:
@@ -103,11 +107,9 @@ class Scale:
         w = self.weights
         gain = w.alpha * self.earliest_s
         price = w.beta / self.dearest_nanousd
+        gamma = w.gamma
         # the earliest is the least of these finishes, so that no ratio exceeds 1
-        return [
-            gain / p.finish_s(p.first_tier) - price * p.nanousd + w.gamma * p.locality
-            for p in prospects
-        ]
+        return [gain / p.next_finish_s - price * p.nanousd + gamma * p.locality for p in prospects]
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
