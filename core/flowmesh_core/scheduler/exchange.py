@@ -77,7 +77,8 @@ class _Exchange:
             if group.isolate or group.replica_of or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue
-            utility = one.seeker.scale.utility(place.prospect, place.tier)
+            prospect = self._prospect(one, place.member)
+            utility = one.seeker.scale.utility(prospect, place.tier)
             item = _Item(one, self._spots_of(one), utility)
             self._items.append(item)
             self._there.setdefault(key, []).append(item)
@@ -124,6 +125,8 @@ class _Exchange:
             if gain <= EPSILON or self._looks <= 0:
                 return False
             self._looks -= 1
+            if (member, tier) == item.spot:
+                continue
             if self._is_free(item, member, tier):
                 self._move(item, utility, (member, tier))
                 return True
@@ -154,6 +157,7 @@ class _Exchange:
                 self._enter(victim, found[0], found[1:])
                 placed.append(victim)
         if len(placed) == len(before) and spare > EPSILON:
+            self.left.update(at[0] for _, _, at in before)
             return True
         for one in placed:
             self._leave(one)
@@ -202,12 +206,12 @@ class _Exchange:
         return taken < _places(lane if lane is not None else account.new_lane(info), tier)
 
     def _move(self, item: _Item, utility: float, spot: Spot) -> None:
+        self.left.add(item.spot[0])
         self._leave(item)
         self._enter(item, utility, spot)
 
     def _leave(self, item: _Item) -> None:
         member, tier = item.spot
-        self.left.add(member)
         self._there[member, item.signature, tier].remove(item)
         self._tick.accounts[member].give_back(item.served.seeker.group.info)
 

@@ -103,7 +103,7 @@ class Seeker:
             return max(in_time, key=lambda p: (self.scale.utility(p.prospect, p.tier), -p.member))
         return min(places, key=lambda p: (p.prospect.finish_s(p.tier), p.member), default=None)
 
-    def best_now(self) -> Place | None:
+    def best_now(self, action: ReadyAction) -> Place | None:
         """The best place that can be had in this tick, however good it is to wait."""
         found: Place | None = None
         found_utility = -inf
@@ -114,7 +114,8 @@ class Seeker:
             for member in option.members:
                 own = self.tier_of(member)
                 if own is not None and own <= tier:
-                    found, found_utility = Place(option.prospect, member, own), -utility
+                    prospect = with_inputs(self.tick, option, action, member)
+                    found, found_utility = Place(prospect, member, own), -utility
                     break
         return found
 

@@ -72,7 +72,7 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
             if patient > 0:
                 tick.waiting[group.info.signature] += _wait(order, client, number, patient)
                 continue
-            place = seeker.best_now()
+            place = seeker.best_now(action)
         if seeker is None or place is None:
             claim(tick, group, action)
             order.drop(number)
@@ -87,27 +87,48 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
 
 
 def again(tick: Tick, clients: list[Client], served: list[Served], freed: set[int]) -> list[Client]:
-    """The groups with actions left that could use a place which became free on these workers."""
-    placed: set[int] = set()
-    found: list[Client] = []
-    for client in clients:
-        group = client.group
-        if client.options.cause is not RejectionCause.BUSY or client.served == group.count:
-            continue
-        able = {m for k, c in enumerate(tick.unmet(group.info)) if c is None for m in tick.kinds[k]}
-        accounts = (tick.accounts[m] for m in freed & able)
-        tiers = [a.place_tier(group.info, alone=group.isolate) for a in accounts]
-        if any(tier is not None and tier < WAIT for tier in tiers):
-            placed = placed or {id(one.action) for one in served}
-            tick.waiting[group.info.signature] = 0
+    """The groups with actions left that would use a place which became free on these workers."""
+    found = [client for client in clients if _could_use(tick, client, freed)]
+    for client in found:
+        tick.waiting[client.group.info.signature] = 0
+    found = [client for client in found if _would_use(tick, client)]
+    if found:
+        placed = {id(one.action) for one in served}
+        for client in found:
+            group = client.group
             group.left = [action for action in group.left if id(action) not in placed]
-            if client.seeker is not None:
-                client.seeker.reset()
-            elif client.options.scale is not None:
-                client.seeker = Seeker(tick, group, client.options, client.options.scale)
-            client.options.full = False
-            found.append(client)
     return found
+
+
+def _could_use(tick: Tick, client: Client, freed: set[int]) -> bool:
+    group = client.group
+    if client.options.cause is not RejectionCause.BUSY or client.served == group.count:
+        return False
+    unmet = tick.unmet(group.info)
+    able = {m for kind, cause in enumerate(unmet) if cause is None for m in tick.kinds[kind]}
+    accounts = (tick.accounts[m] for m in freed & able)
+    tiers = [a.place_tier(group.info, alone=group.isolate) for a in accounts]
+    return any(tier is not None and tier < WAIT for tier in tiers)
+
+
+def _would_use(tick: Tick, client: Client) -> bool:
+    """Looks at the places again; says whether fewer than are left would rather wait."""
+    client.options.full = False
+    if client.seeker is not None:
+        client.seeker.reset()
+    elif client.options.scale is not None:
+        client.seeker = Seeker(tick, client.group, client.options, client.options.scale)
+        client.seeker.reset()
+    else:
+        # It had no candidates on the snapshot; now it has.
+        options = Candidates(tick).of(client.group)
+        if options.scale is not None:
+            client.options = options
+            client.seeker = Seeker(tick, client.group, options, options.scale)
+    place = client.seeker.best() if client.seeker is not None else None
+    if client.seeker is None or place is None or place.tier < WAIT:
+        return place is not None
+    return client.seeker.would_wait() < client.group.count - client.served
 
 
 def _patient(tick: Tick, seeker: Seeker) -> int:

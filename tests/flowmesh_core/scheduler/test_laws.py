@@ -302,3 +302,9 @@ def test_a_clock_that_goes_back_makes_nobody_pay_more(start, step):
     fair = FairShare()
     fair.charge("a", 1000, start)
     assert fair.virtual_time("a", start + step) <= 1000.0
+
+
+def test_an_action_that_is_placed_after_all_may_hold_inputs_where_it_goes():
+    # found by chance: what would wait was placed as if none of its inputs were near
+    view = special(Case(seed=9498, actions=49, workers=5, signatures=1))
+    assert decide(view, CostModel()).placements
