@@ -30,9 +30,9 @@ def fmesh(
     )
 
 
-def answer(*arguments: str | Path, cwd: Path) -> Any:
+def answer(*arguments: str | Path, cwd: Path, timeout_s: float = WITHIN_S) -> Any:
     """Runs the command with ``--json`` and reads its answer."""
-    done = fmesh(*arguments, "--json", cwd=cwd)
+    done = fmesh(*arguments, "--json", cwd=cwd, timeout_s=timeout_s)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

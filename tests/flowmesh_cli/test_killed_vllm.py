@@ -1,0 +1,103 @@
+"""``kill -9`` of the control process while vLLM generates, then the same command."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, end_workers, started, until
+from tests.flowmesh_cli.test_killed import outputs, published, ran_again
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TINY = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
+TEAMS = "abc"
+COMMAND = ("run", *(f"flow-{t}.yaml" for t in TEAMS), "policy.yaml")
+
+
+def flow(extra: int) -> dict[str, Any]:
+    """Samples 48 rows in several chunks, then keeps this tenant's part."""
+    return {
+        "inputs": {"base": {"model": "./tiny"}, "questions": {"dataset": "./questions.jsonl"}},
+        "steps": [
+            {
+                "name": "sample",
+                "uses": "llm.generate",
+                "inputs": {"model": "inputs.base", "rows": "inputs.questions"},
+                "with": {
+                    "prompt": "the quick {{ question }}",
+                    "samples": 2,
+                    "dtype": "float32",
+                    "maxTokens": 48,
+                    "seed": 7,
+                },
+            },
+            {
+                "name": "keep",
+                "uses": "data.sql",
+                "inputs": {"rows": "sample.rows"},
+                "with": {
+                    "query": f"select *, {extra} as part from rows where sample < {1 + extra % 2}"
+                },
+            },
+        ],
+        "outputs": {"rows": "keep.rows"},
+    }
+
+
+def lay_out(folder: Path, model: Path) -> None:
+    (folder / "tiny").symlink_to(model)
+    flows.questions(folder, rows=96)
+    for n, team in enumerate(TEAMS):
+        flows.write(folder, f"flow-{team}", flow(n), namespace=f"team-{team}")
+    flows.policy(folder, *(f"team-{t}" for t in TEAMS))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    subprocess.run(
+        [sys.executable, str(TINY), str(folder)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, model: Path) -> list[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    lay_out(folder, model)
+    return outputs(answer(*COMMAND, cwd=folder, timeout_s=400))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, model: Path) -> Iterator[Path]:
+    lay_out(tmp_path, model)
+    yield tmp_path
+    end_workers(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_control_process_may_be_killed_while_vllm_generates(
+    folder: Path, expected: list[dict[str, str]], seed: int
+) -> None:
+    count = random.Random(seed).randrange(1, 4)
+    with started(*COMMAND, cwd=folder) as first:
+        until(
+            lambda: len(published(folder)) >= count or first.process.poll() is not None,
+            within_s=300,
+        )
+        first.kill()
+    before = published(folder)
+    again = answer(*COMMAND, cwd=folder, timeout_s=400)
+    assert outputs(again) == expected
+    after = published(folder)
+    assert {name: after[name] for name in before} == before
+    assert ran_again(folder, before) == []
