@@ -115,7 +115,8 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
                 fresh = line.bill_nanousd - last.unsettled.get(line.attempt_id, 0)
                 book.bill_nanousd += fresh
                 billed[line.incarnation] = billed.get(line.incarnation, 0) + fresh
-                book.executed += line.outcome in ("published", "adopted")
+            # Said in the ledger of one of those that paid, whichever is read first.
+            book.executed += line.outcome in ("published", "adopted")
         elif isinstance(line, HitLine):
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd

@@ -14,6 +14,7 @@ from flowmesh_control.archive import Archive
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_keys import RUNS, final_key, pins_key, spec_key
 from flowmesh_control.run_records import (
+    FinalRecord,
     PinsRecord,
     SpecRecord,
     final_decoder,
@@ -60,8 +61,10 @@ async def recover(
         spec = await _spec(records, uid)
         if spec is None:
             continue
-        if await _ended(records, uid, archive):
-            if uid in counted or spec.created_s > since_s:
+        final = await _final(records, uid)
+        if final is not None:
+            archive.add(final)
+            if uid in counted or final.status.ended_s >= since_s:
                 lines = (await read_segments(records, uid)).lines
                 later += lines[counted.get(uid, 0) :]
             continue
@@ -108,16 +111,13 @@ async def _uids(records: RecordStore) -> AsyncIterator[str]:
             yield uid
 
 
-async def _ended(records: RecordStore, uid: str, archive: Archive) -> bool:
-    """Whether a run is done; a ``final`` that a former leader wrote too late does not count."""
+async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
+    """How a run ended; what a former leader wrote of it too late does not count."""
     record = await records.read(final_key(uid))
     if record is None:
-        return False
+        return None
     final = final_decoder.decode(record.data)
-    if final.epoch < (await read_segments(records, uid)).opened:
-        return False
-    archive.add(final)
-    return True
+    return None if final.epoch < (await read_segments(records, uid)).opened else final
 
 
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:

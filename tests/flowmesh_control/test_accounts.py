@@ -1,14 +1,24 @@
+import msgspec
+import pytest
+
 from flowmesh_control.accounts import Accounts, AccountsRecord, bring_up_to_date, read_last
+from flowmesh_control.archive import Archive
+from flowmesh_control.ledger import Ledger
+from flowmesh_control.recovery import recover
+from flowmesh_control.run_keys import final_key, segment_key, spec_key
+from flowmesh_control.run_records import FinalRecord, SpecRecord
+from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.receipts.book import Book
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.ledger import AttemptLine, HitLine, Line, encode_lines
+from flowmesh_core.status.view import RunStatus
 from flowmesh_store.store import Store
 
 D = digest_bytes(b"action")
 
 
-def attempt(attempt_id: str, bill: int, share: int, incarnation: str = "i1") -> Line:
-    return AttemptLine(1.0, "s", 0, D, attempt_id, "w", incarnation, "published", bill, share)
+def attempt(attempt_id: str, bill: int, share: int, outcome: str = "published") -> Line:
+    return AttemptLine(1.0, "s", 0, D, attempt_id, "w", "i1", outcome, bill, share)
 
 
 def record(**changes: object) -> AccountsRecord:
@@ -18,7 +28,7 @@ def record(**changes: object) -> AccountsRecord:
 
 
 def test_without_a_record_everything_in_the_ledgers_counts() -> None:
-    opening = bring_up_to_date(None, [attempt("t1", 10, 4), attempt("t1", 10, 6)])
+    opening = bring_up_to_date(None, [attempt("t1", 10, 4, "shared"), attempt("t1", 10, 6)])
     book = opening.book
     assert (book.bill_nanousd, book.receipts_nanousd, book.fabric_nanousd) == (10, 10, 0)
     assert opening.billed == {"i1": 10}
@@ -63,3 +73,24 @@ async def test_a_record_that_says_nothing_new_is_not_written(store: Store) -> No
     found = await read_last(store.records)
     assert found is not None
     assert found.time_s == 1.0
+
+
+@pytest.mark.parametrize(("ended_s", "receipts"), [(1.5, 60), (3.0, 67)])
+async def test_a_run_counts_that_had_no_line_at_the_record_and_ended_after_it(
+    store: Store, ended_s: float, receipts: int
+) -> None:
+    """A run that ended before the record is part of its totals, with all its lines."""
+    records = store.records
+    spec = SpecRecord("u2", "n", "team-a", "d", 0.5, {})
+    status = RunStatus("u2", "n", "team-a", "Succeeded", 0.5, ended_s)
+    await records.write(spec_key("u2"), msgspec.json.encode(spec))
+    await records.write(segment_key("u2", 1, 1), encode_lines([attempt("t1", 7, 7)]))
+    await records.write(final_key("u2"), msgspec.json.encode(FinalRecord(1, status, {})))
+    await Accounts(records, epoch=1).write(record(time_s=2.0, unsettled={}))
+    found = await recover(
+        records,
+        ledger=Ledger(records, epoch=2),
+        archive=Archive(records),
+        catalog=builtin_catalog(),
+    )
+    assert found.opening.book.receipts_nanousd == receipts
