@@ -1,0 +1,86 @@
+"""The books over several epochs: control processes are killed, the next goes on with the accounts.
+
+What every receipt says, read from the ledgers, and the fabric's part are the bill to the
+nano-dollar, whatever moment a control process died at.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, end_workers, started, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+COMMAND = ("run", "a.yaml", "b.yaml", "c.yaml", "policy.yaml")
+KILLS = 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Three tenants whose steps wait long enough to be cut off while they cost money."""
+    for n, team in enumerate("abc"):
+        flows.write(tmp_path, team, flow(n), f"team-{team}")
+    flows.policy(tmp_path, "team-a", "team-b", "team-c")
+    yield tmp_path
+    end_workers(tmp_path)
+
+
+def flow(tenant: int) -> dict[str, Any]:
+    """Waits in three rows; the first two are everybody's."""
+    values = {"first": 0, "then": 0, "last": tenant}
+    steps: list[dict[str, Any]] = []
+    for name, value in values.items():
+        step = {
+            "name": name,
+            "uses": "test.sleep",
+            "matrix": {"n": [1, 2]},
+            "with": {"seconds": 0.5, "value": value},
+        }
+        if steps:
+            step["inputs"] = {"after": f"{steps[-1]['name']}[n=matrix.n].metrics"}
+        steps.append(step)
+    return {"steps": steps, "outputs": {"value": "last[n=1].metrics"}}
+
+
+def moments(folder: Path) -> int:
+    """How many results, segments of ledgers and accounts are written."""
+    state = folder / ".flowmesh"
+    patterns = ("actions/*/*", "runs/*/ledger/*", "accounts/*")
+    return sum(len(list(state.glob(pattern))) for pattern in patterns)
+
+
+def assert_the_books_agree(book: dict[str, Any]) -> None:
+    fabric, receipts = book["fabric"], book["receipts"]
+    paid = sum(receipt["paid_nanousd"] for receipt in receipts)
+    assert paid == fabric["receipts_nanousd"]
+    assert paid + fabric["fabric_nanousd"] == fabric["bill_nanousd"] > 0
+    assert min(paid, fabric["fabric_nanousd"]) >= 0
+    assert sum(receipt["saved_nanousd"] for receipt in receipts) == fabric["saved_nanousd"]
+    assert sum(receipt["executed"] for receipt in receipts) == fabric["executed"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_receipts_and_the_fabrics_part_are_the_bill_after_any_number_of_kills(
+    folder: Path, seed: int
+):
+    rng = random.Random(seed)
+    for _ in range(KILLS):
+        count = moments(folder) + rng.randrange(0, 8)
+        with started(*COMMAND, cwd=folder) as run:
+            until(lambda n=count: moments(folder) >= n or run.process.poll() is not None)
+            run.kill()
+    ended = answer(*COMMAND, cwd=folder)
+    assert [run["phase"] for run in ended["runs"]] == ["Succeeded"] * 3
+    book = answer("receipt", "--all", cwd=folder)
+    assert book["fabric"]["epoch"] > KILLS
+    assert_the_books_agree(book)
+    more = answer("run", flows.write(folder, "d", flow(3), "team-d"), cwd=folder)
+    assert more["runs"][0]["paid_nanousd"] > 0
+    later = answer("receipt", "--all", cwd=folder)
+    assert_the_books_agree(later)
+    assert later["receipts"][:-1] == book["receipts"]
+    assert later["fabric"]["bill_nanousd"] > book["fabric"]["bill_nanousd"]
