@@ -1,0 +1,1 @@
+"""A FlowMesh engine that counts words."""
