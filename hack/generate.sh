@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Writes anew what is generated from the code: custom resources, JSON schema, the table of names.
+# Writes anew what is generated from the code: custom resources, JSON schema, the table of names,
+# the page of engines.
 set -euo pipefail
 "$VENV/bin/python" hack/check_names.py --write
+"$VENV/bin/python" hack/engine_docs.py --write
 if [ -f core/flowmesh_core/spec/generate.py ]; then
     "$VENV/bin/python" -m flowmesh_core.spec.generate
 fi

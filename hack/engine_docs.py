@@ -1,0 +1,147 @@
+"""Holds docs/engines.md against the catalog and the example; ``--write`` brings it up to date.
+
+The parts between markers are made from the contracts and from the files of ``examples/plugin``;
+the text around them is written by hand. Called by ``make check`` and ``make generate``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from flowmesh_core.catalog.builtin import contracts
+from flowmesh_core.catalog.contract import (
+    Determinism,
+    EngineContract,
+    Param,
+    Port,
+    PortKind,
+    Reduction,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "engines.md"
+EXAMPLE = ROOT / "examples" / "plugin"
+FILES = (
+    ("word_count/contracts.py", "python"),
+    ("word_count/engine.py", "python"),
+    ("pyproject.toml", "toml"),
+    ("workflow.yaml", "yaml"),
+)
+PROMISES = {
+    Determinism.EXACT: "exact: the same inputs give the same bytes",
+    Determinism.SEEDED: "seeded: the same inputs and seed give the same bytes",
+    Determinism.SAMPLED: "sampled: a second run may differ",
+    Determinism.EXTERNAL: "external: it touches the outside world",
+}
+
+
+def engines() -> str:
+    """A section an engine, in order of name."""
+    ordered = sorted(contracts(), key=lambda c: c.name)
+    return "\n\n".join(_engine(c) for c in ordered)
+
+
+def plugin() -> str:
+    """The example's files."""
+    blocks = []
+    for name, language in FILES:
+        text = (EXAMPLE / name).read_text(encoding="utf-8").rstrip()
+        blocks.append(f"`{name}`\n\n```{language}\n{text}\n```")
+    return "\n\n".join(blocks)
+
+
+def _engine(c: EngineContract) -> str:
+    facts = [PROMISES[c.determinism]]
+    if "batchInvariant" in c.identity_fields:
+        facts[0] += " (sampled with `batchInvariant: false`)"
+    if c.row_wise:
+        facts.append("row by row: an action a chunk")
+    facts.append("on the pool's devices" if c.needs_gpu_class == "accelerator" else "on the host")
+    if c.user_code:
+        facts.append("on pools that allow user code")
+    facts.append(f"counts {c.work_unit}")
+    parts = [f"### `{c.name}`", _cell(c.doc), f"*{'; '.join(facts)}.*"]
+    if c.inputs:
+        rows = [[_name(p), p.kind.value, _input(p), _cell(p.doc)] for p in c.inputs]
+        parts.append(_table(["input", "kind", "", ""], rows))
+    rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _cell(p.doc)] for p in c.outputs]
+    parts.append(_table(["output", "kind", *(["over chunks"] if c.row_wise else []), ""], rows))
+    if c.params:
+        rows = [[f"`{p.name}`", p.type.value, _default(p), _cell(p.doc)] for p in c.params]
+        parts.append(_table(["parameter", "type", "default", ""], rows))
+    for group in c.one_of:
+        parts.append(f"Exactly one of {', '.join(f'`{name}`' for name in group)}.")
+    if c.identity_fields:
+        fields = ", ".join(f"`{name}`" for name in c.identity_fields)
+        parts.append(f"Also in `with`: {fields}.")
+    if c.examples:
+        parts.append("\n".join(["```yaml", *c.examples, "```"]))
+    return "\n\n".join(parts)
+
+
+def _name(port: Port) -> str:
+    return "names of yours" if port.name == "*" else f"`{port.name}`"
+
+
+def _input(port: Port) -> str:
+    said = ["needed" if port.required else "optional"]
+    if port.component:
+        said.append("loaded into the engine")
+    return ", ".join(said)
+
+
+def _output(c: EngineContract, port: Port) -> list[str]:
+    if not c.row_wise:
+        return []
+    joined = port.kind is PortKind.DATASET or port.reduction is Reduction.CONCAT
+    return ["in order" if joined else port.reduction.value]
+
+
+def _default(param: Param) -> str:
+    if param.required:
+        return "needed"
+    shown = "" if param.default is None else f"`{json.dumps(param.default)}`"
+    if param.choices:
+        shown += f" of {', '.join(map(str, param.choices))}"
+    elif param.minimum is not None and param.maximum is not None:
+        shown += f", {param.minimum:,} to {param.maximum:,}"
+    elif param.minimum is not None:
+        shown += f", at least {param.minimum:,}"
+    return shown.strip(", ") or ("template" if param.template else "")
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def renewed(page: str) -> str:
+    """The page with its generated parts made anew."""
+    for name, text in (("engines", engines()), ("plugin", plugin())):
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        head, _, rest = page.partition(begin)
+        _, found, tail = rest.partition(end)
+        if not found:
+            raise SystemExit(f"{PAGE}: the markers {begin} and {end} are missing")
+        page = f"{head}{begin}\n\n{text}\n\n{end}{tail}"
+    return page
+
+
+def main() -> int:
+    """Checks, or writes with ``--write``."""
+    page = PAGE.read_text(encoding="utf-8")
+    wanted = renewed(page)
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(wanted, encoding="utf-8")
+    elif page != wanted:
+        print(f"{PAGE.relative_to(ROOT)} is not what the catalog says; run `make generate`")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
