@@ -17,7 +17,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, owner, started, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 CODE = """
 def main(rows):

@@ -33,15 +33,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_second_run_joins_the_first_which_serves_until_both_have_ended(folder: Path):
-    short = flows.write(folder, "short", flows.sleeping(1.5))
-    long = flows.write(folder, "long", flows.sleeping(5))
+    short = flows.write(folder, "short", flows.sleeping(600, "a"))
+    long = flows.write(folder, "long", flows.sleeping(600, "b"))
     with started("run", short, cwd=folder) as first:
         first.until("rest running")
         with started("run", long, cwd=folder) as second:
+            second.until("rest running")
+            answer("cancel", "short", cwd=folder)
             first.until("serving on until the runs that joined have ended")
             assert second.process.poll() is None
-            assert second.end() == ExitCode.OK
-            assert first.end() == ExitCode.OK
+            answer("cancel", "long", cwd=folder)
+            assert second.end() == ExitCode.CANCELLED
+            assert first.end() == ExitCode.CANCELLED
     assert len(list((folder / ".flowmesh" / "epochs").iterdir())) == 1
     assert owner(folder) == {}
 
@@ -63,7 +66,7 @@ def test_after_kill_9_of_the_owner_the_same_command_resumes_on_the_same_workers(
 
 
 def test_a_joined_run_takes_the_fabric_over_when_its_owner_is_killed(folder: Path):
-    nap = flows.write(folder, "nap", flows.sleeping(30, "a"))
+    nap = flows.write(folder, "nap", flows.sleeping(60, "a"))
     other = flows.write(folder, "other", flows.sleeping(5, "b"))
     with started("run", nap, cwd=folder) as first:
         first.until("rest running")
@@ -75,7 +78,7 @@ def test_a_joined_run_takes_the_fabric_over_when_its_owner_is_killed(folder: Pat
 
 
 def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
-    flow = flows.write(folder, "nap", flows.sleeping(2))
+    flow = flows.write(folder, "nap", flows.sleeping(4))
     with started("run", flow, cwd=folder) as run:
         run.until("rest running")
         os.kill(owner(folder)["workers"]["local-1"], signal.SIGKILL)
@@ -84,19 +87,19 @@ def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
 
 
 def test_ctrl_c_cancels_cleanly_and_ends_the_workers(folder: Path):
-    flow = flows.write(folder, "nap", flows.sleeping(60))
+    flow = flows.write(folder, "nap", flows.sleeping(600))
     with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
         until(lambda: "rest" in states(folder))
         workers = owner(folder)["workers"].values()
         os.write(terminal, b"\x03")
-        until(lambda: drained(terminal, process), within_s=30)
+        until(lambda: drained(terminal, process), within_s=120)
         assert process.returncode == ExitCode.INTERRUPTED
     assert answer("status", cwd=folder)["phase"] == "Cancelled"
     assert not any(psutil.pid_exists(pid) for pid in workers)
 
 
 def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
-    flow = flows.write(folder, "nap", flows.sleeping(60))
+    flow = flows.write(folder, "nap", flows.sleeping(600))
     with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
         until(lambda: "rest" in states(folder))
         os.kill(process.pid, signal.SIGSTOP)  # so that both arrive before it can cancel
@@ -104,13 +107,13 @@ def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGCONT)
         os.write(terminal, b"\x03")
-        until(lambda: drained(terminal, process), within_s=10)
+        until(lambda: drained(terminal, process), within_s=30)
         assert process.returncode == ExitCode.INTERRUPTED
 
 
 def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(0.5))
-    long = flows.write(folder, "long", flows.sleeping(60))
+    long = flows.write(folder, "long", flows.sleeping(600))
     with started("up", cwd=folder) as up:
         up.until("Ctrl-C stops")
         (accepted,) = answer("submit", flow, cwd=folder)

@@ -13,7 +13,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, started, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 COMMAND = ("run", "a.yaml", "b.yaml", "c.yaml", "policy.yaml")
 KILLS = 3

@@ -13,7 +13,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 Row = dict[str, Any]
 ROWS = 2_000

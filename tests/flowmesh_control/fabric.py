@@ -59,7 +59,7 @@ class Fabric:
         arguments = ["--gateway", gateway, "--store", str(self.root / "store"), "--name", name]
         arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
         arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
-        arguments += ["--orphan-timeout", "20", "--grace", "1"]
+        arguments += ["--orphan-timeout", "60", "--grace", "1"]
         process = subprocess.Popen(
             [sys.executable, "-m", "flowmesh_worker", *arguments],
             env={**os.environ, "FLOWMESH_WORKER_TOKEN": WORKER_TOKEN},
@@ -92,7 +92,7 @@ class Fabric:
         )
         return str(accepted["uid"])
 
-    async def ended(self, uid: str, *, within_s: float = 60.0) -> RunStatus:
+    async def ended(self, uid: str, *, within_s: float = 120.0) -> RunStatus:
         """The run's status once it has ended."""
         async with asyncio.timeout(within_s):
             data = await self.call("GET", f"/v1/runs/{uid}/watch")
@@ -103,7 +103,7 @@ class Fabric:
             process.terminate()
         for process in self.workers.values():
             try:
-                process.wait(10)
+                process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

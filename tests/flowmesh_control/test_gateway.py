@@ -89,7 +89,7 @@ def assignment(n: int) -> Assignment:
 
 
 async def heard(socket: ClientWebSocketResponse) -> ControlMessage:
-    message = await socket.receive(timeout=10)
+    message = await socket.receive(timeout=60)
     assert message.type is WSMsgType.BINARY, message
     return decode_control(message.data)
 
@@ -287,4 +287,4 @@ async def test_a_worker_that_the_machine_has_given_up_says_everything_again(door
     door.gateway.watch()
     door.forgotten.add("w1")
     door.gateway.watch()
-    assert (await socket.receive(timeout=10)).type is WSMsgType.CLOSE
+    assert (await socket.receive(timeout=60)).type is WSMsgType.CLOSE

@@ -41,7 +41,7 @@ class Elsewhere:
             [*arguments, str(self.port)], env=os.environ, stdout=log, stderr=log
         )
         log.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(ClientError):
                     async with http.get(self.url + "/healthz") as response:
@@ -131,7 +131,7 @@ async def test_a_superseded_control_plane_stops(tmp_path: Path) -> None:
     await second.start()
     first._later_epoch_seen(2)
     with pytest.raises(SupersededError):
-        await asyncio.wait_for(first.wait(), 10)
+        await asyncio.wait_for(first.wait(), 60)
     await first.stop()
     assert second.parts.given.epoch == 2
     await second.stop()
@@ -155,7 +155,7 @@ async def test_a_run_pinned_to_an_engine_that_is_gone_waits_and_says_so(tmp_path
 
 
 async def _until(fabric: Fabric, uid: str, condition: Callable[[RunStatus], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition(await status_of(fabric, uid)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 

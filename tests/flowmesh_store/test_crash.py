@@ -56,7 +56,7 @@ async def test_a_writer_killed_at_20_seeded_moments_leaves_nothing_torn(tmp_path
         assert blobs >= 3 * (seed + 1)
         assert records >= 2 * (seed + 1)
         # The dead process holds no lock, and what it began can be done again.
-        await asyncio.wait_for(one_round(store, -1 - seed, tmp_path / "mine"), 30)
+        await asyncio.wait_for(one_round(store, -1 - seed, tmp_path / "mine"), 60)
     left = list((directory / ".tmp").iterdir())
     removed = await store.sweepable_blobs.discard_unfinished(older_than_s=float("-inf"))
     assert removed == len(left)

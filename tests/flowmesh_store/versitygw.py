@@ -17,7 +17,7 @@ import boto3
 ACCESS_KEY = "flowmesh-test"
 SECRET_KEY = "flowmesh-test-secret"
 BUCKET = "fabric"
-_START_S = 30.0
+_START_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def running(program: str, directory: Path) -> Iterator[S3Server]:
             yield server
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(30)
 
 
 def _await_start(server: S3Server, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -40,6 +40,7 @@ from flowmesh_worker.settings import WorkerSettings
 from flowmesh_worker.shape import describe
 
 _numbers = itertools.count(1)
+WITHIN_S = 120.0  # for a machine that has much else to do
 
 
 class Gateway:
@@ -114,7 +115,7 @@ class Gateway:
         if sync.ended and self.acknowledging:
             await self.desire(acknowledged=tuple(e.attempt_id for e in sync.ended))
 
-    async def until(self, condition: Callable[[], Any], within_s: float = 30) -> Any:
+    async def until(self, condition: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
         async with asyncio.timeout(within_s), self._changed:
             await self._changed.wait_for(lambda: bool(condition()))
         return condition()
@@ -130,11 +131,11 @@ class Gateway:
     async def assign(self, *assignments: Assignment) -> None:
         await self.desire(assign=assignments)
 
-    async def end(self, attempt_id: str, within_s: float = 30) -> AttemptEnd:
+    async def end(self, attempt_id: str, within_s: float = WITHIN_S) -> AttemptEnd:
         end: AttemptEnd = await self.until(lambda: self.ends.get(attempt_id), within_s)
         return end
 
-    async def do(self, assignment: Assignment, within_s: float = 30) -> AttemptEnd:
+    async def do(self, assignment: Assignment, within_s: float = WITHIN_S) -> AttemptEnd:
         await self.assign(assignment)
         return await self.end(assignment.attempt_id, within_s)
 

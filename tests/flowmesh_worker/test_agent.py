@@ -144,7 +144,7 @@ async def test_an_attempt_that_outlives_its_time_ends_and_leaves_the_host(world:
     )
     assert end.failure is not None
     assert end.failure.kind == FailureKind.TIMEOUT
-    assert 0.25 < end.usage.run_s < 5
+    assert 0.25 < end.usage.run_s < 30
     pids = [lane.process.pid for lane in agent._lanes]
     quick = world.assignment("test.sleep", params={"seconds": 0})
     assert (await world.gateway.do(quick)).failure is None

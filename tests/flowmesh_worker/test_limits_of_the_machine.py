@@ -68,7 +68,7 @@ async def test_a_host_that_the_kernel_kills_for_memory_is_out_of_memory(world: "
         agent._lanes._oom_kills = lane._oom_kills = OomKills(files)
         lane._oom_before = lane._oom_kills.count()
         end = await world.gateway.do(
-            world.assignment("data.sql", params={"query": query}, memory_mib=4096), 60
+            world.assignment("data.sql", params={"query": query}, memory_mib=4096)
         )
         assert end.failure is not None
         assert end.failure.kind == FailureKind.OUT_OF_MEMORY

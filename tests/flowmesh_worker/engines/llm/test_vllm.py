@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import PROMPTS, action, completions, job, mixed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCHEMA = {
     "type": "object",
@@ -146,4 +146,4 @@ def test_a_lost_engine_core_breaks_the_host_and_every_action_says_so(
 def test_a_killed_host_takes_its_engine_core_along(tiny_model: Path, drive: Any) -> None:
     core = drive(job(tiny_model, [action("a")], [action("b")], die_before=1))["core"]
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(core).wait(timeout=20)
+        psutil.Process(core).wait(timeout=60)
