@@ -5,13 +5,14 @@ from decimal import Decimal
 
 NANO = 1_000_000_000
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_SMALL = 0.01
+_PLACES = ((Decimal(1), 2), (Decimal("0.01"), 4), (Decimal("0.000001"), 6), (Decimal(0), 9))
+"""From how many dollars on how many places are shown."""
 
 
 def usd(nanousd: int, *, estimated: bool = False) -> str:
     """Nano-dollars with as many places as they need: ``$1.25``, ``$0.000123``."""
     amount = Decimal(nanousd) / NANO
-    places = 2 if abs(amount) >= 1 else 4 if abs(amount) >= Decimal(str(_SMALL)) else 6
+    places = next(places for least, places in _PLACES if abs(amount) >= least)
     text = f"${amount:.{places}f}" if nanousd else "$0"
     return f"~{text}" if estimated and nanousd else text
 

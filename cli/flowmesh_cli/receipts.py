@@ -111,11 +111,14 @@ def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
 
 
 def show_sharing(terminal: Terminal, shared: Sequence[Shared]) -> None:
-    """A line for each pair of runs."""
+    """A line for each run and what it had of the same others."""
+    givers: dict[tuple[str, tuple[str, ...], int], list[str]] = defaultdict(list)
     for found in shared:
+        givers[found.taker, found.steps, found.saved_nanousd].append(found.giver)
+    for (taker, steps, saved), others in givers.items():
         terminal.text(
-            f"  {found.taker} used what {found.giver} made, in {', '.join(found.steps)}: "
-            f"saved {figures.usd(found.saved_nanousd)}"
+            f"  {taker} shared {', '.join(steps)} with {', '.join(others)}: "
+            f"saved {figures.usd(saved)}"
         )
 
 

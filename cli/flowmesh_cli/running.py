@@ -49,6 +49,8 @@ def run_files(
     ):
         if policies:
             put_policies(session.http, sources.policies)
+        else:
+            session.http.call("PUT", "/v1/policies", query={"only": True}, document=[])
         accepted = [submit(session.http, s) for s in sources.workflows]
         for run in accepted:
             if run.resumed:

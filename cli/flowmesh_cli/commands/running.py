@@ -49,7 +49,7 @@ def run(
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
     no_policies: Annotated[
-        bool, typer.Option("--no-policies", help="Leave cache policies of the files out.")
+        bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
     ] = False,
     state_dir: StateDirOption = None,
     json: JsonOption = False,

@@ -25,11 +25,15 @@ class LineProgress:
         """Takes the state in."""
         del fabric
         for run in runs:
+            changed = self._phases.get(run.uid) != run.phase
+            self._phases[run.uid] = run.phase
+            line = f"{figures.clock(now_s)} {show.title(run)} {run.phase} ({run.uid})"
+            if changed and not run.ended_s:
+                self._write(line)
             for step in run.steps:
                 self._step(run, step, now_s)
-            if self._phases.get(run.uid) != run.phase:
-                self._phases[run.uid] = run.phase
-                self._write(f"{figures.clock(now_s)} {show.title(run)} {run.phase} ({run.uid})")
+            if changed and run.ended_s:
+                self._write(line)
 
     def note(self, text: str) -> None:
         """Says something."""

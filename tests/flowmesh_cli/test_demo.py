@@ -1,0 +1,77 @@
+"""The demo itself, on the real model under vLLM; and a model of the user's own folder."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, fmesh
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY_MODEL = ROOT / "tests" / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
+MODEL_STEPS = ("inputs.base", "sample", "ask", "story")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_shares_adds_up_and_is_all_hits_the_second_time(tmp_path: Path):
+    files = sorted((ROOT / "examples" / "demo").glob("*.yaml"))
+    first = fmesh("run", *files, cwd=tmp_path, timeout_s=800)
+    assert first.returncode == 0, first.stderr
+    assert "because cache policy research lets team-a, team-b, team-c share" in first.stdout
+    started = time.monotonic()
+    second = answer("run", *files, cwd=tmp_path)
+    assert time.monotonic() - started < 20
+    runs = second["runs"]
+    steps = [s for run in runs for s in run["steps"] if s["path"] in MODEL_STEPS]
+    assert len(steps) == 7
+    assert all(s["hits"] == s["actions"] and not s["executed"] for s in steps)
+    book = answer("receipt", "--all", cwd=tmp_path)
+    paid = sum(r["paid_nanousd"] for r in book["receipts"])
+    assert paid + book["fabric"]["fabric_nanousd"] == book["fabric"]["bill_nanousd"]
+    ran = sum(r["executed"] for r in book["receipts"])
+    assert book["fabric"]["executed"] == ran
+    apart = sum(r["executed"] + r["hits"] + r["in_flight"] for r in totals(book["receipts"][:3]))
+    assert ran < apart
+
+
+def totals(receipts: list[dict]) -> list[dict[str, int]]:
+    fields = ("executed", "hits", "in_flight")
+    return [{f: sum(line[f] for line in r["lines"]) for f in fields} for r in receipts]
+
+
+@pytest.mark.timeout(300)
+def test_a_model_of_the_users_own_folder_is_uploaded_and_runs(tmp_path: Path):
+    subprocess.run([sys.executable, TINY_MODEL, tmp_path / "tiny"], check=True, capture_output=True)
+    flows.questions(tmp_path, 4)
+    generate = {
+        "prompt": "{{ question }}",
+        "maxTokens": 4,
+        "seed": 1,
+        "dtype": "float32",
+        "implementation": "transformers",
+    }
+    spec = {
+        "inputs": {"base": {"model": "./tiny"}, "rows": {"dataset": "./questions.jsonl"}},
+        "steps": [
+            {
+                "name": "say",
+                "uses": "llm.generate",
+                "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+                "with": generate,
+            }
+        ],
+        "outputs": {"said": "say.rows"},
+    }
+    flow = flows.write(tmp_path, "own", spec)
+    done = fmesh("run", flow, cwd=tmp_path, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    assert "output said: dataset, 4 rows" in done.stdout
+    shutil.rmtree(tmp_path / "tiny")
+    broken = fmesh("run", flow, cwd=tmp_path)
+    assert broken.returncode == 2
+    assert "does not exist" in broken.stderr
