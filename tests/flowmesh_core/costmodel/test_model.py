@@ -20,7 +20,12 @@ SQL = CostKey("data.sql", Digest("b" * 64), "rows")
 
 
 def tokens(n_in, n_out, size=SMOLLM):
-    return Work(tokens_in=float(n_in), tokens_out=float(n_out), component_bytes=size)
+    return Work(
+        units=float(n_in + n_out),
+        tokens_in=float(n_in),
+        tokens_out=float(n_out),
+        component_bytes=size,
+    )
 
 
 def taught(model, key, seconds, *, times=20, work=None, device="cpu", **kwargs):
@@ -180,6 +185,11 @@ def test_a_rate_says_the_same_as_a_prediction(n_in, n_out, size, batch, seconds)
         assert rate.seconds(work) == pytest.approx(found.seconds)
         assert rate.seconds(work) * rate.p95_ratio == pytest.approx(found.p95_s)
         assert rate.share == found.share
+
+
+def test_tokens_that_are_not_told_apart_count_as_generated():
+    told = CostModel().predict(LLM, "cpu", tokens(0, 50))
+    assert CostModel().predict(LLM, "cpu", Work(units=50.0, component_bytes=SMOLLM)) == told
 
 
 def test_a_signature_that_was_never_seen_takes_what_its_engine_taught():
