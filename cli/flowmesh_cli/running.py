@@ -18,7 +18,7 @@ from flowmesh_cli.naming import find_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.uploading import missing_files, upload_inputs
+from flowmesh_cli.uploading import upload_inputs
 from flowmesh_cli.validating import compile_sources
 from flowmesh_control.admission import Accepted
 from flowmesh_core.errors import SpecError
@@ -119,14 +119,7 @@ def checked(files: Sequence[Path], namespaces: Sequence[str], settings: Sequence
         FilesError: all of it.
     """
     sources = read_sources(files, namespaces=namespaces, settings=settings)
-    workflows = need_workflows(sources)
-    wrong = [line for s in workflows for line in s.lines(missing_files(s))]
-    try:
-        compile_sources(workflows)
-    except FilesError as e:
-        raise FilesError([*e.lines, *wrong]) from None
-    if wrong:
-        raise FilesError(wrong)
+    compile_sources(need_workflows(sources))
     return sources
 
 

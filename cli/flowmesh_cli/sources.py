@@ -12,6 +12,7 @@ from typing import Any
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_cli.local_inputs import missing_files
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.errors import Problem
 from flowmesh_core.graph.check import check_loaded
@@ -122,8 +123,12 @@ def _read_file(file: Path) -> tuple[list[Source], list[str]]:
     folder = Path.cwd() if name == STANDARD_INPUT else file.absolute().parent
     sources = []
     for item in loaded:
-        lines += [(p.line, problem_line(name, p)) for p in check_loaded(item, catalog)]
         found = item.object
+        wrong = check_loaded(item, catalog)
+        if isinstance(found, FlowMeshWorkflow):
+            missing = missing_files(item.document.value, folder)
+            wrong += [item.document.locate(p) for p in missing]
+        lines += [(p.line, problem_line(name, p)) for p in wrong]
         sources.append(
             Source(
                 name,

@@ -1,0 +1,55 @@
+"""Inputs of a workflow that are files or directories of this machine."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from flowmesh_core.errors import Problem
+from flowmesh_core.graph.external import is_local
+
+DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+_KINDS = ("dataset", "model", "adapter")
+
+
+def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and text of every local input; what has not the right shape is passed over."""
+    for name, given in inputs.items() if isinstance(inputs, Mapping) else ():
+        for kind in _KINDS if isinstance(given, Mapping) else ():
+            text = given.get(kind)
+            if isinstance(text, str) and is_local(text.strip()):
+                yield name, kind, text.strip()
+
+
+def local_path(text: str, folder: Path) -> Path:
+    """The file that an input names; relative ones start from the workflow's folder."""
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path or text.removeprefix("file:"))
+    return folder / Path(text).expanduser()
+
+
+def missing_files(document: Mapping[str, Any], folder: Path) -> list[Problem]:
+    """Local inputs that are not there or not what they are taken for."""
+    spec = document.get("spec")
+    inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
+    problems = []
+    for name, kind, text in local_inputs(inputs):
+        wrong = _wrong_with(local_path(text, folder), kind)
+        if wrong:
+            problems.append(Problem(f"spec.inputs.{name}.{kind}", wrong))
+    return problems
+
+
+def _wrong_with(path: Path, kind: str) -> str:
+    if not path.exists():
+        return f"{path} does not exist"
+    if kind == "dataset":
+        if path.is_dir():
+            return f"{path} is a directory; expected a file of rows"
+        if path.suffix not in DATA_SUFFIXES:
+            return f"{path.name}: expected one of {', '.join(DATA_SUFFIXES)}"
+    elif not path.is_dir():
+        return f"{path} is no directory; expected a Hugging Face directory"
+    elif not (path / ("config.json" if kind == "model" else "adapter_config.json")).exists():
+        return f"{path} holds no {'config.json' if kind == 'model' else 'adapter_config.json'}"
+    return ""
