@@ -1,6 +1,7 @@
 """``fmesh status``, ``cancel``, ``amend`` and ``logs``."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,16 @@ def show_logs(run: str, *, step: str, follow: bool, state_dir: Path | None, as_j
     terminal = Terminal(as_json=as_json)
     with look(state_dir) as http:
         uid = find_run(http, run)
-        shown: dict[tuple[str, float, str], None] = {}
+        shown: Counter[tuple[str, float, str]] = Counter()
         while True:
             status = http.get(f"/v1/runs/{uid}", RunStatus)
+            told: Counter[tuple[str, float, str]] = Counter()
             for line in _lines(http, uid, step, status):
                 key = (line.attempt_id, line.time_s, line.text)
-                if key in shown:
+                told[key] += 1
+                if told[key] <= shown[key]:
                     continue
-                shown[key] = None
+                shown[key] += 1
                 if as_json:
                     terminal.line(line)
                 else:

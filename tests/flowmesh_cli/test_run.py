@@ -143,6 +143,17 @@ def test_a_failed_run_ends_with_step_reason_and_what_to_try(tmp_path: Path):
     assert logs.returncode == 0
 
 
+def test_what_a_failed_step_printed_is_shown_as_often_as_it_was_printed(tmp_path: Path):
+    spec = flows.scored()
+    code = "def main(rows):\n  print('same')\n  print('same')\n  raise ValueError('no')"
+    spec["steps"][0] |= {"uses": "code.python", "with": {"code": code}}
+    flows.questions(tmp_path)
+    done = fmesh("run", flows.write(tmp_path, "prints", spec), cwd=tmp_path)
+    assert done.returncode == ExitCode.FAILED
+    assert [line.strip() for line in done.stderr.splitlines()].count("same") == 2
+    assert fmesh("logs", cwd=tmp_path).stdout.count(" same\n") == 2
+
+
 def test_every_problem_of_all_files_is_told_at_once_with_its_place(tmp_path: Path):
     spec = flows.scored()
     spec["steps"][1]["uses"] = "eval.exact-mtch"

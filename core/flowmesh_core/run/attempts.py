@@ -30,7 +30,8 @@ def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
     state.dirty = True
     attempt.end = end
     action = attempt.action
-    _log(state, action, end)
+    if not attempt.logged:
+        _log(state, action, end)
     if end.failure is None:
         _succeeded(state, worker, attempt, now_s)
         return

@@ -76,6 +76,7 @@ class Attempt:
         reserved: what is held back from each run's budget for it.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
+        logged: lines of its log came while it ran, so its end repeats them.
     """
 
     attempt_id: str
@@ -101,6 +102,7 @@ class Attempt:
     payer_steps: dict[str, tuple[str, int]] = field(default_factory=dict)
     end: AttemptEnd | None = None
     cancelled: bool = False
+    logged: bool = False
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
 

@@ -129,6 +129,7 @@ def _log(state: State, worker: Worker, sync: Sync) -> None:
         attempt = worker.held.get(line.attempt_id)
         if attempt is None:
             continue
+        attempt.logged = True
         for s in attempt.action.subscribers:
             state.runs[s.uid].steps[s.path].log.append(line.text)
 
