@@ -1,9 +1,9 @@
 """The command line itself: fast, and never a traceback."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import typer
@@ -24,13 +24,19 @@ def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
     assert found.stdout.strip() == "[]"
 
 
-def test_help_answers_within_half_a_second(tmp_path: Path):
+def test_help_takes_less_than_half_a_second_of_the_processor(tmp_path: Path):
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = children_s()
         assert fmesh("--help", cwd=tmp_path).returncode == 0
-        times.append(time.perf_counter() - start)
+        times.append(children_s() - before)
     assert min(times) < 0.5
+
+
+def children_s() -> float:
+    """Processor time of all ended children: unlike the clock's, no busy neighbour adds to it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_engines_are_listed_and_shown_and_misspelt_ones_get_a_suggestion(tmp_path: Path):

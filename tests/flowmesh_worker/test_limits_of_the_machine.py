@@ -56,6 +56,7 @@ def small_group(name: str, mib: int) -> Iterator[Path]:
             group.rmdir()
 
 
+@pytest.mark.slow
 async def test_a_host_that_the_kernel_kills_for_memory_is_out_of_memory(world: "World") -> None:
     agent = await world.worker()
     query = "select list(md5(range::varchar)) as l from range(40000000)"

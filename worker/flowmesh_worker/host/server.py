@@ -84,7 +84,8 @@ class HostServer:
                 self._remove(message.attempt_id)
             case Cancel():
                 if message.attempt_id in self._tasks:
-                    self._tasks[message.attempt_id].cancel()
+                    # After its first step: a task stopped before that never says how it ended.
+                    asyncio.get_running_loop().call_soon(self._tasks[message.attempt_id].cancel)
             case Start():
                 self._starting = asyncio.get_running_loop().create_task(self._start(message))
             case Close():
