@@ -2,7 +2,8 @@
 
 First the admitted load is halved. When an action fails alone, what its host reserves is doubled, up
 to the whole device; when it had that, the requirement is raised above the worker that it failed on,
-so that the next action of that signature goes to one that fits. Successes give the load back.
+so that the next action of that signature goes to one that fits. Successes give the load back at
+once and the reservation little by little: it may have been one action's data that needed it.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from flowmesh_core.units import Digest
 
 LEAST_FACTOR = 1 / 64
 RECOVERY = 1.25
+RESERVE_RECOVERY = 1.02
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class LearnedMemory:
 
     def succeeded(self, signature: Digest, device_class: str) -> None:
         """An attempt ended well: the admitted load recovers by a quarter."""
+        if signature in self._reserve:
+            self._reserve[signature] = int(self._reserve[signature] / RESERVE_RECOVERY)
         key = (signature, device_class)
         factor = self._factor.get(key)
         if factor is None:

@@ -83,7 +83,7 @@ def _informed(state: State, signature: Digest) -> SignatureInfo:
     """What a signature asks for, raised by what running out of memory has taught."""
     info = state.signatures[signature]
     learned = state.learned
-    factors, more_than = learned.capacity_factors(signature), learned.more_than_mib(signature)
+    factors, more_than = learned.capacity_factors(signature), _exceeded(state, signature)
     reserve = learned.reserve_mib(signature)
     if not (factors or more_than or reserve):
         return info
@@ -94,6 +94,21 @@ def _informed(state: State, signature: Digest) -> SignatureInfo:
         min_memory_by_class=more_than,
     )
     return replace(info, requirement=requirement)
+
+
+def _exceeded(state: State, signature: Digest) -> dict[str, int]:
+    """Learned bounds on device memory, where some worker exceeds them.
+
+    Where none does, a bound would shut out every other action of the signature, whose data may
+    well fit; then an action that does not fit fails by itself.
+    """
+    bounds = state.learned.more_than_mib(signature)
+    if not bounds:
+        return bounds
+    shapes = [w.shape for w in state.workers.values()]
+    if any(s.device_memory_mib > bounds.get(s.device_class, -1) for s in shapes):
+        return bounds
+    return {}
 
 
 def ready_name(key: ActionKey) -> Digest:

@@ -1,6 +1,7 @@
 """What becomes of an action whose attempt failed, by the kind of failure (``docs/states.md``)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.run import actions, repair
@@ -91,6 +92,15 @@ def _out_of_memory(
     )
     action.failures[failure.kind] += 1
     action.isolate = True
+    largest = max(w.shape.device_memory_mib for w in state.workers.values())
+    if alone and attempt.memory_mib >= largest:
+        failure = replace(
+            failure,
+            message=f"{failure.message} (alone on the largest device there is, of {largest} MiB)",
+            remedy="give the step less data at once, or add a worker with more memory",
+        )
+        actions.fail(state, action, failure)
+        return
     if action.failures[failure.kind] > MEMORY_ATTEMPTS:
         actions.fail(state, action, failure)
         return

@@ -36,3 +36,11 @@ def test_alone_with_the_whole_device_it_asks_for_a_larger_one() -> None:
     fail(learned, reserved=1000, device=1000, alone=True)
     assert learned.more_than_mib(SIGNATURE) == {"cpu": 2000}
     assert learned.more_than_mib(Digest("2" * 64)) == {}
+
+
+def test_a_reservation_that_was_raised_for_one_action_fades_with_the_success_of_others() -> None:
+    learned = LearnedMemory()
+    fail(learned, reserved=400, device=1000, alone=True)
+    for _ in range(200):
+        learned.succeeded(SIGNATURE, "cpu")
+    assert learned.reserve_mib(SIGNATURE) < 100

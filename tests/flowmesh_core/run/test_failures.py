@@ -133,6 +133,22 @@ def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger
     assert world.worker_of(only(world).attempt_id) == "large", "the next one goes there at once"
 
 
+def test_what_no_device_can_hold_fails_alone_and_shuts_nobody_else_out(world: World) -> None:
+    world.join("small", device_memory_mib=1024)
+    greedy = world.submit(plan(step("a", value="greedy")))
+    world.tick(0.1)
+    for _ in range(9):
+        if greedy in world.finals:
+            break
+        world.fail(only(world).attempt_id, "out-of-memory")
+        world.tick(0.1)
+    assert (world.finals[greedy].phase, world.finals[greedy].reason) == ("Failed", "out-of-memory")
+    modest = world.submit(plan(step("a", value="modest")))
+    world.tick(0.1)
+    world.run()
+    assert world.finals[modest].phase == "Succeeded"
+
+
 def test_an_external_action_that_is_not_idempotent_is_tried_once(world: World) -> None:
     world.join("w1", "w2")
     uid = world.submit(plan(step("a", uses=CALL)))
