@@ -4,6 +4,7 @@ The library compares integers with integers only; the API server compares 1 with
 conditions here. Values of different kinds are unequal rather than an error.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
@@ -14,6 +15,11 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError, base_functions
 
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
+LONGEST = 4096
+"""Characters of a condition."""
+TOO_DEEP = "the condition is nested too deeply; split it over several steps"
+_CLASS = re.compile(r"<class 'celpy\.celtypes\.(\w+?)(?:Type)?'>")
+_TOKEN = re.compile(r"Token\('\w+', '(\w+)'\)")
 _SPECIAL_FUNCTIONS = frozenset({"has", "dyn"})
 _NUMBERS = (celtypes.IntType, celtypes.UintType, celtypes.DoubleType)
 
@@ -29,8 +35,12 @@ def parse(text: str) -> Any:
     Raises:
         ConditionError: it is no CEL.
     """
+    if len(text) > LONGEST:
+        raise ConditionError(f"the condition is of {len(text)} characters, of at most {LONGEST}")
     try:
         return _environment().compile(text)
+    except RecursionError as e:
+        raise ConditionError(TOO_DEEP) from e
     except celpy.CELParseError as e:
         column = getattr(e, "column", None)
         at = f"; look at character {column}" if column else ""
@@ -59,12 +69,19 @@ def truth(text: str, names: Mapping[str, Any]) -> bool:
     """
     try:
         value = program(text).evaluate({n: json_to_cel(_plain(v)) for n, v in names.items()})
+    except RecursionError as e:
+        raise ConditionError(TOO_DEEP) from e
     except (CELEvalError, ValueError, TypeError) as e:
-        reason = e.args[0] if e.args else e
+        reason = _in_words(str(e.args[0] if e.args else e))
         raise ConditionError(f"the condition {text!r} failed: {reason}") from e
     if not isinstance(value, celtypes.BoolType):
-        raise ConditionError(f"the condition {text!r} gave {value!r}, not true or false")
+        raise ConditionError(f"the condition {text!r} gave {str(value)!r}, not true or false")
     return bool(value)
+
+
+def _in_words(reason: str) -> str:
+    """The library's reason without the names of its classes."""
+    return _CLASS.sub(lambda m: m[1].lower(), _TOKEN.sub(r"\1", reason))
 
 
 def known_functions() -> set[str]:

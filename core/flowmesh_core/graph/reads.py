@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from flowmesh_core.graph.cel import MACROS, parse
+from flowmesh_core.graph.cel import MACROS, TOO_DEEP, ConditionError, parse
 
 ROOTS = ("params", "matrix", "steps")
 _MACRO_PARTS = 3  # the list, the macro's name, its arguments
@@ -48,9 +48,12 @@ def reads(text: str) -> Reads:
         ConditionError: it is no CEL.
     """
     tree = parse(text)
-    bound = set(_bound(tree))
     found = _Found([], [], [])
-    _collect(tree, found)
+    try:
+        bound = set(_bound(tree))
+        _collect(tree, found)
+    except RecursionError as e:
+        raise ConditionError(TOO_DEEP) from e
     functions = [str(n.children[0]) for n in tree.find_data("ident_arg")]
     methods = [str(n.children[1]) for n in tree.find_data("member_dot_arg")]
     return Reads(

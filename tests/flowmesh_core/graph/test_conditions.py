@@ -3,6 +3,7 @@
 import pytest
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.graph.cel import ConditionError
 from flowmesh_core.graph.conditions import evaluate
 from flowmesh_core.graph.reads import StepRead, reads
 
@@ -78,3 +79,23 @@ def test_what_a_condition_reads_is_found_wherever_it_stands() -> None:
     assert set(found.functions) == {"exists", "has", "size"}
     assert not found.dynamic
     assert reads("steps[params.x].metrics.y").dynamic
+
+
+@pytest.mark.parametrize("text", ["!" * 900 + "true", "(" * 300 + "true" + ")" * 300])
+def test_a_condition_nested_too_deeply_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConditionError, match="nested too deeply"):
+        reads(text)
+
+
+def test_a_condition_longer_than_any_is_refused() -> None:
+    with pytest.raises(ConditionError, match="of 5003 characters, of at most 4096"):
+        reads("1 " + "+" * 4999 + " 1")
+
+
+def test_what_a_condition_did_wrong_is_told_without_names_of_classes() -> None:
+    with pytest.raises(AttemptError) as caught:
+        evaluate("'a' + 1 == 'b'", params={}, matrix={}, steps={})
+    message = caught.value.failure.message
+    assert "addition_add applied to '(string, int)'" in message
+    with pytest.raises(AttemptError, match="gave 'yes', not true or false"):
+        evaluate("'yes'", params={}, matrix={}, steps={})
