@@ -1,7 +1,7 @@
 """References, instances and what is filled in."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowmesh_core.graph.matrix import expand, index, select
@@ -42,6 +42,7 @@ def test_other_texts_are_no_references(text: str) -> None:
         parse_reference(text)
 
 
+@example({"a": [" 0"]})
 @given(st.dictionaries(NAMES, st.lists(SCALARS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_the_path_of_every_instance_selects_that_instance_alone(matrix: dict[str, list]) -> None:
     matrix = {
