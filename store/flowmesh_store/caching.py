@@ -21,6 +21,9 @@ from flowmesh_store.filesystem import FilesystemBlobs, StoreRoot
 from flowmesh_store.spool import Spooled, SpoolWriter
 
 _ANY_AGE = float("-inf")
+_Mark = tuple[int, int, int]
+_GONE: _Mark = (0, 0, 0)
+_NO_MARK: _Mark = (0, 0, -1)
 
 
 @dataclass(slots=True)
@@ -51,7 +54,7 @@ class CachingBlobs:
         self._local = FilesystemBlobs(self._root)
         self._index = CacheIndex(budget_bytes)
         self._turns: dict[Digest, _Turn] = {}
-        self._verified: set[Digest] = set()
+        self._verified: dict[Digest, _Mark] = {}
         for blob in sorted(self._local.scan(), key=lambda b: b.age_s, reverse=True):
             for leaving in self._index.add(blob.digest, blob.size_bytes):
                 self._root.remove(self._local.path(leaving))
@@ -131,11 +134,11 @@ class CachingBlobs:
 
     async def _ensure(self, digest: Digest) -> None:
         if digest in self._index:
-            if digest not in self._verified:
+            if self._verified.get(digest, _NO_MARK) != self._mark(digest):
                 await self._local.discard(digest)
             if not await self._local.missing([digest]):
-                self._verified.add(digest)
                 self._use(digest)
+                self._verified[digest] = self._mark(digest)
                 return
             self._forget(digest)
         partial = self._root.temporary / temporary_name()
@@ -144,7 +147,7 @@ class CachingBlobs:
             await self._local.put_spooled(Spooled(partial, digest, size))
         finally:
             partial.unlink(missing_ok=True)
-        self._verified.add(digest)
+        self._verified[digest] = self._mark(digest)
         await self._added(digest, size)
 
     async def _keep(self, digest: Digest, data: bytes | Path, size_bytes: int) -> None:
@@ -159,7 +162,7 @@ class CachingBlobs:
 
     async def _remove(self, leaving: Iterable[Digest]) -> None:
         for digest in leaving:
-            self._verified.discard(digest)
+            self._verified.pop(digest, None)
             await self._local.delete(digest, older_than_s=_ANY_AGE)
 
     def _use(self, digest: Digest) -> None:
@@ -169,7 +172,14 @@ class CachingBlobs:
 
     def _forget(self, digest: Digest) -> None:
         self._index.drop(digest)
-        self._verified.discard(digest)
+        self._verified.pop(digest, None)
+
+    def _mark(self, digest: Digest) -> _Mark:
+        """What changes when the file is written to, so that it is verified again only then."""
+        with suppress(OSError):
+            status = os.stat(self._local.path(digest))
+            return status.st_ino, status.st_size, status.st_mtime_ns
+        return _GONE
 
     @asynccontextmanager
     async def _turn(self, digest: Digest) -> AsyncIterator[None]:
