@@ -16,6 +16,7 @@ from flowmesh_core.errors import (
     BlobNotFoundError,
     IdentityError,
     InvalidReferenceError,
+    LostBlobError,
     StoreError,
     StoreUnavailableError,
 )
@@ -57,11 +58,16 @@ class Content:
         from flowmesh_store.datasets import rows_to_chunks  # noqa: PLC0415
 
         manifest, chunks = await asyncio.to_thread(rows_to_chunks, rows)
-        for digest, data in chunks.items():
-            await self._blobs.put(digest, data)
         artifact = dataset_artifact(manifest)
-        await self._blobs.put(artifact.blob, encode_manifest(manifest))
+        for digest, data in {**chunks, artifact.blob: encode_manifest(manifest)}.items():
+            await self._put(digest, data)
         return Stored(self.reference(scope, artifact), artifact)
+
+    async def _put(self, digest: Digest, data: bytes) -> None:
+        """Stores content; a spoiled copy in its place is found by reading it, and replaced."""
+        with contextlib.suppress(LostBlobError):
+            await self._blobs.get(digest)
+        await self._blobs.put(digest, data)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> Stored:
         """Stores a file of rows (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``).
@@ -99,9 +105,10 @@ class Content:
         digest = verify(self._master_key, allowed, reference)
         try:
             return await self._load(kind, digest)
-        except BlobNotFoundError as e:
+        except LostBlobError as e:
+            gone = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
-                "what it refers to is no longer in the store",
+                f"what it refers to is {'no longer' if gone else 'damaged'} in the store",
                 where=reference[:20],
                 remedy="upload it again, or run again what made it",
             ) from e
