@@ -26,6 +26,7 @@ from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lanes import Lanes
 from flowmesh_worker.outputs import Outputs, Stored
+from flowmesh_worker.wanted_columns import lacking
 
 _LOG_CHARS_MAX = 8192
 
@@ -88,7 +89,7 @@ class Attempts:
             return
         attempt.task = asyncio.get_running_loop().create_task(self._live(attempt))
 
-    def stop(self, attempt_id: str, kind: FailureKind, message: str) -> None:
+    def stop(self, attempt_id: str, kind: FailureKind, message: str, remedy: str = "") -> None:
         """Stops an attempt, which ends with this kind; harmless for an unknown one."""
         attempt = self._attempts.get(attempt_id)
         if attempt is None or attempt.task is None:
@@ -96,7 +97,7 @@ class Attempts:
         # Ended here, not in its task: one that was never run would not hear of being cancelled.
         if attempt.job is not None:
             self._lanes.abandon(attempt.job)
-        self._end(attempt, failure=FailureReport(kind.value, message))
+        self._end(attempt, failure=FailureReport(kind.value, message, remedy))
         attempt.task.cancel()
 
     def hand_back(self, *, running: bool) -> None:
@@ -145,6 +146,11 @@ class Attempts:
                 self._end(attempt, failure=_failure(error, "an input could not be fetched"))
                 return
             attempt.fetch_s = time.perf_counter() - began
+        a = attempt.assignment
+        refusal = lacking(self._engines.contract(a.engine), a.params, inputs)
+        if refusal is not None:
+            self._end(attempt, failure=refusal)
+            return
         outcome = await self._run(attempt, inputs)
         if outcome.failure is not None or outcome.ended is None:
             self._end(attempt, outcome=outcome, failure=outcome.failure)
@@ -211,6 +217,7 @@ class Attempts:
                     attempt_id,
                     FailureKind.TIMEOUT,
                     f"the attempt ran longer than its {timeout_s:g} s",
+                    "raise the step's timeout, or give the step less to do",
                 )
         self._held.report(AttemptProgress(attempt_id, phase))
 

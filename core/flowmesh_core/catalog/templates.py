@@ -5,10 +5,10 @@ names are no identifiers: ``{{ row["my column"] }}``). It reaches no Python obje
 numbers and reads no clock, so equal rows render equal text. An undefined name is an error.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ROW = "row"
@@ -32,3 +32,20 @@ def environment() -> ImmutableSandboxedEnvironment:
 def context(row: dict[str, Any]) -> dict[str, Any]:
     """What a template sees of a row; a column named ``row`` keeps its own value."""
     return {ROW: row, **row}
+
+
+@lru_cache(maxsize=4096)
+def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
+    """What is wrong with a template (empty where nothing is), and the columns that it names."""
+    if "{" not in text:
+        return "", ()
+    env = environment()
+    try:
+        tree = env.parse(text)
+        env.compile(tree)
+        names = meta.find_undeclared_variables(tree)
+    except TemplateSyntaxError as e:
+        return f"not a template: {e.message} (line {e.lineno} of it)", ()
+    except RecursionError:
+        return "not a template: nested too deeply", ()
+    return "", tuple(sorted(names - set(env.globals) - {ROW}))

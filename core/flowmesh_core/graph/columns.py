@@ -8,13 +8,10 @@ loads.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
-from jinja2 import TemplateSyntaxError, meta
-
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.templates import ROW, environment
+from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.scope import Columns, Keys, Scope
 from flowmesh_core.spec.nearest import did_you_mean
@@ -93,23 +90,6 @@ def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> No
             )
 
 
-@lru_cache(maxsize=4096)
-def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
-    """What is wrong with a template (empty where nothing is), and the columns that it names."""
-    if "{" not in text:
-        return "", ()
-    env = environment()
-    try:
-        tree = env.parse(text)
-        env.compile(tree)
-        names = meta.find_undeclared_variables(tree)
-    except TemplateSyntaxError as e:
-        return f"not a template: {e.message} (line {e.lineno} of it)", ()
-    except RecursionError:
-        return "not a template: nested too deeply", ()
-    return "", tuple(sorted(names - set(env.globals) - {ROW}))
-
-
 def _strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     if isinstance(value, str):
         yield keys, value
@@ -144,12 +124,14 @@ def _format_problem(param: Param, value: Any) -> str:
     if param.format == "python":
         try:
             ast.parse(value)
+        except (RecursionError, MemoryError):
+            return "not Python: nested too deeply"
         except (SyntaxError, ValueError) as e:
             line = f" on line {e.lineno} of it" if isinstance(e, SyntaxError) else ""
             return f"not Python: {getattr(e, 'msg', e)}{line}"
     if param.format == "regex":
         try:
             re.compile(value)
-        except re.error as e:
+        except (re.error, RecursionError, OverflowError) as e:
             return f"not a regular expression: {e}"
     return ""

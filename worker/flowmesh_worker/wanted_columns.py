@@ -1,0 +1,59 @@
+"""Columns that a step names and its rows lack: told before an engine loads.
+
+What the compiler could know it has refused at admission; a data set that a step made is known here
+first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.templates import undeclared
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_worker.host.frames import HostInput
+
+
+def lacking(
+    contract: EngineContract | None, params: Mapping[str, Any], inputs: Mapping[str, HostInput]
+) -> FailureReport | None:
+    """The failure of an attempt whose parameters name columns that are not there, or None.
+
+    Args:
+        contract: the engine's.
+        params: the attempt's.
+        inputs: fetched; the row port's manifest says the columns.
+    """
+    rows = inputs.get(contract.row_wise) if contract is not None and contract.row_wise else None
+    if contract is None or rows is None or rows.manifest is None:
+        return None
+    columns = rows.manifest.schema.names
+    if not columns and not rows.manifest.row_count:
+        return None  # no row will ask for them
+    for param in contract.params:
+        value = params.get(param.name)
+        for place, name in _named(
+            value, param.name, template=bool(param.template), columns=bool(param.columns)
+        ):
+            if name not in columns:
+                return FailureReport(
+                    FailureKind.BAD_INPUT.value,
+                    f"with.{place} names {name!r}, and input {contract.row_wise!r} has no such "
+                    "column",
+                    f"its columns are {', '.join(columns) or '(none)'}",
+                )
+    return None
+
+
+def _named(value: Any, place: str, *, template: bool, columns: bool) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        if template:
+            yield from ((place, name) for name in undeclared(value)[1])
+        elif columns:
+            yield place, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _named(inner, f"{place}.{key}", template=template, columns=columns)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _named(inner, f"{place}[{number}]", template=template, columns=columns)
