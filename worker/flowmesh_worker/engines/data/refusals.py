@@ -162,6 +162,8 @@ def _sample(node: dict[str, Any]) -> str | None:
 
 
 def _syntax(tree: dict[str, Any], query: str) -> str:
+    if tree.get("error_type") == "not implemented":
+        return "the query is no SELECT"
     message = str(tree.get("error_message", "the query cannot be read"))
     position = tree.get("position")
     return message + (_line(query, int(position)) if position is not None else "")
@@ -170,7 +172,7 @@ def _syntax(tree: dict[str, Any], query: str) -> str:
 def _statements_remedy(tree: dict[str, Any]) -> str:
     if tree.get("error_type") == "not implemented":
         return "write one SELECT (PIVOT, INSERT, SET, COPY and the like are not taken)"
-    return ""
+    return "mend with.query"
 
 
 def _line(query: str, position: int) -> str:

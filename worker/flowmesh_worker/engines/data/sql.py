@@ -5,13 +5,13 @@ One thread, because sums of floats on several differ from run to run.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 from flowmesh_core.dataset import ColumnType, Schema
-from flowmesh_core.errors import IdentityError
+from flowmesh_core.errors import AttemptError, IdentityError
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -39,6 +39,7 @@ _CONFIGURATION = {
     "preserve_insertion_order": "true",
     "temp_directory": "",
 }
+_NO_COLUMN = "no column"
 _LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 
 
@@ -114,12 +115,24 @@ def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
     except duckdb.OutOfMemoryException as error:
         raise MemoryError(str(error)) from error
     except duckdb.Error as error:
-        raise refusal(f"SQL: {_message(error, query)}", detail=tables_text(columns)) from error
+        raise _refused(error, query, columns) from error
     except IdentityError as error:
         raise refusal(f"SQL: the result: {error.message}", error.remedy) from error
     for name in columns:
         connection.execute(f"drop table {quoted(name)}")
     return table, schema, rows_read
+
+
+def _refused(error: Exception, query: str, columns: Mapping[str, Sequence[str]]) -> AttemptError:
+    message, remedy = _message(error, query), "mend with.query; the lines above name its tables"
+    bare = [name for name, names in columns.items() if not names]
+    if bare:
+        message = message.partition("\nCandidate bindings")[0]
+        remedy = (
+            f"input {bare[0]!r} has no rows and so no columns; what made it may give them, as "
+            "`select ... where false` does, or the step may have a `when`"
+        )
+    return refusal(f"SQL: {message}", remedy, tables_text(columns))
 
 
 def _message(error: Exception, query: str) -> str:
@@ -135,14 +148,17 @@ def _message(error: Exception, query: str) -> str:
 
 def _create(connection: Any, name: str, given: DatasetInput) -> int:
     table = given.table()
-    connection.register("incoming", table)
     kinds = given.manifest.schema.types()
     select = ", ".join(
         f"cast({quoted(c)} as json) as {quoted(c)}" if k is ColumnType.JSON else quoted(c)
         for c, k in kinds.items()
     )
-    source = f"select {select or '*'} from incoming"
-    connection.execute(f"create table {quoted(name)} as {source}")
+    if not select:  # DuckDB has no table without columns; this one is not shown
+        source = f"select null as {quoted(_NO_COLUMN)} from range({table.num_rows})"
+        connection.execute(f"create table {quoted(name)} as {source}")
+        return int(table.num_rows)
+    connection.register("incoming", table)
+    connection.execute(f"create table {quoted(name)} as select {select} from incoming")
     connection.unregister("incoming")
     return int(table.num_rows)
 
@@ -156,6 +172,9 @@ def _select(connection: Any, query: str) -> tuple[Any, Schema]:
             f"SQL: the result has {', '.join(map(repr, twice))} more than once",
             "give each column a name of its own (`... as name`)",
         )
-    kinds, casts = projection(names, types)
+    shown = [(n, t) for n, t in zip(names, types, strict=True) if n != _NO_COLUMN]
+    if not shown:
+        return [{}] * len(relation), Schema.of({})
+    kinds, casts = projection(*zip(*shown, strict=True))
     table = relation.project(casts).to_arrow_table()
     return table, Schema.of(kinds)
