@@ -21,11 +21,13 @@ from flowmesh_control.outside import Outside
 from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.events import Event
 from flowmesh_core.run.machine import Machine
+from flowmesh_core.run.model import Run
 from flowmesh_core.scheduler import decide
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import ActionCache
@@ -73,6 +75,7 @@ class Parts:
     changes: Changes
     lineage: Lineage
     metrics: Metrics
+    trouble: Trouble
 
 
 def assemble(given: Given) -> Parts:
@@ -80,7 +83,8 @@ def assemble(given: Given) -> Parts:
     store, state = given.store, given.machine.state
     logs, changes = LogBook(), Changes()
     telemetry = WorkerTelemetry(logs)
-    hands = Hands(failed=given.failed)
+    trouble = Trouble()
+    hands = Hands(failed=given.failed, waits=trouble.met)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
     lineage = Lineage(store.records)
     content = Content(store.blobs, given.master_key)
@@ -118,6 +122,7 @@ def assemble(given: Given) -> Parts:
         changes=changes,
         lineage=lineage,
         metrics=Metrics(state=state, loop=loop, hands=hands, workers=telemetry),
+        trouble=trouble,
     )
 
 
@@ -156,9 +161,14 @@ def _admission(given: Given, content: Content, loop: Loop) -> Admission:
         catalog=given.catalog,
         limits=given.settings.limits,
         clock=given.clock,
-        unfinished=lambda uid: uid in state.runs or uid in waiting,
+        unfinished=lambda uid: _goes_on(state.runs.get(uid)) or uid in waiting,
         submitted=loop.ask,
     )
+
+
+def _goes_on(run: Run | None) -> bool:
+    """Whether a run has no verdict yet: one that has may wait long for a store that is full."""
+    return run is not None and not run.finishing
 
 
 def _views(given: Given, logs: LogBook) -> Views:

@@ -207,7 +207,7 @@ class ControlPlane:
                     saved = loop.time()
                     await self._books.save_model()
             except (StoreUnavailableError, StoreFullError) as e:
-                log.warning("the ledger is behind: %s", e)
+                self.parts.trouble.met(e)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

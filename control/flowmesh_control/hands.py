@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
 
 HANDS = 64
 SLICE_S = 0.005
@@ -25,9 +25,22 @@ Job = Callable[[Any], Awaitable[None]]
 class Hands:
     """Does jobs in order of arrival, at most so many at once."""
 
-    def __init__(self, *, failed: Callable[[BaseException], None], count: int = HANDS) -> None:
-        """Takes the number of hands and who is told of an error that a job does not handle."""
+    def __init__(
+        self,
+        *,
+        failed: Callable[[BaseException], None],
+        waits: Callable[[FlowMeshError], None],
+        count: int = HANDS,
+    ) -> None:
+        """Takes the number of hands and who is told.
+
+        Args:
+            failed: told of an error that a job does not handle.
+            waits: told why a job is tried again.
+            count: how many hands.
+        """
         self._failed = failed
+        self._waits = waits
         self._count = count
         self._jobs: deque[tuple[Job, Any]] = deque()
         self._resting: list[asyncio.Future[None]] = []
@@ -77,8 +90,10 @@ class Hands:
         while True:
             try:
                 await job(argument)
-            except StoreUnavailableError:
+            except StoreUnavailableError as e:
                 self.retries += 1
+                if e.where or e.remedy:  # not where it waits for other jobs of ours
+                    self._waits(e)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_RETRY_S)
             except Exception as e:  # told, and ends the control plane: recovery is reuse

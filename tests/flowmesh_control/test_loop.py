@@ -126,7 +126,7 @@ def nothing(*_: object) -> None: ...
 async def bench(store: Store) -> AsyncIterator[Bench]:
     machine, workers, notes = Answers(), Workers(), Notes()
     failures: list[BaseException] = []
-    hands = Hands(failed=failures.append, count=4)
+    hands = Hands(failed=failures.append, waits=nothing, count=4)
     cache = ActionCache(store.records)
     posts: list[Callable[[Event], None]] = []
 

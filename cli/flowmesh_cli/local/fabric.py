@@ -213,9 +213,16 @@ def _replaced(owner: Owner, **changes: object) -> Owner:
     return msgspec.structs.replace(owner, **changes)
 
 
+class _QuietFile(logging.FileHandler):
+    """A log that is left out where the disk is full: the terminal is not its place."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """Drops the line."""
+
+
 def _log_to(path: Path) -> None:
     """The control plane's log goes to a file: the terminal belongs to progress and answers."""
-    handler = logging.FileHandler(path, delay=True)
+    handler = _QuietFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger("flowmesh")
     root.addHandler(handler)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from flowmesh_cli import figures
 from flowmesh_cli.show import steps as show
+from flowmesh_cli.show.runs import trouble_line
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
@@ -20,10 +21,11 @@ class LineProgress:
         self._phases: dict[str, str] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._said_s: dict[tuple[str, str], float] = {}
+        self._trouble = ""
 
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
         """Takes the state in."""
-        del fabric
+        self._trouble_of(fabric)
         for run in runs:
             changed = self._phases.get(run.uid) != run.phase
             self._phases[run.uid] = run.phase
@@ -34,6 +36,12 @@ class LineProgress:
                 self._step(run, step, now_s)
             if changed and run.ended_s:
                 self._write(line)
+
+    def _trouble_of(self, fabric: FabricStatus | None) -> None:
+        trouble = fabric.trouble if fabric is not None else ""
+        if trouble and trouble != self._trouble:
+            self._write(trouble_line(trouble))
+        self._trouble = trouble
 
     def note(self, text: str) -> None:
         """Says something."""

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from flowmesh_cli import figures
 from flowmesh_cli.show import steps as show
+from flowmesh_cli.show.runs import trouble_line
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
@@ -49,6 +50,8 @@ def picture(runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float
         parts += [_headline(run, now_s), _steps(run)]
     if fabric is not None:
         parts.append(_fabric_line(fabric))
+        if fabric.trouble:
+            parts.append(Text(trouble_line(fabric.trouble), "red"))
     return Group(*parts)
 
 

@@ -83,13 +83,15 @@ def show_outputs(terminal: Terminal, run: RunStatus) -> None:
     """A line an output; a run that did not succeed may lack any."""
     for name, output in run.outputs.items():
         if output is not None or run.phase == Phase.SUCCEEDED:
-            terminal.text(f"  output {name}: {describe_output(output)}")
+            terminal.text(f"  output {name}: {describe_output(output, run)}")
 
 
-def describe_output(output: dict[str, Any] | None) -> str:
+def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
     """What an output is, in a few words."""
-    if output is None:
+    if output is None and run.phase == Phase.SUCCEEDED:
         return "null (its step was skipped)"
+    if output is None:
+        return "none (its step has not completed)"
     values = output.get("metrics") or output.get("value")
     if values:
         return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
@@ -135,6 +137,13 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus) -> None:
         f"{figures.exact_usd(fabric.fabric_nanousd)} + running "
         f"{figures.exact_usd(fabric.unsettled_nanousd)}"
     )
+    if fabric.trouble:
+        terminal.note(trouble_line(fabric.trouble))
+
+
+def trouble_line(trouble: str) -> str:
+    """What keeps the fabric from going on."""
+    return f"the fabric waits for its store: {trouble}"
 
 
 def _steps_done(run: RunStatus) -> str:

@@ -81,7 +81,8 @@ class Fabric:
 
     async def fabric(self, _: web.Request) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
-        return answer(fabric_status(self._parts.given.machine.state))
+        status = fabric_status(self._parts.given.machine.state)
+        return answer(msgspec.structs.replace(status, trouble=self._parts.trouble.text))
 
     async def policies(self, _: web.Request) -> web.Response:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""

@@ -105,7 +105,11 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole fabric: money adds up here (bill = receipts + fabric + unsettled)."""
+    """The whole fabric: money adds up here (bill = receipts + fabric + unsettled).
+
+    Attributes:
+        trouble: what keeps the control plane from writing; empty where nothing does.
+    """
 
     epoch: int
     workers: int
@@ -121,3 +125,4 @@ class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     hits_in_flight: int
     hits_step_level: int
     rejections: tuple[dict[str, Any], ...] = ()
+    trouble: str = ""
