@@ -46,7 +46,7 @@ def show_outputs(
         return
     for name, output in status.outputs.items():
         place = f" -> {written[name]}" if name in written else ""
-        terminal.text(f"{name}: {describe_output(output)}{place}")
+        terminal.text(f"{name}: {describe_output(output, status)}{place}")
         if output and output.get("reference") and not place:
             terminal.text(f"  {output['reference']}")
     if not status.outputs:
@@ -94,13 +94,14 @@ def _write(
 
 def _convert(rows: Path, target: Path, format_: str) -> None:
     """Writes rows that came as JSON Lines in the wanted format."""
-    if format_ == "jsonl" or not rows.stat().st_size:
+    if format_ == "jsonl":
         rows.replace(target)
         return
     # Imported here: pyarrow takes a third of a second, and JSON Lines need none.
     from pyarrow import csv, json, parquet  # noqa: PLC0415
+    from pyarrow import table as table_of  # noqa: PLC0415
 
-    table = json.read_json(rows)
+    table = json.read_json(rows) if rows.stat().st_size else table_of({})
     if format_ == "csv":
         csv.write_csv(table, target)
     else:

@@ -48,6 +48,7 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
     return FailureReport(
         FailureKind.ENGINE.value,
         f"{engine} failed: {_short(error)}",
+        "the lines above say where; it was tried on another worker too where there is one",
         detail=traceback_lines(error),
     )
 

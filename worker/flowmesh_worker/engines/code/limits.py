@@ -29,12 +29,14 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the runner writes.
 
     Attributes:
-        error: what went wrong, or empty; ``traceback`` are lines of the user's code alone.
+        error: what went wrong, or empty; ``remedy`` what to change; ``traceback`` are lines of the
+            user's code alone.
         lacks: protections that this machine did not give.
     """
 
     rows: list[dict[str, object]] = []
     metrics: dict[str, object] = {}
     error: str = ""
+    remedy: str = ""
     traceback: str = ""
     lacks: list[str] = []

@@ -25,6 +25,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.code.limits import Answer, Task
 
+_SIGNALS = 65
 _FIRST_UID = 1_879_048_192
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 _LOOKS = "look at the lines above; print() shows in the step's log"
@@ -56,7 +57,7 @@ class Python:
             self._said = True
             sys.stdout.write(f"code.python runs here without {'; '.join(answer.lacks)}\n")
         if answer.error:
-            raise _user_code(answer.error, _LOOKS if answer.traceback else "", answer.traceback)
+            raise _user_code(answer.error, answer.remedy or _LOOKS, answer.traceback)
         _require_columns(answer)
         return Result(
             {"rows": Rows(answer.rows), "metrics": Metrics(answer.metrics)}, Usage(units=count)
@@ -176,9 +177,18 @@ def _read(data: bytes, code: int, task: Task) -> Answer:
         # The lane says out-of-memory where the kernel's counters do.
         raise AttemptError(Failure(FailureKind.ENGINE, "the process of the code was killed"))
     raise _user_code(
-        f"the process of the code ended with code {code} before {task.function}() returned",
+        f"the process of the code {_ended(code)} before {task.function}() returned",
         f"it may have called os._exit(), or used more than its {task.memory_mib} MiB",
     )
+
+
+def _ended(code: int) -> str:
+    """How a process ended; one in a namespace of its own hands a signal on as a code below 256."""
+    number = -code if code < 0 else 256 - code
+    if 0 < number < _SIGNALS:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(number).name}"
+    return f"ended with code {code}"
 
 
 def _require_columns(answer: Answer) -> None:
@@ -190,7 +200,7 @@ def _require_columns(answer: Answer) -> None:
         columns_of(answer.rows, infer_schema(answer.rows))
         canonical_bytes(answer.metrics)
     except IdentityError as error:
-        raise _user_code(f"what the function returned: {error}", error.remedy) from error
+        raise _user_code(f"what the function returned: {error.message}", error.remedy) from error
 
 
 def _user_code(message: str, remedy: str = "", detail: str = "") -> AttemptError:

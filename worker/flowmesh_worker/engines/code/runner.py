@@ -19,6 +19,11 @@ from flowmesh_worker.host.parent_death import die_with_parent
 
 FILE = "code"
 _LAST_FRAMES = 8
+_PLAIN_VALUES = (
+    "return strings, finite numbers, booleans, None, and lists or dicts of these, not too deep"
+)
+_SHAPE = "return a list of dicts, or (rows, metrics)"
+_DEFINE = "define it at the top of with.code, or name another in with.function"
 
 
 class _WrongResultError(Exception):
@@ -34,9 +39,9 @@ def main() -> None:
     answer = msgspec.structs.replace(run(task), lacks=lacks)
     try:
         data = msgspec.msgpack.encode(answer, enc_hook=_plain)
-    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         why = f"{task.function}() returned a value that no column can hold: {error}"
-        data = msgspec.msgpack.encode(Answer(error=why, lacks=lacks))
+        data = msgspec.msgpack.encode(Answer(error=why, remedy=_PLAIN_VALUES, lacks=lacks))
     sys.stdout.flush()
     with os.fdopen(answer_to, "wb") as out:
         out.write(data)
@@ -51,12 +56,14 @@ def run(task: Task) -> Answer:
         exec(compile(task.code, FILE, "exec"), module)
         function = module.get(task.function)
         if not callable(function):
-            return Answer(error=f"the code defines no function {task.function}()")
+            why = f"the code defines no function {task.function}()"
+            return Answer(error=why, remedy=_DEFINE)
         rows, metrics = _split(function(**task.inputs, **task.args), task.function)
     except _WrongResultError as error:
-        return Answer(error=str(error))
+        return Answer(error=str(error), remedy=_SHAPE)
     except MemoryError:
-        return Answer(error=f"the code used more than its {task.memory_mib} MiB of memory")
+        why = f"the code used more than its {task.memory_mib} MiB of memory"
+        return Answer(error=why, remedy="raise with.memoryMib, or hold less at once")
     except BaseException as error:
         return Answer(error=_told(error), traceback=_own_lines(error))
     return Answer(rows=rows, metrics=metrics)
@@ -71,10 +78,7 @@ def _split(value: Any, function: str) -> tuple[list[dict[str, object]], dict[str
             f"{function}() returned metrics of type {type(metrics).__name__}, not a dict"
         )
     if isinstance(value, Mapping | str | bytes) or not hasattr(value, "__iter__"):
-        raise _WrongResultError(
-            f"{function}() returned {type(value).__name__}; return a list of dicts, "
-            "or (rows, metrics)"
-        )
+        raise _WrongResultError(f"{function}() returned {type(value).__name__}, not a list of rows")
     rows = []
     for number, row in enumerate(value, 1):
         if not isinstance(row, Mapping):
