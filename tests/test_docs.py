@@ -1,0 +1,38 @@
+"""The pages of ``docs/`` name only files, kinds of failure and commands that there are."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from flowmesh_cli.main import app
+from flowmesh_core.errors import FailureKind
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
+COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z]+)", re.MULTILINE)
+TEST = re.compile(r"`((?:tests|examples|docs)/[\w./-]+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_and_path_on_a_page_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    wanted = [page.parent / link for link in LINK.findall(text)]
+    wanted += [ROOT / path for path in TEST.findall(text)]
+    assert [str(path) for path in wanted if not path.exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_on_a_page_is_one(page: Path) -> None:
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert set(COMMAND.findall(page.read_text())) <= known
+
+
+def test_troubleshooting_names_kinds_of_failure_that_exist() -> None:
+    text = (ROOT / "docs/troubleshooting.md").read_text()
+    named = re.findall(r"^\| `([a-z-]+)` \| (?!meaning)", text, re.MULTILINE)
+    kinds = {kind.value for kind in FailureKind}
+    assert len(named) >= 10
+    assert [n for n in named if n not in kinds] == []
