@@ -91,6 +91,7 @@ $(RAY): constraints/ray.txt $(UV)
 
 .PHONY: setup
 setup: $(READY) tools ## the environment and the tools, nothing else
+	@hack/need.sh numa $(BIN)/python
 
 .PHONY: tools
 tools: $(TOOLS) ## the S3 server of the tests, built from its Go module
@@ -110,7 +111,8 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches
-	@rm -rf .venv .cache bin build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@rm -rf .venv .cache bin build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find $(wildcard $(LINTED)) -name __pycache__ -prune -exec rm -rf {} +
 
 $(UV):
 	@hack/need.sh python "$(PYTHON)"
