@@ -14,6 +14,8 @@ from jobs import PROMPTS, action, completions, job, mixed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+LONG = [f"{i} " + "the quick brown fox " * 80 for i in range(16)]
+
 SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
@@ -45,6 +47,8 @@ def answers(tiny_model: Path, drive: Any) -> dict[str, Any]:
             [action("good", temperature=0.9)],
             [action("fox", temperature=0.9, maxTokens=200)],
             [action("fox", temperature=0.9, maxTokens=200, stop=["ow"])],
+            [action(*LONG, temperature=0.9)],
+            [action(LONG[-1], temperature=0.9)],
         )
     )
 
@@ -126,6 +130,14 @@ def test_a_stop_string_cuts_the_same_text_before_it(answers: dict[str, Any]) -> 
     assert "ow" in full, "choose a stop string that this model says"
     assert short["completion"] == full[: full.index("ow")]
     assert short["finish_reason"] == "stop"
+
+
+def test_more_prompt_than_one_step_reads_neither_breaks_the_engine_nor_a_seed(
+    answers: dict[str, Any],
+) -> None:
+    [many], [one] = answers["batches"][31:33]
+    assert many["usage"][1] > 2048, "more than one step reads"
+    assert completions([many])[-1:] == completions([one])
 
 
 def test_bfloat16_on_a_cpu_is_refused_unless_the_batch_may_matter(

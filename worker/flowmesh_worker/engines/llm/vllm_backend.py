@@ -8,6 +8,7 @@ honoured (float32 on a CPU; vLLM's batch-invariant mode on GPUs).
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from flowmesh_core.errors import AttemptError
@@ -45,26 +46,11 @@ class VllmBackend:
         Raises:
             AttemptError: unplaceable or out of memory, with what to change.
         """
-        params = settings.signature_params
-        invariant = bool(params.get("batchInvariant", True))
-        dtype = facts.resolve_dtype(str(params.get("dtype", "auto")))
-        if invariant and not settings.devices and dtype != "float32":
-            raise unplaceable(
-                f"on a CPU vLLM's results in {dtype} depend on the batch",
-                "set with.dtype: float32, or with.batchInvariant: false",
-            )
-        sizes = sizes_for(facts, dtype, settings)
-        apply_environment(library_environment(settings, batch_invariant=invariant))
+        start = prepare_start(facts, settings)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vllm-owner")
-        fields = {
-            "devices": len(settings.devices),
-            "tensor_parallel": int(params.get("tensorParallel", 1)),
-        }
         loop = asyncio.get_running_loop()
         try:
-            engine = await loop.run_in_executor(
-                thread, start_async_llm, facts, dtype, sizes, fields
-            )
+            engine = await loop.run_in_executor(thread, start)
         except BaseException:
             thread.shutdown(wait=False)
             raise
@@ -103,7 +89,7 @@ class VllmBackend:
         prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
         async for output in self._engine.generate(
             prompt,
-            _sampling_params(request.sampling, request.seed),
+            sampling_params(request.sampling, request.seed),
             request.id,
             priority=-request.priority,  # vLLM serves the smallest number first
         ):
@@ -120,12 +106,47 @@ class VllmBackend:
 
     async def close(self) -> None:
         """See :class:`Backend`."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._engine.shutdown)
-        self._thread.shutdown(wait=True)
+        await stop_async_llm(self._engine, self._thread)
 
 
-def _sampling_params(sampling: Sampling, seed: int) -> Any:
+async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
+    """Ends an engine and the thread that owns it."""
+    # Its listener would report the core's end as a failure.
+    if engine.output_handler is not None:
+        engine.output_handler.cancel()
+        await asyncio.gather(engine.output_handler, return_exceptions=True)
+    await asyncio.get_running_loop().run_in_executor(thread, engine.shutdown)
+    thread.shutdown(wait=True)
+
+
+def prepare_start(facts: ModelFacts, settings: HostSettings) -> Callable[[], Any]:
+    """Decides how an engine is started, and sets the environment for it.
+
+    Returns:
+        What gives the ``AsyncLLM`` when it is called; see :func:`start_async_llm` for the thread.
+
+    Raises:
+        AttemptError: unplaceable or out of memory, with what to change.
+    """
+    params = settings.signature_params
+    invariant = bool(params.get("batchInvariant", True))
+    dtype = facts.resolve_dtype(str(params.get("dtype", "auto")))
+    if invariant and not settings.devices and dtype != "float32":
+        raise unplaceable(
+            f"on a CPU vLLM's results in {dtype} depend on the batch",
+            "set with.dtype: float32, or with.batchInvariant: false",
+        )
+    sizes = sizes_for(facts, dtype, settings)
+    apply_environment(library_environment(settings, batch_invariant=invariant))
+    fields = {
+        "devices": len(settings.devices),
+        "tensor_parallel": int(params.get("tensorParallel", 1)),
+    }
+    return partial(start_async_llm, facts, dtype, sizes, fields)
+
+
+def sampling_params(sampling: Sampling, seed: int) -> Any:
+    """Our words for a draw in vLLM's."""
     from vllm import SamplingParams  # noqa: PLC0415 - loaded by start
     from vllm.sampling_params import (  # noqa: PLC0415 - as above
         RequestOutputKind,

@@ -24,7 +24,8 @@ class Sizes:
 
     Attributes:
         sequences: requests that run at once.
-        batched_tokens: the most tokens of one step.
+        batched_tokens: the most tokens of one step; on a CPU no less than the longest prompt, which
+            must be read in one step there.
         kv_cache_bytes: the key-value cache.
     """
 
