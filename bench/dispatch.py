@@ -22,15 +22,19 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flowmesh_control.admission import Submission
 from flowmesh_control.control import ControlPlane
+from flowmesh_control.downloads import manifest_of
 from flowmesh_control.joining import StaticTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.run.state import parse_attempt_id
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
 
 TOKEN = secrets.token_hex(16)
@@ -60,9 +64,11 @@ class NoSecrets:
 class Bench:
     """A control plane in this process and workers in theirs, on a directory."""
 
-    def __init__(self, root: Path) -> None:
-        """Takes an empty directory."""
+    def __init__(self, root: Path, *, workers: int = WORKERS, memory_mib: int = 1024) -> None:
+        """Takes an empty directory, and how many workers with how much memory there are."""
         self._root = root
+        self._count = workers
+        self._memory_mib = memory_mib
         self._rounds = 0
         self._workers: list[subprocess.Popen[bytes]] = []
         self._waits: list[float] = []
@@ -90,9 +96,9 @@ class Bench:
             plain(worker, assignment)
 
         gateway.assign = assign  # type: ignore[method-assign]
-        for n in range(WORKERS):
+        for n in range(self._count):
             self._workers.append(self._worker(f"w{n}"))
-        while len(self._control.parts.given.machine.state.workers) < WORKERS:  # noqa: ASYNC110
+        while len(self._control.parts.given.machine.state.workers) < self._count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
@@ -107,23 +113,42 @@ class Bench:
         """Runs a graph that nobody has run before."""
         self._rounds += 1
         self._waits.clear()
-        parts = self._control.parts
         started = time.monotonic()
-        document = _document(shape, count, self._rounds)
-        accepted = await parts.admission.submit(Submission(document))
+        uid = await self.submit(_document(shape, count, self._rounds))
         accepted_at = time.monotonic()
-        while accepted.uid not in parts.given.archive:  # noqa: ASYNC110 - as a user would poll
-            await asyncio.sleep(0.01)
+        status = await self.ended(uid)
         ended = time.monotonic()
-        status = await parts.views.status(accepted.uid)
         if status.phase != "Succeeded" or status.executed != count:
             raise RuntimeError(f"{shape}: {status.phase}, {status.executed} executed")
         return Round(accepted_at - started, ended - accepted_at, list(self._waits))
 
+    async def submit(self, document: dict[str, object], namespace: str = "") -> str:
+        """Hands a workflow in; gives the run's uid."""
+        submission = Submission(document, namespace=namespace)
+        return (await self._control.parts.admission.submit(submission)).uid
+
+    async def ended(self, uid: str) -> RunStatus:
+        """Waits for a run's end; gives its status."""
+        parts = self._control.parts
+        while uid not in parts.given.archive:  # noqa: ASYNC110 - as a user would poll
+            await asyncio.sleep(0.01)
+        return await parts.views.status(uid)
+
+    async def rows(self, uid: str, output: str) -> list[dict[str, Any]]:
+        """The rows of a run's output."""
+        parts = self._control.parts
+        artifacts = (await parts.views.outputs(uid))[output]
+        found: list[dict[str, Any]] = []
+        for artifact in artifacts:
+            manifest = await manifest_of(parts.given.store.blobs, artifact)
+            found += await read_dataset(parts.given.store.blobs.get, manifest)
+        return found
+
     def _worker(self, name: str) -> "subprocess.Popen[bytes]":
         gateway = self._control.url.replace("http://", "ws://")
         arguments = ["--gateway", gateway, "--store", str(self._root / "store"), "--name", name]
-        arguments += ["--cache-dir", str(self._root / name), "--memory-mib", "1024", "--cpus", "1"]
+        arguments += ["--cache-dir", str(self._root / name), "--memory-mib", str(self._memory_mib)]
+        arguments += ["--cpus", str(3 - self._count)]
         arguments += ["--price-usd-per-hour", "0.10", "--cpu-only", "--grace", "1"]
         log = (self._root / f"{name}.log").open("wb")
         with log:
