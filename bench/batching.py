@@ -105,9 +105,9 @@ async def _run(folder: Path, rounds: int) -> dict[str, Any]:
     bench = Bench(folder, workers=1, memory_mib=MEMORY_MIB + 2048)
     await bench.start()
     try:
-        raw = await RawVllm.start(model, settings)
         fabric = Fabric(bench)
-        await fabric.together(texts[:WORKFLOWS])  # imports the models and loads the engine
+        await fabric.together(texts[:WORKFLOWS])  # imports the model and loads the engine
+        raw = await RawVllm.start(model, settings)
         fabric.tokens = (await raw.together(texts)).tokens
         found = await measure(
             {
