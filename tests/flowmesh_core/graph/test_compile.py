@@ -4,6 +4,7 @@ import time
 
 import msgspec
 import pytest
+from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, ROWS, SQL
 
 from flowmesh_core.graph.plan import (
     ArtifactSource,
@@ -14,14 +15,6 @@ from flowmesh_core.graph.plan import (
     StepSource,
     Weights,
 )
-
-ROWS = [{"question": "1+1?", "target": "2"}]
-INPUTS = {"base": {"model": "smollm2-135m-instruct"}, "questions": {"rows": ROWS}}
-GENERATE = {
-    "uses": "llm.generate",
-    "inputs": {"model": "inputs.base", "rows": "inputs.questions"},
-    "with": {"prompt": "{{ question }}"},
-}
 
 
 def _step(plan: Plan, path: str):  # type: ignore[no-untyped-def]
@@ -160,9 +153,6 @@ def test_a_matrix_makes_an_instance_for_each_combination_in_order_of_declaration
     assert [s.params["value"] for s in plan.steps] == [1e-5, 1e-5, 2, 2]
     assert plan.steps[0].name == "tune"
     assert plan.steps[0].matrix == {"lr": 1e-5, "seed": "a"}
-
-
-SQL = {"uses": "data.sql", "with": {"query": "select 1"}}
 
 
 def test_a_star_concatenates_all_instances_in_order(compiled) -> None:
