@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.flowmesh_cli.calling import COMMAND, environment, fmesh
+from tests.flowmesh_cli.calling import COMMAND, WITHIN_S, environment, fmesh
 
 from flowmesh_cli.exits import ExitCode
 
@@ -47,7 +47,7 @@ def with_plugin(site: Path, *arguments: str | Path) -> subprocess.CompletedProce
         cwd=site.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WITHIN_S,
         env={**base, "PYTHONPATH": path},
         check=False,
     )
