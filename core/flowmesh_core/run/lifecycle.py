@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import actions, repair, steps
 from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
@@ -13,6 +14,9 @@ from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
 from flowmesh_core.units import Digest
+
+STEP_S = 1.0
+"""What a step counts on the critical path: only the order of lengths matters."""
 
 OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
@@ -49,6 +53,7 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
         deadline_s=plan.deadline_s,
         suspended=plan.suspend,
     )
+    run.remaining_s = remaining_s(plan, {path: STEP_S for path in step_runs})
     state.runs[event.uid] = run
     _restore(run, event)
     state.changed(run)

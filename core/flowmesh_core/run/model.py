@@ -4,6 +4,7 @@ They are changed in place by the modules of this room and by nobody else. Projec
 """
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -224,6 +225,7 @@ class Run:
     Attributes:
         inline: contents of small blobs of its artifacts.
         children: step path → paths of the steps that wait for it.
+        remaining_s: step path → length of the longest path from it to the end.
         open_steps: steps that have not ended.
         todo: steps to look at again before ``apply`` returns.
         unsettled: attempts that this run will pay for when they end.
@@ -240,6 +242,7 @@ class Run:
     inline: dict[Digest, bytes]
     steps: dict[str, StepRun]
     children: dict[str, list[str]]
+    remaining_s: Mapping[str, float] = field(default_factory=dict)
     phase: Phase = Phase.RUNNING
     open_steps: int = 0
     priority: int = 0

@@ -125,7 +125,9 @@ def _view(state: State, action: Action) -> ReadyAction:
         tenant=runs[0].plan.namespace,
         priority=max(r.priority for r in runs),
         deadline_s=min(r.deadline_at_s for r in runs),
-        critical_path_s=0.0,
+        critical_path_s=max(
+            state.runs[s.uid].remaining_s.get(s.path, 0.0) for s in action.subscribers
+        ),
         ready_s=action.ready_s,
         work=spec.work,
         inputs=tuple(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.protocol.messages import AttemptProgress, Hello, Sync
+from flowmesh_core.protocol.messages import AttemptProgress, Hello, LaneState, Sync
 from flowmesh_core.receipts.meter import Meter
 from flowmesh_core.run import actions, attempts, money
 from flowmesh_core.run.commands import KeepAttempts
@@ -88,6 +89,7 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
             held.units = max(held.units, end.usage.units)
     money.accrue(state, worker, now_s)
     if sync.lanes is not None:
+        _learn_loads(state, worker, sync.lanes)
         worker.lanes = sync.lanes
         state.dirty = True
     if sync.components is not None:
@@ -100,6 +102,16 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
         state.dirty = True
     if sync.goodbye:
         lost(state, name, "it left", now_s, kind=FailureKind.DRAINED)
+
+
+def _learn_loads(state: State, worker: Worker, lanes: Iterable[LaneState]) -> None:
+    """Teaches the cost model how long the hosts that are ready now took to load."""
+    known = {lane.signature for lane in worker.lanes if lane.load_s}
+    for lane in lanes:
+        info = state.signatures.get(lane.signature)
+        if lane.load_s and info is not None and lane.signature not in known:
+            size = sum(size for _, size in info.components)
+            state.model.observe_load(CostKey.of(info), worker.shape.device_class, size, lane.load_s)
 
 
 def _progress(

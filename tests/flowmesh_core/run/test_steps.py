@@ -223,3 +223,17 @@ def test_cancelling_the_last_subscriber_withdraws_the_action_and_it_pays(world: 
     assert not world.attempts()
     assert world.finals[uid].phase == "Cancelled"
     assert world.finals[uid].paid_nanousd == pytest.approx(2_000_000, rel=0.2)
+
+
+def test_what_lies_on_the_longest_path_is_placed_first(world: World) -> None:
+    world.join("w1")
+    world.submit(
+        plan(
+            step("short", uses=SOLO, value=1),
+            step("long", uses=SOLO, value=2),
+            step("then", *after("long"), value=3),
+        )
+    )
+    world.tick(0.1)
+    first = next(iter(world.attempts()))
+    assert first.params["value"] == 2

@@ -1,6 +1,7 @@
 """The host's own loop: loads one engine, runs its attempts, says how they went."""
 
 import asyncio
+import itertools
 import os
 import socket
 import sys
@@ -49,6 +50,7 @@ class HostServer:
         self._scratch = Path()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._directories: dict[str, AttemptDir] = {}
+        self._numbers = itertools.count(1)
         self._peak = PeakMemory()
         self._closed = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
@@ -116,9 +118,13 @@ class HostServer:
         elapsed = time.perf_counter() - began
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, loaded_libraries()))
 
+    def new_directory(self) -> AttemptDir:
+        """A directory that no other attempt of this host has or had."""
+        return AttemptDir(self._scratch / "attempts" / str(next(self._numbers)))
+
     async def _run(self, run: Run) -> None:
         began = time.perf_counter()
-        directory = AttemptDir(self._scratch / "attempts" / f"{id(run):x}")
+        directory = self.new_directory()
         self._directories[run.attempt_id] = directory
         outputs, failure, used = {}, None, HostUsage()
         try:

@@ -13,20 +13,20 @@ class AttemptDir:
 
     def __init__(self, path: Path) -> None:
         """Takes where it would be."""
-        self._path = path
+        self.place = path
         self.made = False
 
     def use(self) -> Path:
         """The directory, made where it is not there."""
         if not self.made:
-            self._path.mkdir(parents=True)
+            self.place.mkdir(parents=True)
             self.made = True
-        return self._path
+        return self.place
 
     def remove(self) -> None:
         """Removes it with all that is in it."""
         if self.made:
-            shutil.rmtree(self._path, ignore_errors=True)
+            shutil.rmtree(self.place, ignore_errors=True)
 
 
 class HostWork(Work):
