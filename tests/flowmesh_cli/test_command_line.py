@@ -1,14 +1,13 @@
 """The command line itself: fast, and never a traceback."""
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import typer
 from tests.flowmesh_cli import flows
-from tests.flowmesh_cli.calling import fmesh
+from tests.flowmesh_cli.calling import children_s, fmesh
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError, guarded
@@ -31,12 +30,6 @@ def test_help_takes_less_than_half_a_second_of_the_processor(tmp_path: Path):
         assert fmesh("--help", cwd=tmp_path).returncode == 0
         times.append(children_s() - before)
     assert min(times) < 0.5
-
-
-def children_s() -> float:
-    """Processor time of all ended children: unlike the clock's, no busy neighbour adds to it."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def test_engines_are_listed_and_shown_and_misspelt_ones_get_a_suggestion(tmp_path: Path):
@@ -104,6 +97,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
 
 
 def test_a_graph_is_drawn_as_text_and_as_mermaid(tmp_path: Path):
+    flows.questions(tmp_path)
     flow = flows.write(tmp_path, "small", flows.scored())
     drawn = fmesh("graph", flow, cwd=tmp_path).stdout
     assert "└─ reply  data.sql" in drawn
