@@ -105,10 +105,14 @@ class FlowMeshError(Exception):
         self.where = where
         self.remedy = remedy
 
+    @property
+    def reason(self) -> str:
+        """Place and reason, where the remedy is told beside them."""
+        return f"{self.where}: {self.message}" if self.where else self.message
+
     def __str__(self) -> str:
         """Place, reason and remedy in one line."""
-        head = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{head}; {self.remedy}" if self.remedy else head
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         wanted = not step.plan.when or _condition(run, step)
         inputs = _inputs(run, step, skip=streams) if wanted else None
     except FlowMeshError as e:
-        step.failure = Failure(FailureKind.BAD_INPUT, e.message, e.remedy)
+        step.failure = Failure(FailureKind.BAD_INPUT, e.reason, e.remedy)
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.BAD_INPUT)
         return
     if inputs is None:
@@ -239,7 +239,7 @@ def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
             port.name: compose(step, port.name, results) for port in step.contract.outputs
         }
     except FlowMeshError as e:
-        step.failure = Failure(FailureKind.ENGINE, e.message, e.remedy)
+        step.failure = Failure(FailureKind.ENGINE, e.reason, e.remedy)
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.ENGINE)
         return
     if step.total and step.total > 1 and not step.step_level:

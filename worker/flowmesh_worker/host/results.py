@@ -41,7 +41,7 @@ async def prepare_outputs(
             prepared[port] = await _prepare(output, port == row_output, directory)
         except FlowMeshError as error:
             raise AttemptError(
-                Failure(FailureKind.BAD_INPUT, f"output {port!r}: {error.message}", error.remedy)
+                Failure(FailureKind.BAD_INPUT, f"output {port!r}: {error.reason}", error.remedy)
             ) from error
     return prepared
 

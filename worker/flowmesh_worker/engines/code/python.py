@@ -200,7 +200,7 @@ def _require_columns(answer: Answer) -> None:
         columns_of(answer.rows, infer_schema(answer.rows))
         canonical_bytes(answer.metrics)
     except IdentityError as error:
-        raise _user_code(f"what the function returned: {error.message}", error.remedy) from error
+        raise _user_code(f"what the function returned: {error.reason}", error.remedy) from error
 
 
 def _user_code(message: str, remedy: str = "", detail: str = "") -> AttemptError:

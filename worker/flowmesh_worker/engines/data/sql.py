@@ -109,6 +109,7 @@ def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
     }
     parsed = connection.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
     refuse_unsound(parsed, query, columns, varying_functions(duckdb.connect))
+    _refuse_equal_names(columns)
     rows_read = sum(_create(connection, name, work.dataset(name)) for name in columns)
     try:
         table, schema = _select(connection, query)
@@ -117,10 +118,23 @@ def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
     except duckdb.Error as error:
         raise _refused(error, query, columns) from error
     except IdentityError as error:
-        raise refusal(f"SQL: the result: {error.message}", error.remedy) from error
+        raise refusal(f"SQL: the result: {error.reason}", error.remedy) from error
     for name in columns:
         connection.execute(f"drop table {quoted(name)}")
     return table, schema, rows_read
+
+
+def _refuse_equal_names(columns: Mapping[str, Sequence[str]]) -> None:
+    """Columns that differ only in case would be read as one."""
+    for table, names in columns.items():
+        first: dict[str, str] = {}
+        for name in names:
+            other = first.setdefault(name.lower(), name)
+            if other != name:
+                raise refusal(
+                    f"input {table!r} has the columns {other!r} and {name!r}, which are one in SQL",
+                    "rename one of them in a step before, as code.python can",
+                )
 
 
 def _refused(error: Exception, query: str, columns: Mapping[str, Sequence[str]]) -> AttemptError:
