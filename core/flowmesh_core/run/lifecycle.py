@@ -53,7 +53,7 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
         deadline_s=plan.deadline_s,
         suspended=plan.suspend,
     )
-    run.remaining_s = remaining_s(plan, {path: STEP_S for path in step_runs})
+    run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
     state.runs[event.uid] = run
     _restore(run, event)
     state.changed(run)
