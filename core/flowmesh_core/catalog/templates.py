@@ -5,23 +5,48 @@ names are no identifiers: ``{{ row["my column"] }}``). It reaches no Python obje
 numbers and reads no clock, so equal rows render equal text. An undefined name is an error.
 """
 
+import math
 from functools import cache, lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
 ROW = "row"
+VALUE_MAX = 1_000_000
+"""Characters, items or digits that a multiplication in a template may make."""
 _RANDOM_GLOBALS = ("lipsum",)
 _RANDOM_FILTERS = ("random",)
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses to make values that would exhaust a worker's memory."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Multiplies within bounds."""
+        numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        if operator == "**" or not numbers:
+            size = _size_of(operator, left, right)
+            if size > VALUE_MAX:
+                raise SecurityError(f"a value of size {size:g}, of at most {VALUE_MAX}")
+        return super().call_binop(context, operator, left, right)
+
+
+def _size_of(operator: str, left: Any, right: Any) -> float:
+    """Characters, items or digits of the product."""
+    if operator == "**":
+        digits = len(str(abs(left))) if isinstance(left, int) else 1
+        return digits * abs(right) if isinstance(right, int) else 1
+    lengths = (len(v) if hasattr(v, "__len__") else abs(v) for v in (left, right))
+    return float(math.prod(lengths))
 
 
 @cache
 def environment() -> ImmutableSandboxedEnvironment:
     """The sandboxed environment; made once, never changed."""
-    env = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
-    )
+    env = _Sandbox(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
     for name in _RANDOM_GLOBALS:
         env.globals.pop(name, None)
     for name in _RANDOM_FILTERS:

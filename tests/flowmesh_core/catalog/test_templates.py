@@ -44,3 +44,17 @@ def test_nothing_random_is_there() -> None:
         _render("{{ [1, 2] | random }}", {})
     with pytest.raises(UndefinedError):
         _render("{{ lipsum() }}", {})
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 'a' * 10 ** 10 }}", "{{ [1] * 99999999 }}", "{{ 9 ** 9 ** 9 }}"]
+)
+def test_a_template_cannot_exhaust_memory_by_multiplying(text: str) -> None:
+    with pytest.raises(SecurityError, match="of at most"):
+        environment().from_string("{{ " + text + " }}").render()
+
+
+def test_a_template_may_multiply_what_is_small() -> None:
+    assert (
+        environment().from_string("{{ '-' * 3 }}{{ 2 ** 10 }}{{ 3 * 4 }}").render() == "---102412"
+    )
