@@ -46,15 +46,11 @@ def test_nothing_random_is_there() -> None:
         _render("{{ lipsum() }}", {})
 
 
-@pytest.mark.parametrize(
-    "text", ["{{ 'a' * 10 ** 10 }}", "{{ [1] * 99999999 }}", "{{ 9 ** 9 ** 9 }}"]
-)
+@pytest.mark.parametrize("text", ["'a' * 10 ** 10", "[1] * 99999999", "9 ** 9999999"])
 def test_a_template_cannot_exhaust_memory_by_multiplying(text: str) -> None:
     with pytest.raises(SecurityError, match="of at most"):
-        environment().from_string("{{ " + text + " }}").render()
+        _render("{{ " + text + " }}", {})
 
 
 def test_a_template_may_multiply_what_is_small() -> None:
-    assert (
-        environment().from_string("{{ '-' * 3 }}{{ 2 ** 10 }}{{ 3 * 4 }}").render() == "---102412"
-    )
+    assert _render("{{ '-' * 3 }} {{ 2 ** 10 }} {{ 3 * 4 }}", {}) == "--- 1024 12"
