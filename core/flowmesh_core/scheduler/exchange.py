@@ -90,10 +90,20 @@ class _Exchange:
             moved = False
             losers = [i for i in self._items if i.spots[0][0] - i.utility > EPSILON]
             losers.sort(key=lambda i: i.utility - i.spots[0][0])
+            stuck: dict[tuple[int, Spot], int] = {}
             for item in losers:
                 if self._looks <= 0:
                     return
-                moved = self._better(item) or moved
+                # Where its like at the same place found nothing better, and nothing has moved
+                # since, the looks are spent without looking.
+                like, before = (id(item.spots), item.spot), self._looks
+                if like in stuck:
+                    self._looks -= stuck[like]
+                elif self._better(item):
+                    moved = True
+                    stuck.clear()
+                else:
+                    stuck[like] = before - self._looks
 
     def _spots_of(self, one: Served) -> list[tuple[float, int, int]]:
         seeker = one.seeker
@@ -181,7 +191,9 @@ class _Exchange:
         lane = account.lanes.get(item.signature)
         if lane is not None and lane.held:
             there = self._there.get((member, item.signature, tier), [])
-            distinct = {(id(one.served.seeker), one.utility): one for one in there}
+            # One with the very same spots would go where the item itself can go.
+            others = [one for one in there if one.spots is not item.spots]
+            distinct = {(id(one.served.seeker), one.utility): one for one in others}
             return [[one] for one in distinct.values()]
         found: list[list[_Item]] = []
         for signature, other in account.lanes.items():
