@@ -19,6 +19,7 @@ from flowmesh_control.api.app import build_app
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
 from flowmesh_control.clock import Clock, system_clock
+from flowmesh_control.collector import collect_seldom
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
 from flowmesh_control.joining import Tokens
 from flowmesh_control.ledger import Ledger
@@ -101,6 +102,7 @@ class ControlPlane:
             StoreError: the store cannot be used; the message says why.
             OSError: the address is taken.
         """
+        collect_seldom()
         records = self._store.records
         await prove_conditional_writes(records)
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())

@@ -1,6 +1,7 @@
 """The smaller rooms: the master key, policies, plugins, logs, changes, content."""
 
 import asyncio
+import gc
 import tarfile
 from importlib.metadata import EntryPoint
 from io import BytesIO
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowmesh_control.changes import Changes
+from flowmesh_control.collector import YOUNG, collect_seldom
 from flowmesh_control.content import Content
 from flowmesh_control.downloads import download_of
 from flowmesh_control.logs import LogBook
@@ -166,3 +168,14 @@ async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: 
         assert member.read() == b"w" * 1000
     assert sorted(names) == ["config.json", "sub/w.bin"]
     assert loaded.size_bytes == 1002
+
+
+def test_the_garbage_collector_is_told_once_to_look_seldom_and_goes_on() -> None:
+    before = gc.get_threshold()
+    try:
+        collect_seldom()
+        collect_seldom()
+        assert gc.get_threshold()[0] == YOUNG
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
