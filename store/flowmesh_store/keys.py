@@ -19,7 +19,8 @@ CAS = "cas"
 ACTIONS = "actions"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_SEGMENT = re.compile(r"[A-Za-z0-9_=@-][A-Za-z0-9._=@-]{0,199}")
+_SEGMENT = r"[A-Za-z0-9_=@-][A-Za-z0-9._=@-]{0,199}"
+_KEY = re.compile(rf"(?!{CAS}(?:/|\Z)){_SEGMENT}(?:/{_SEGMENT})*")
 
 
 def check_digest(digest: str) -> Digest:
@@ -51,8 +52,7 @@ def check_key(key: str) -> str:
     Raises:
         StoreError: the key is refused.
     """
-    segments = key.split("/")
-    if all(_SEGMENT.fullmatch(s) for s in segments) and segments[0] != CAS:
+    if _KEY.fullmatch(key) is not None:
         return key
     raise StoreError(
         f"{key[:200]!r} is not a key of a record",
