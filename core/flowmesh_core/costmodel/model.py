@@ -27,6 +27,10 @@ LOAD_PACE = 0.4
 the first one is taken as it is."""
 LOAD_PACE_DOWN = 0.05
 """And towards a shorter wait, which may have been for a part of the loading."""
+SAMPLED_FROM = 256
+"""Past this many observations of a signature its fit hardly moves: from there on it learns from one
+in ``SAMPLED_EVERY``, or a thousand short actions a second would pay for what is known."""
+SAMPLED_EVERY = 4
 COARSE_EVERY = 8
 """Past this many observations of a signature, the coarser fits learn from every eighth only."""
 NANO_HOUR_S = 3600.0
@@ -109,9 +113,13 @@ class Rate:
 
 
 class Learned:
-    """A fit with its residuals and the learned correction of the loading time."""
+    """A fit with its residuals and the learned correction of the loading time.
 
-    __slots__ = ("fit", "load_count", "load_log", "residuals")
+    Attributes:
+        unsampled: observations left out since the last one that it learned from.
+    """
+
+    __slots__ = ("fit", "load_count", "load_log", "residuals", "unsampled")
 
     def __init__(self, fit: Fit, load_log: float = 0.0) -> None:
         """Starts from a fit and from the logarithm of loading time over the prior's."""
@@ -119,6 +127,7 @@ class Learned:
         self.residuals = Residuals()
         self.load_log = load_log
         self.load_count = 0
+        self.unsampled = 0
 
 
 Level = tuple[str, ...]
@@ -244,12 +253,22 @@ class CostModel:
             self._learn_load(key, device_class, work.component_bytes, load_s, pace)
         if not (isfinite(run_s) and isfinite(batch)) or run_s < 0.0:
             return
+        if self._left_out(key, device_class, work.component_bytes):
+            return
         x = prior.features(key.work_unit, device_class, work, max(1.0, batch))
         for learned in self._to_teach(key, device_class, work.component_bytes):
             first = learned.fit.count == 0
             ratio = learned.fit.update(x, run_s)
             if not first:
                 learned.residuals.add(ratio)
+
+    def _left_out(self, key: CostKey, device_class: str, component_bytes: int) -> bool:
+        """Whether so much is known that this observation is not in the sample."""
+        finest = self.learned.get(_levels(key, device_class, component_bytes)[0])
+        if finest is None or finest.fit.count < SAMPLED_FROM:
+            return False
+        finest.unsampled = (finest.unsampled + 1) % SAMPLED_EVERY
+        return finest.unsampled != 0
 
     def observe_load(
         self,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flowmesh_core.costmodel import CostKey, CostModel, decode_model, encode_model
 from flowmesh_core.costmodel.devices import DEVICES, UNKNOWN_GPU, rates_of
+from flowmesh_core.costmodel.model import SAMPLED_EVERY, SAMPLED_FROM
 from flowmesh_core.costmodel.regression import Fit
 from flowmesh_core.costmodel.residuals import WINDOW, Residuals
 from flowmesh_core.fleet.snapshot import Work
@@ -324,3 +325,16 @@ def test_a_fit_without_news_about_a_part_does_not_wind_up():
     assert all(fit.spread[i][i] <= 4.0 + 1e-9 for i in range(4))
     fit.update((1.0, 1.0, 1.0, 1.0), 10.0)
     assert all(0.0 <= t < 50.0 for t in fit.theta)
+
+
+def test_what_is_seen_very_often_is_learned_from_in_samples_and_a_change_is_still_noticed():
+    model, work = CostModel(), Work(units=1.0)
+    for _ in range(4 * SAMPLED_FROM):
+        model.observe(SQL, work, 0.01, 0.0, "cpu")
+    settled = model.predict(SQL, "cpu", work)
+    assert settled.seconds == pytest.approx(0.01, rel=0.05)
+    seen = 4 * SAMPLED_FROM - SAMPLED_FROM
+    assert settled.samples == SAMPLED_FROM + seen // SAMPLED_EVERY
+    for _ in range(20 * SAMPLED_EVERY):
+        model.observe(SQL, work, 1.0, 0.0, "cpu")
+    assert model.predict(SQL, "cpu", work).seconds == pytest.approx(1.0, rel=0.1)
