@@ -52,6 +52,8 @@ def split_exactly(amount: int, weights: Sequence[int]) -> list[int]:
     """
     if not weights:
         raise ValueError("split_exactly needs at least one part")
+    if len(weights) == 1:
+        return [amount]
     effective = list(weights) if any(weights) else [1] * len(weights)
     total = sum(effective)
     shares = [amount * w // total for w in effective]

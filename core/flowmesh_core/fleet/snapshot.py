@@ -7,10 +7,20 @@ Built by the run machine from its fleet and ready set; read by ``scheduler.decid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import frexp
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
+
+NEGLIGIBLE_BYTES = 64 * 1024
+"""Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
+
+Rank = tuple[int, float, float, float, Digest]
+Kind = tuple[object, ...]
 
 
 class Tier(StrEnum):
@@ -107,8 +117,7 @@ class Requirement:
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, gc=False):
     """Predicted size of an action, for the cost model.
 
     Attributes:
@@ -125,8 +134,7 @@ class Work:
     component_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyAction:
+class ReadyAction(msgspec.Struct, frozen=True):
     """An action that waits for a placement.
 
     Attributes:
@@ -144,6 +152,10 @@ class ReadyAction:
         avoid: workers where it failed: taken only where there is no other.
         replica_of: worker that runs the original, for a replica; empty otherwise.
         not_before_s: backoff; not placed before this time.
+        rank: its place in the order: priority, deadline slack, critical path, age; then the name,
+            so that the order is total. Slack is the deadline less the critical path; the time of
+            the tick is the same for all.
+        kind: what makes actions interchangeable; sizes count by powers of four.
     """
 
     action_id: Digest
@@ -155,11 +167,25 @@ class ReadyAction:
     ready_s: float
     work: Work
     inputs: tuple[tuple[Digest, int], ...] = ()
-    weights: Weights = field(default_factory=Weights)
+    weights: Weights = Weights()
     isolate: bool = False
     avoid: frozenset[str] = frozenset()
     replica_of: str = ""
     not_before_s: float = 0.0
+    rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
+    kind: Kind = ()
+
+    def __post_init__(self) -> None:
+        """Works out ``rank`` and ``kind``: a tick reads them of every action, which waits long."""
+        path_s, work = self.critical_path_s, self.work
+        rank = (-self.priority, self.deadline_s - path_s, -path_s, self.ready_s, self.action_id)
+        size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
+        large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
+        kind: Kind = (self.weights, self.signature, size, large)
+        if self.isolate or self.avoid or self.replica_of:
+            kind = (*kind, (self.isolate, self.avoid, self.replica_of))
+        force_setattr(self, "rank", rank)
+        force_setattr(self, "kind", kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from flowmesh_core.units import split_exactly
 
 NANOSECONDS_PER_HOUR = 3600 * 10**9
@@ -38,8 +40,7 @@ class Meter:
         return delta
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True, gc=False):
     """What an attempt did in a segment of time.
 
     Attributes:

@@ -66,7 +66,7 @@ def make_ready(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
     action.state = ActionState.READY
     action.ready_s = action.ready_s or now_s
-    state.ready[action.key] = None
+    state.ready[action.key] = action
     state.dirty = True
 
 
@@ -263,7 +263,7 @@ def back_to_ready(state: State, action: Action, now_s: float) -> None:
     """Returns an action to the ready set after a failure; single-part steps become READY again."""
     action.state = ActionState.READY
     action.view = None
-    state.ready[action.key] = None
+    state.ready[action.key] = action
     state.dirty = True
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]

@@ -6,6 +6,7 @@ published; whatever comes after it for the same action is settled as fabric.
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.snapshot import NEGLIGIBLE_BYTES
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.run import actions, money, remedies
@@ -119,7 +120,8 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     state.learned.succeeded(spec.info.signature, worker.shape.device_class)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
-        worker.near[artifact.digest] = None
+        if artifact.size_bytes > NEGLIGIBLE_BYTES:
+            worker.near[artifact.digest] = None
     if action.state is not ActionState.RUNNING:
         state.emit(Acknowledge(worker.name, attempt.attempt_id))
         if action.state is not ActionState.PUBLISHING:
@@ -198,7 +200,8 @@ def published(
     for s in subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
-        step.shared_with.update({u: None for u in sharers if u != s.uid})
+        if len(sharers) > 1:
+            step.shared_with.update({u: None for u in sharers if u != s.uid})
         if s is subscribers[0]:
             step.executed += 1
         else:

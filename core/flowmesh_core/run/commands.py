@@ -1,6 +1,6 @@
 """What the machine wants done. Control does it and answers with an event where one is due."""
 
-from dataclasses import dataclass
+import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.protocol.messages import Assignment
@@ -10,8 +10,7 @@ from flowmesh_core.run.ledger import Line
 from flowmesh_core.units import Digest
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(msgspec.Struct, frozen=True):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
@@ -24,8 +23,7 @@ class LookUp:
     not_before_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """Write an action result; answer with ``Published`` or ``PublishFailed``.
 
     Attributes:
@@ -38,8 +36,7 @@ class Publish:
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     """The worker should hold this attempt. Secrets named in ``secrets`` are filled in outside."""
 
     worker: str
@@ -48,78 +45,68 @@ class Assign:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelAttempt:
+class CancelAttempt(msgspec.Struct, frozen=True):
     """The worker should no longer hold this attempt."""
 
     worker: str
     attempt_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(msgspec.Struct, frozen=True):
     """The worker need not keep the report of this attempt's end."""
 
     worker: str
     attempt_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAttempts:
+class KeepAttempts(msgspec.Struct, frozen=True):
     """The answer to a worker's full state: these of its held attempts go on, others stop."""
 
     worker: str
     keep: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Append a line to a run's ledger (flushed within a second, and before a verdict)."""
 
     uid: str
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class PutManifest:
+class PutManifest(msgspec.Struct, frozen=True):
     """Store a composed manifest under ``cas/`` (it is about to be referred to)."""
 
     digest: Digest
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class PutBlob:
+class PutBlob(msgspec.Struct, frozen=True):
     """Store a small blob that travelled inside a result (it is about to be referred to)."""
 
     digest: Digest
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CheckBlobs:
+class CheckBlobs(msgspec.Struct, frozen=True):
     """Say which of these blobs are lost; answer with ``BlobsChecked``."""
 
     uid: str
     digests: frozenset[Digest]
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(msgspec.Struct, frozen=True):
     """Delete those of these blobs whose bytes do not match their digest."""
 
     digests: frozenset[Digest]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Flush the run's ledger, write ``final``, then answer with ``Finalised``."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """Something that a status shows of this run has changed."""
 
     uid: str

@@ -5,18 +5,21 @@ Called when the inputs of a part are known.
 
 from typing import Any
 
+import msgspec
+
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.model import ActionSpec, Run, StepRun
+from flowmesh_core.run.model import ActionSpec, Run, SharedShape, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 
 BYTES_PER_TOKEN = 4
 MIB = 1024 * 1024
 SEPARATOR = "\x00"
+_encoder = msgspec.msgpack.Encoder()
 
 
 def name_of(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> Digest:
@@ -49,7 +52,7 @@ def spec_of(
     components = tuple(
         name for name in inputs if (port := contract.input_port(name)) and port.component
     )
-    info = _signature_info(state, plan, contract, {c: inputs[c] for c in components})
+    shape = _shape(state, plan, contract, {c: inputs[c] for c in components})
     inline = {
         digest: run.inline[digest]
         for artifact in inputs.values()
@@ -63,11 +66,8 @@ def spec_of(
         inputs=inputs,
         inline=inline,
         components=components,
-        signature_params={
-            **{p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide},
-            **plan.fields,
-        },
-        info=info,
+        signature_params=shape.params,
+        info=shape.info,
         work=_work(contract, plan.params, inputs, components),
         cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
@@ -80,6 +80,39 @@ def spec_of(
 
 def _only_once(contract: EngineContract) -> bool:
     return contract.determinism is Determinism.EXTERNAL and not contract.idempotent
+
+
+def _shape(
+    state: State, plan: StepPlan, contract: EngineContract, components: dict[str, Artifact]
+) -> SharedShape:
+    """What the actions of a signature share; steps that are alike are not hashed again."""
+    params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
+    params.update(plan.fields)
+    alike = _alike(plan, contract, params, components)
+    known = state.shapes.get(alike)
+    if known is None:
+        info = _signature_info(state, plan, contract, components)
+        known = state.shapes[alike] = SharedShape(info, params)
+    return known
+
+
+def _alike(
+    plan: StepPlan,
+    contract: EngineContract,
+    params: dict[str, Any],
+    components: dict[str, Artifact],
+) -> bytes:
+    """Equal for steps of one signature and equal components; costs less than the signature."""
+    return _encoder.encode(
+        (
+            contract.name,
+            contract.version,
+            contract.implementation,
+            list(params.items()),
+            plan.resources,
+            [(port, a.digest, a.size_bytes) for port, a in components.items()],
+        )
+    )
 
 
 def _signature_info(

@@ -1,8 +1,9 @@
 """What can happen to the machine. Events are immutable facts; the control plane makes them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from flowmesh_core.errors import Failure
 from flowmesh_core.fleet.snapshot import Decision
@@ -14,16 +15,14 @@ from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
 
 
-@dataclass(frozen=True, slots=True)
-class ActionKey:
+class ActionKey(msgspec.Struct, frozen=True, gc=False):
     """An action in the scope that it publishes to: what is in flight once."""
 
     scope: str
     action_id: Digest
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True):
     """A run was accepted; its ``spec`` and ``pins`` are written.
 
     Attributes:
@@ -35,20 +34,18 @@ class Submitted:
     plan: Plan
     created_s: float
     scopes: ScopePlan
-    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    artifacts: Mapping[str, Artifact] = {}
     restored: tuple[Line, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LookedUp:
+class LookedUp(msgspec.Struct, frozen=True):
     """The answer to ``LookUp``: the unexpired published result, or None."""
 
     key: ActionKey
     result: ActionResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """The answer to ``Publish``: what stands in the store now.
 
     Attributes:
@@ -60,23 +57,20 @@ class Published:
     adopted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PublishFailed:
+class PublishFailed(msgspec.Struct, frozen=True):
     """The store refused a publication for good (it was retried where that helps)."""
 
     key: ActionKey
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerConnected:
+class WorkerConnected(msgspec.Struct, frozen=True):
     """A worker said everything about itself."""
 
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSynced:
+class WorkerSynced(msgspec.Struct, frozen=True):
     """A worker said what has changed."""
 
     name: str
@@ -84,54 +78,47 @@ class WorkerSynced:
     sync: Sync
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(msgspec.Struct, frozen=True):
     """A worker has not synchronised within the watchdog, or its process is known to be dead."""
 
     name: str
     reason: str = "no synchronisation within the watchdog"
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """The scheduler's decision on the machine's last snapshot."""
 
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class BlobsChecked:
+class BlobsChecked(msgspec.Struct, frozen=True):
     """The answer to ``CheckBlobs``: which of the digests are lost."""
 
     uid: str
     missing: frozenset[Digest]
 
 
-@dataclass(frozen=True, slots=True)
-class Amended:
+class Amended(msgspec.Struct, frozen=True):
     """A user changed ``suspend``, ``priority``, ``budgetNanousd`` or ``deadlineS`` of a run."""
 
     uid: str
     changes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(msgspec.Struct, frozen=True):
     """A user wants a run to stop."""
 
     uid: str
     reason: str = "cancelled by the user"
 
 
-@dataclass(frozen=True, slots=True)
-class Finalised:
+class Finalised(msgspec.Struct, frozen=True):
     """``final`` is written; the run may be forgotten after the status was shown."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(msgspec.Struct, frozen=True):
     """Time has passed: deadlines, backoffs, watchdogs of attempts, recovery's window."""
 
 

@@ -102,7 +102,8 @@ class Machine:
         state = self.state
         self._dispatch(event, now_s)
         while state.touched or state.unclaimed or state.unclaimed_held:
-            attempts.claim(state, now_s)
+            if state.unclaimed or state.unclaimed_held:
+                attempts.claim(state, now_s)
             touched, state.touched = state.touched, {}
             for uid in touched:
                 run = state.runs.get(uid)
@@ -111,8 +112,7 @@ class Machine:
                     lifecycle.end_if_over(state, run, now_s)
             if not state.touched:
                 break
-        out, state.out = state.out, []
-        return out
+        return state.commands()
 
     def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912 - one case an event
         state = self.state

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.snapshot import ReadyAction, Requirement, SignatureInfo, Work
@@ -23,9 +25,11 @@ from flowmesh_core.units import Digest
 
 STORY_LENGTH = 200
 
+Change = tuple[float, str, StepState, StepState, str]
+"""When a step changed, its path, from what to what, and why."""
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
+
+class Subscriber(msgspec.Struct, frozen=True, gc=False):
     """A part of a step run that waits for an action: chunk ``part``, or -1 for the step level."""
 
     uid: str
@@ -33,8 +37,14 @@ class Subscriber:
     part: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActionSpec:
+class SharedShape(msgspec.Struct, frozen=True):
+    """What the actions of one signature share, and the parameters that a host starts with."""
+
+    info: SignatureInfo
+    params: dict[str, Any]
+
+
+class ActionSpec(msgspec.Struct, frozen=True):
     """What an action is, whoever wants it.
 
     Attributes:
@@ -265,7 +275,7 @@ class Run:
     checked: bool = False
     finishing: bool = False
     ended_s: float = 0.0
-    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     @property
     def deadline_at_s(self) -> float:
@@ -279,12 +289,14 @@ class Run:
             InvariantError: the table has no such change; the message is the run's story.
         """
         if (step.state, state) not in TRANSITIONS:
-            story = "\n".join(self.story)
+            story = "\n".join(
+                f"{t:.3f} {p}: {a} → {b} {w}".rstrip() for t, p, a, b, w in self.story
+            )
             raise InvariantError(
                 f"run {self.uid}, step {step.plan.path}: {step.state} → {state} ({why}) is not in "
                 f"the table; the story so far:\n{story}"
             )
-        self.story.append(f"{now_s:.3f} {step.plan.path}: {step.state} → {state} {why}".rstrip())
+        self.story.append((now_s, step.plan.path, step.state, state, why))
         if state in ENDED:
             self.open_steps -= 1
             step.ended_s = now_s

@@ -64,7 +64,7 @@ def settle(
     if not payers:
         state.book.fabric_nanousd += total
         return {}
-    ordered = sorted({p.uid: p for p in payers}.values(), key=lambda p: p.uid)
+    ordered = _by_uid(payers)
     shares = split_exactly(total, [1] * len(ordered))
     loads = split_exactly(attempt.load_nanousd, [1] * len(ordered))
     usage = attempt.end.usage if attempt.end else Usage()
@@ -79,6 +79,13 @@ def settle(
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None
     return dict(zip((p.uid for p in ordered), shares, strict=True))
+
+
+def _by_uid(payers: list[Subscriber]) -> list[Subscriber]:
+    """One subscriber a run, in order of uid."""
+    if len(payers) == 1:
+        return payers
+    return sorted({p.uid: p for p in payers}.values(), key=lambda p: p.uid)
 
 
 def _line(

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from dataclasses import replace
 
+from msgspec import structs
+
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.snapshot import (
@@ -26,6 +28,7 @@ from flowmesh_core.run.states import ActionState
 from flowmesh_core.units import Digest
 
 REASONS_EVERY_S = 0.25
+_NOBODY = frozenset[str]()
 
 NEVER = frozenset(
     {
@@ -57,7 +60,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
 
 
 def _placeable(state: State) -> list[Action]:
-    found = [state.actions[key] for key in state.ready]
+    found = list(state.ready.values())
     suspended = {uid for uid, run in state.runs.items() if run.suspended}
     if not suspended:
         return found
@@ -123,8 +126,8 @@ def _view(state: State, action: Action) -> ReadyAction:
         action_id=ready_name(action.key),
         signature=spec.info.signature,
         tenant=runs[0].plan.namespace,
-        priority=max(r.priority for r in runs),
-        deadline_s=min(r.deadline_at_s for r in runs),
+        priority=_priority(runs),
+        deadline_s=_deadline_at_s(runs),
         critical_path_s=max(
             state.runs[s.uid].remaining_s.get(s.path, 0.0) for s in action.subscribers
         ),
@@ -135,7 +138,7 @@ def _view(state: State, action: Action) -> ReadyAction:
         ),
         weights=runs[0].plan.weights,
         isolate=action.isolate,
-        avoid=frozenset(action.avoid),
+        avoid=frozenset(action.avoid) if action.avoid else _NOBODY,
         not_before_s=action.not_before_s,
     )
     return action.view
@@ -166,7 +169,7 @@ def _stragglers(state: State, now_s: float) -> list[ReadyAction]:
         if not late or len(action.attempts) != 1 or action.state is not ActionState.RUNNING:
             continue
         if action.spec.contract.determinism is not Determinism.EXTERNAL:
-            found.append(replace(_view(state, action), replica_of=attempt.worker))
+            found.append(structs.replace(_view(state, action), replica_of=attempt.worker))
     return found
 
 
@@ -223,11 +226,12 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             state.dirty = True
             continue
         money.accrue(state, worker, now_s)
+        memory_mib = _informed(state, Digest(placement.signature)).requirement.memory_mib
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, placement):
-                _assign(state, worker, action, placement, index, now_s)
+                _assign(state, worker, action, placement, index, memory_mib, now_s)
     _wait_reasons(state, decision, now_s)
 
 
@@ -238,10 +242,17 @@ def _still_wanted(action: Action, placement: Placement) -> bool:
 
 
 def _assign(
-    state: State, worker: Worker, action: Action, placement: Placement, index: int, now_s: float
+    state: State,
+    worker: Worker,
+    action: Action,
+    placement: Placement,
+    index: int,
+    memory_mib: int,
+    now_s: float,
 ) -> None:
     reserve = placement.reserve_nanousd[index]
-    if not _affordable(state, action, reserve):
+    runs = [state.runs[uid] for uid in action.runs()]
+    if not _affordable(state, action, runs, reserve):
         return
     action.tries += 1
     state.attempts_made += 1
@@ -253,28 +264,34 @@ def _assign(
         assigned_s=now_s,
         predicted_s=placement.predicted_s[index],
         reserve_nanousd=reserve,
-        memory_mib=_informed(state, action.spec.info.signature).requirement.memory_mib,
-        deadline_s=min(state.runs[uid].deadline_at_s for uid in action.runs()),
+        memory_mib=memory_mib,
+        deadline_s=_deadline_at_s(runs),
     )
     attempts.hold(state, worker, action, attempt, now_s)
     money.reserve(state, attempt)
-    first = state.runs[next(iter(action.subscribers)).uid]
     state.emit(
         Assign(
             worker.name,
-            _assignment(state, action, attempt),
+            _assignment(action, attempt, runs),
             action.spec.secrets,
-            first.plan.namespace,
+            runs[0].plan.namespace,
         )
     )
 
 
-def _affordable(state: State, action: Action, reserve: int) -> bool:
+def _deadline_at_s(runs: list[Run]) -> float:
+    return runs[0].deadline_at_s if len(runs) == 1 else min(r.deadline_at_s for r in runs)
+
+
+def _priority(runs: list[Run]) -> int:
+    return runs[0].priority if len(runs) == 1 else max(r.priority for r in runs)
+
+
+def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
     """Whether some subscribed run can pay its part; fails the action where none can."""
-    uids = action.runs()
-    part = -(-reserve // len(uids))
-    poor = [r for uid in uids if _over(r := state.runs[uid], part)]
-    if len(poor) < len(uids):
+    part = -(-reserve // len(runs))
+    poor = [r for r in runs if _over(r, part)]
+    if len(poor) < len(runs):
         return True
     run = poor[0]
     failure = Failure(
@@ -295,9 +312,8 @@ def _over(run: Run, part: int) -> bool:
     return run.paid_nanousd + run.reserved_nanousd + part > run.budget_nanousd
 
 
-def _assignment(state: State, action: Action, attempt: Attempt) -> Assignment:
+def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment:
     spec = action.spec
-    runs = [state.runs[uid] for uid in action.runs()]
     return Assignment(
         attempt_id=attempt.attempt_id,
         action_id=action.key.action_id,
@@ -316,7 +332,7 @@ def _assignment(state: State, action: Action, attempt: Attempt) -> Assignment:
         row_output=spec.row_output,
         memory_mib=attempt.memory_mib,
         tensor_parallel=spec.requirement.tensor_parallel,
-        priority=max(r.priority for r in runs),
+        priority=_priority(runs),
         timeout_s=spec.timeout_s,
         isolate=action.isolate,
         cache_salt=spec.cache_salt,
@@ -331,8 +347,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         return
     state.reasons_told_s = now_s
     patience_s = state.settings.unplaceable_after_s
-    for key in list(state.ready):
-        action = state.actions[key]
+    for action in list(state.ready.values()):
         rejection = reasons.get(action.spec.info.signature)
         if rejection is None:
             continue

@@ -9,7 +9,7 @@ from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.commands import Append, Changed, Command
 from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.model import Action, Attempt, Run, Worker
+from flowmesh_core.run.model import Action, Attempt, Run, SharedShape, Worker
 from flowmesh_core.run.settings import Settings
 from flowmesh_core.units import Digest
 
@@ -26,12 +26,14 @@ class State:
     """Everything the machine knows. Changed in place; read by projections.
 
     Attributes:
+        shapes: what steps share that are alike, by what makes them so.
         step_lookups: step-level look-ups under way: key → (uid, step path) of those who wait.
-        ready: keys of actions that wait for a placement, in order of readiness.
+        ready: actions that wait for a placement, in order of readiness.
         unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
         unclaimed_held: attempts that workers run though their action is not known (yet).
         resumed_bills: incarnation → what was billed for it before a restart.
         touched: runs whose steps need another look before ``apply`` returns.
+        shown: runs whose status has changed in this ``apply``.
         reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
@@ -50,13 +52,15 @@ class State:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    shapes: dict[bytes, SharedShape] = field(default_factory=dict)
     step_lookups: dict[ActionKey, list[tuple[str, str]]] = field(default_factory=dict)
-    ready: dict[ActionKey, None] = field(default_factory=dict)
+    ready: dict[ActionKey, Action] = field(default_factory=dict)
     unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
     unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     out: list[Command] = field(default_factory=list)
+    shown: dict[str, None] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
@@ -78,8 +82,16 @@ class State:
         self.touched[run.uid] = None
 
     def changed(self, run: Run) -> None:
-        """Wants the run's status shown."""
-        self.out.append(Changed(run.uid))
+        """Wants the run's status shown, once an event however much of it has changed."""
+        self.shown[run.uid] = None
+
+    def commands(self) -> list[Command]:
+        """Hands out what is wanted, the changed runs last."""
+        out, self.out = self.out, []
+        if self.shown:
+            out.extend(map(Changed, self.shown))
+            self.shown.clear()
+        return out
 
 
 def parse_attempt_id(attempt_id: str) -> ActionKey:

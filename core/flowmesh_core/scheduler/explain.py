@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Candidate, ReadyAction, Snapshot
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
-from flowmesh_core.scheduler.groups import collect, group_key
+from flowmesh_core.scheduler.groups import collect
 from flowmesh_core.scheduler.tick import Tick
 
 
@@ -17,12 +19,11 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     ready ones is scored as if it were, backoff or not.
     """
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
-    seen = replace(snapshot, ready=[*others, replace(action, not_before_s=0.0)])
+    seen = replace(snapshot, ready=[*others, structs.replace(action, not_before_s=0.0)])
     tick = Tick(seen, model)
     groups, _ = collect(seen)
     tick.count(groups)
-    key = group_key(action)
-    group = next(g for g in groups if (g.weights, *g.cohort) == key)
+    group = next(g for g in groups if (g.weights, *g.cohort) == action.kind)
     found = Candidates(tick).of(group)
     if found.scale is None:
         return []

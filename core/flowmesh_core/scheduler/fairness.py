@@ -73,4 +73,6 @@ class FairShare:
 
 
 def _decayed(account: _Account, now_s: float) -> float:
+    if now_s == account.at_s:
+        return account.nanousd
     return account.nanousd * exp2(-(now_s - account.at_s) / HALF_LIFE_S)

@@ -5,16 +5,18 @@ Where single inputs lie is looked at when an action is served, see ``inputs``.
 """
 
 from dataclasses import dataclass, field
-from math import frexp, fsum, inf
+from math import fsum, inf
 
-from flowmesh_core.fleet.snapshot import ReadyAction, SignatureInfo, Snapshot, Work
+from flowmesh_core.fleet.snapshot import (
+    NEGLIGIBLE_BYTES,
+    Kind,
+    ReadyAction,
+    SignatureInfo,
+    Snapshot,
+    Work,
+)
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.units import Digest
-
-NEGLIGIBLE_BYTES = 64 * 1024
-"""Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
-
-GroupKey = tuple[object, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +36,7 @@ class Group:
     isolate: bool
     avoid: frozenset[str]
     replica_of: str
-    cohort: GroupKey
+    cohort: Kind
     left: list[ReadyAction] = field(default_factory=list)
     count: int = 0
     work: Work = field(default_factory=Work)
@@ -57,7 +59,7 @@ def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
     Returns:
         The groups in order of their first action, and the actions in backoff by signature.
     """
-    groups: dict[GroupKey, Group] = {}
+    groups: dict[Kind, Group] = {}
     backoff: dict[Digest, int] = {}
     now_s = snapshot.now_s
     find = groups.get
@@ -65,41 +67,29 @@ def collect(snapshot: Snapshot) -> tuple[list[Group], dict[Digest, int]]:
         if action.not_before_s > now_s:
             backoff[action.signature] = backoff.get(action.signature, 0) + 1
             continue
-        key = group_key(action)
-        group = find(key)
+        group = find(action.kind)
         if group is None:
-            group = groups[key] = _new_group(snapshot, action, key)
+            group = groups[action.kind] = _new_group(snapshot, action)
         group.left.append(action)
     found = list(groups.values())
     _measure(found)
     return found, backoff
 
 
-def group_key(action: ReadyAction) -> GroupKey:
-    """What makes actions interchangeable; sizes count by powers of four."""
-    work = action.work
-    size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
-    large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
-    if action.isolate or action.avoid or action.replica_of:
-        special = (action.isolate, action.avoid, action.replica_of)
-        return (action.weights, action.signature, size, large, special)
-    return (action.weights, action.signature, size, large)
-
-
-def _new_group(snapshot: Snapshot, action: ReadyAction, key: GroupKey) -> Group:
+def _new_group(snapshot: Snapshot, action: ReadyAction) -> Group:
     return Group(
         info=snapshot.signatures[action.signature],
         weights=action.weights,
         isolate=action.isolate,
         avoid=action.avoid,
         replica_of=action.replica_of,
-        cohort=key[1:],
+        cohort=action.kind[1:],
     )
 
 
 def _measure(groups: list[Group]) -> None:
     """Counts the groups and finds the mean size of every cohort, whatever its order."""
-    cohorts: dict[GroupKey, list[Group]] = {}
+    cohorts: dict[Kind, list[Group]] = {}
     for group in groups:
         group.count = len(group.left)
         cohorts.setdefault(group.cohort, []).append(group)

@@ -7,28 +7,10 @@ that has no place left leaves the queues of all tenants at once.
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from flowmesh_core.fleet.snapshot import ReadyAction
+from flowmesh_core.fleet.snapshot import Rank, ReadyAction
 from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.units import Digest
 
-OrderKey = tuple[int, float, float, float, Digest, int]
-Queue = list[tuple[OrderKey, ReadyAction]]
-
-
-def order_key(action: ReadyAction, number: int) -> OrderKey:
-    """Priority, deadline slack, critical path, age; then the name, so that the order is total.
-
-    Slack is the deadline less the critical path; the time of the tick is the same for all.
-    """
-    path_s = action.critical_path_s
-    return (
-        -action.priority,
-        action.deadline_s - path_s,
-        -path_s,
-        action.ready_s,
-        action.action_id,
-        number,
-    )
+Queue = list[tuple[Rank, int, ReadyAction]]
 
 
 class FairOrder:
@@ -48,7 +30,7 @@ class FairOrder:
         self._weights = weights
         self._dropped: set[int] = set()
         self._queues = [_queues(group) for group in groups]
-        self._heads: dict[str, list[tuple[OrderKey, int]]] = {}
+        self._heads: dict[str, list[tuple[Rank, int]]] = {}
         for number, queues in enumerate(self._queues):
             for tenant, queue in queues.items():
                 self._heads.setdefault(tenant, []).append((queue[0][0], number))
@@ -65,7 +47,7 @@ class FairOrder:
             while heads:
                 number = heads[0][1]
                 if number not in self._dropped:
-                    return self._queues[number][tenant][0][1], number
+                    return self._queues[number][tenant][0][2], number
                 heappop(heads)
             heappop(self._tenants)
         return None
@@ -102,7 +84,7 @@ def _queues(group: Group) -> dict[str, Queue]:
     """The actions of a group by tenant, each a heap."""
     found: dict[str, Queue] = {}
     for number, action in enumerate(group.left):
-        entry = (order_key(action, number), action)
+        entry = (action.rank, number, action)
         queue = found.get(action.tenant)
         if queue is None:
             found[action.tenant] = [entry]

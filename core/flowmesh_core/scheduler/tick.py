@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.snapshot import (
+    NEGLIGIBLE_BYTES,
     ReadyAction,
     RejectionCause,
     SignatureInfo,
@@ -14,7 +15,7 @@ from flowmesh_core.fleet.snapshot import (
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import LaneAccount, WorkerAccount, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
-from flowmesh_core.scheduler.groups import NEGLIGIBLE_BYTES, Group, is_urgent
+from flowmesh_core.scheduler.groups import Group, is_urgent
 
 
 class Tick:

@@ -4,6 +4,9 @@ import pytest
 from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.graph.plan import Cache, Edge, StepSource
+from flowmesh_core.run import commands as c
+from flowmesh_core.run import events as e
+from flowmesh_core.scheduler import decide
 
 
 def states(world: World, uid: str) -> dict[str, str]:
@@ -237,3 +240,29 @@ def test_what_lies_on_the_longest_path_is_placed_first(world: World) -> None:
     world.tick(0.1)
     first = next(iter(world.attempts()))
     assert first.params["value"] == 2
+
+
+def test_steps_that_are_alike_share_a_signature_that_is_worked_out_once(world: World) -> None:
+    uid = world.submit(plan(*(step(f"s{i}", value=i) for i in range(20)), step("o", uses=SOLO)))
+    state = world.machine.state
+    assert len(state.actions) == 21
+    assert len(state.shapes) == len(state.signatures) == 2
+    signatures = {a.spec.info.signature for a in state.actions.values()}
+    assert signatures == set(state.signatures)
+    world.join("w1")
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World) -> None:
+    world.join("w1")
+    world.mute_store = True
+    uid = world.submit(plan(*(step(f"s{i}", value=i) for i in range(20))))
+    for command in list(world.unanswered):
+        assert isinstance(command, c.LookUp)
+        world.machine.apply(e.LookedUp(command.key, None), world.now)
+    decision = decide(world.machine.snapshot(world.now), world.machine.state.model)
+    commands = world.machine.apply(e.Decided(decision), world.now)
+    assert sum(isinstance(x, c.Assign) for x in commands) > 1
+    assert [x for x in commands if isinstance(x, c.Changed)] == [c.Changed(uid)]
+    assert isinstance(commands[-1], c.Changed)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from flowmesh_core.fleet.snapshot import (
     Decision,
     LaneView,
@@ -66,7 +68,7 @@ def action(name: str, info: SignatureInfo, **fields: object) -> ReadyAction:
         work=Work(units=100.0, component_bytes=sum(size for _, size in info.components)),
         weights=Weights(),
     )
-    return replace(known, **fields)  # type: ignore[arg-type]
+    return structs.replace(known, **fields)  # type: ignore[arg-type]
 
 
 def lane(info: SignatureInfo, *, held: int = 0, **fields: object) -> LaneView:

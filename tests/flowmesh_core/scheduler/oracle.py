@@ -17,7 +17,7 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, ReadyAction, Snapshot
 from flowmesh_core.scheduler.accounts import AHEAD, RUN
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
-from flowmesh_core.scheduler.groups import Group, collect, group_key
+from flowmesh_core.scheduler.groups import Group, collect
 from flowmesh_core.scheduler.tick import Tick
 
 
@@ -51,7 +51,7 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     served = [a for a in snapshot.ready if a.action_id in names]
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
     for number, action in enumerate(served):
-        group = by_key[group_key(action)]
+        group = by_key[action.kind]
         options = candidates.of(group)
         assert options.scale is not None
         for option in options.options:

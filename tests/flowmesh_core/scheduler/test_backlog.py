@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signature, snapshot, worker
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
@@ -86,7 +85,7 @@ def test_deadlines_raise_the_number_of_workers():
     ready = [action(f"a{n}x", SQL, work=work) for n in range(10)]
     pools = [pool("p")]
     calm = backlog_of(snapshot([], ready, [SQL]), CostModel(), pools)["p"]
-    hurried = [replace(a, deadline_s=NOW_S + 30.0) for a in ready]
+    hurried = [structs.replace(a, deadline_s=NOW_S + 30.0) for a in ready]
     pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
     assert calm.pressed == 0
     assert pressed.pressed > 1

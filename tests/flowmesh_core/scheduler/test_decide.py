@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.flowmesh_core.scheduler.builders import (
     NOW_S,
     action,
@@ -237,7 +238,7 @@ def test_a_deadline_overrules_the_policy_where_only_one_worker_meets_it():
     ]
     thrifty = Weights(0, 1, 0)
     easy = action("a", big, work=work, weights=thrifty)
-    hard = replace(easy, deadline_s=NOW_S + 300)
+    hard = structs.replace(easy, deadline_s=NOW_S + 300)
     assert where(decide(snapshot(workers, [easy], [big]), CostModel())) == {"a": "slow"}
     assert where(decide(snapshot(workers, [hard], [big]), CostModel())) == {"a": "fast"}
 
@@ -268,7 +269,7 @@ def test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long():
     ready = [waiting, *many(9, mine, tenant="early")]
     view = snapshot([fed], ready, [other, mine], paid={"early": 10.0, "late": 0.0})
     assert where(decide(view, CostModel())) == {}
-    patient = [replace(waiting, ready_s=NOW_S - 1), *ready[1:]]
+    patient = [structs.replace(waiting, ready_s=NOW_S - 1), *ready[1:]]
     view = snapshot([fed], patient, [other, mine], paid={"early": 10.0, "late": 0.0})
     assert len(where(decide(view, CostModel()))) == 5
     first = snapshot([fed], ready, [other, mine], paid={"early": 0.0, "late": 1e12})

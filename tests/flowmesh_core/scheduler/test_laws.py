@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.flowmesh_core.scheduler.builders import (
     action,
     lane,
@@ -65,7 +66,7 @@ def special(case: Case) -> Snapshot:
             changes = {"deadline_s": view.now_s + rng.uniform(-10, 1000)}
         elif kind == 4:
             changes = {"not_before_s": view.now_s + 1}
-        ready.append(replace(one, **changes))
+        ready.append(structs.replace(one, **changes))
     return replace(view, ready=ready)
 
 
@@ -163,7 +164,7 @@ def test_every_term_is_between_zero_and_one(case):
 @given(CASES)
 def test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better(case):
     # nobody has waited long enough to claim a worker
-    ready = [replace(one, ready_s=case.view.now_s - 1.0) for one in case.view.ready]
+    ready = [structs.replace(one, ready_s=case.view.now_s - 1.0) for one in case.view.ready]
     view = replace(case.view, ready=ready)
     decision = decide(view, CostModel())
     placed = set(where(decision))
@@ -260,7 +261,7 @@ def test_within_a_tenant_priority_then_slack_then_path_then_age_decide():
     info = signature("s", capacity=1)
     base = action("base", info)
     by_rank = [
-        replace(base, action_id=base.action_id.replace("base", name), **fields)
+        structs.replace(base, action_id=base.action_id.replace("base", name), **fields)
         for name, fields in [
             ("prio", {"priority": 1, "ready_s": 990.0}),
             ("slac", {"deadline_s": 5000.0, "ready_s": 990.0}),
