@@ -197,6 +197,12 @@ class Attempts:
                 attempt.put_s = time.perf_counter() - began
         except Exception as error:
             failure = _failure(error, "an output could not be stored")
+            lane = attempt.job.lane if attempt.job is not None else None
+            if lane is not None and lane.gone:
+                # The host's files went with it: that is no fault of this attempt or of the store.
+                failure = FailureReport(
+                    FailureKind.PREEMPTED.value, "its host ended before its output was stored"
+                )
             self._end(attempt, outcome=outcome, failure=failure)
         else:
             self._end(attempt, outcome=outcome, stored=stored)

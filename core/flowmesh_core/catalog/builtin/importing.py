@@ -64,7 +64,7 @@ MODEL = EngineContract(
     outputs=(Port("model", PortKind.MODEL, doc="A Hugging Face directory, safetensors inside."),),
     params=(_URI, _REVISION),
     work_unit="bytes",
-    base_memory_mib=1024,
+    base_memory_mib=2048,
     doc="Fetches a model and converts it to a Hugging Face directory.",
 )
 
