@@ -13,7 +13,13 @@ _serial = itertools.count()
 
 
 class JobLane(Protocol):
-    """What a job may ask of the lane that has it."""
+    """What a job may ask of the lane that has it.
+
+    Attributes:
+        gone: its host has exited, and the host's files with it.
+    """
+
+    gone: bool
 
     def abandon(self, job: "Job") -> None:
         """Stops the job, which nobody waits for any more."""
