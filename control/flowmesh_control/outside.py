@@ -4,6 +4,7 @@ What only concerns a connected worker or the ledger's memory is done at once; wh
 goes to the hands, which do it concurrently and again while the store is unavailable.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from flowmesh_core.errors import (
     Failure,
     FailureKind,
     FlowMeshError,
+    LostBlobError,
     StoreFullError,
     StoreUnavailableError,
 )
@@ -146,6 +148,9 @@ class Outside:
 
     async def _put(self, c: PutManifest | PutBlob) -> None:
         data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
+        with contextlib.suppress(LostBlobError):
+            # References to outputs are issued: a spoiled copy is found by reading it, and replaced.
+            await self._blobs.get(c.digest)
         try:
             await self._blobs.put(c.digest, data)
         except StoreFullError as e:

@@ -10,10 +10,10 @@ from aiohttp.typedefs import Handler, Middleware
 
 from flowmesh_control.failures import ConflictError, NotFoundError, UnmeetableError
 from flowmesh_core.errors import (
-    BlobNotFoundError,
     FlowMeshError,
     IdentityError,
     InvalidReferenceError,
+    LostBlobError,
     SpecError,
     StoreFullError,
     StoreUnavailableError,
@@ -27,7 +27,7 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (UnmeetableError, 402),
     (InvalidReferenceError, 403),
     (NotFoundError, 404),
-    (BlobNotFoundError, 410),
+    (LostBlobError, 410),
     (ConflictError, 409),
     (StoreFullError, 507),
     (StoreUnavailableError, 503),
