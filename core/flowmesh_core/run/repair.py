@@ -69,6 +69,8 @@ def remake_lost(
     if not numbers and not _holds_outputs(step, lost):
         return False
     run.move(step, StepState.READY, now_s, "a blob that is still needed is lost")
+    # Damage seldom comes alone: what was made together is read again, and spoiled blobs leave.
+    state.emit(Discard(frozenset(_made(step))))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
     if step.step_level:  # its parts are not known here: go by them
@@ -84,6 +86,14 @@ def remake_lost(
         actions.remake(state, run, step, number, generation, now_s)
     state.touch(run, step.plan.path)
     return True
+
+
+def _made(step: StepRun) -> set[Digest]:
+    """All blobs of a step's outputs."""
+    results = [part.result for part in step.parts.values() if part.result is not None]
+    artifacts = [a for r in results for a in r.outputs.values()]
+    artifacts += [a for a in step.outputs.values() if a is not None]
+    return {d for a in artifacts for d in a.blobs()}
 
 
 def _holds(result: object, lost: Collection[Digest]) -> bool:

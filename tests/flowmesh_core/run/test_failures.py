@@ -240,6 +240,8 @@ def test_a_lost_output_is_made_again_before_the_verdict(world: World) -> None:
     assert world.finals[uid].phase == "Succeeded"
     assert lost not in world.lost_blobs
     assert len(world.executed) == 3
+    other = chunk_results[1].outputs["rows"].manifest.chunks[0].blob  # type: ignore[union-attr]
+    assert other in world.discarded, "what was made together is read again"
 
 
 def test_a_lost_upload_fails_the_step_with_what_to_do(world: World) -> None:
