@@ -99,16 +99,31 @@ class Http:
             own.close()
 
     def download(self, path: str, target: Path, **query: Any) -> int:
-        """Writes an answer to a file, which appears whole or not at all; its size in bytes."""
+        """Writes an answer to a file, which appears whole or not at all; its size in bytes.
+
+        Raises:
+            CliError: the answer broke off.
+        """
         response = self._send("GET", path, query)
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise error_of(response.status, response.read())
         temporary = target.with_name(f".{target.name}.part")
-        with temporary.open("wb") as file:
-            while data := response.read(_CHUNK_BYTES):
-                file.write(data)
-            written = file.tell()
-        temporary.replace(target)
+        try:
+            with temporary.open("wb") as file:
+                while data := response.read(_CHUNK_BYTES):
+                    file.write(data)
+                written = file.tell()
+            temporary.replace(target)
+        except (http.client.HTTPException, ConnectionError) as e:
+            self.close()
+            raise CliError(
+                "the content broke off: a part of it is lost or spoiled in the store",
+                ExitCode.FAILED,
+                where=path,
+                remedy="run the workflow again: what is lost is made again",
+            ) from e
+        finally:
+            temporary.unlink(missing_ok=True)
         return written
 
     def close(self) -> None:
