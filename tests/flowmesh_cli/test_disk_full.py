@@ -1,0 +1,91 @@
+"""A state folder on a disk that fills up: it is said, nothing published is lost, work goes on."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import fmesh, started
+from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
+
+from flowmesh_cli.exits import ExitCode
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+DISK_MIB = 24
+FULL = "no space is left"
+REMEDY = "free space or raise the quota"
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[SharedFabric]:
+    """A fabric whose whole store lies on a small disk."""
+    disk = tmp_path / ".flowmesh"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root and CAP_SYS_ADMIN")
+    try:
+        with shared_fabric(tmp_path) as found:
+            yield found
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:
+    """Takes the disk's space; the file gives it back when it is deleted."""
+    path = fabric.store / f"filling-{leave_bytes}"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+    os.truncate(path, max(0, path.stat().st_size - leave_bytes))
+    return path
+
+
+def rows(number: int) -> dict[str, Any]:
+    """A result of some 400 chunks."""
+    query = f"select range as i, md5(range::varchar || '{number}') as h from range(12000)"
+    step = {"name": "many", "uses": "data.sql", "with": {"query": query}}
+    return {"steps": [step], "outputs": {"rows": "many.rows"}}
+
+
+def test_a_full_disk_is_said_loses_nothing_and_is_gone_on_from(fabric: SharedFabric) -> None:
+    first = fabric.answer(rows(1))
+    filling = fill(fabric, leave_bytes=700_000)
+    two = flows.write(fabric.folder, "two", rows(2))
+    with started("run", two, cwd=fabric.folder) as run:
+        run.until("many failed")  # what it stored may leave no space for a verdict
+        filling.unlink()
+        assert run.end() == ExitCode.FAILED, run.said
+        assert "failed in step many: store" in run.said
+        assert FULL in run.said
+        assert f"try: {REMEDY}" in run.said
+    assert fmesh("status", first["uid"], cwd=fabric.folder).returncode == ExitCode.OK
+
+    nap = flows.write(fabric.folder, "nap", flows.sleeping(4))
+    with started("run", nap, cwd=fabric.folder) as run:
+        run.until("rest running")
+        rest = fill(fabric)
+        run.until(f"the fabric waits for its store: {FULL}")
+        refused = fabric.run(rows(3), name="three")
+        assert refused.returncode == ExitCode.FAILED
+        assert FULL in refused.stderr
+        assert f"remedy: {REMEDY}" in refused.stderr
+        assert run.process.poll() is None
+        rest.unlink()
+        assert run.end() == ExitCode.OK, run.said
+
+    again = fabric.answer(rows(1))
+    assert (again["executed"], again["hits"]) == (0, 1)
+    assert again["outputs"]["rows"]["digest"] == first["outputs"]["rows"]["digest"]
+    assert fabric.answer(rows(2), name="two")["phase"] == "Succeeded"
+    assert fabric.answer(rows(3), name="three")["phase"] == "Succeeded"
+    assert "Traceback" not in fabric.up.said
+    assert "Logging error" not in fabric.up.said
+    fabric.still_serves()
