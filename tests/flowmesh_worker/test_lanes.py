@@ -1,7 +1,8 @@
 """Hosts are kept warm, closed for room, and ended where they outgrow what they reserved."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from flowmesh_core.identity import digest_bytes
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
+
+    from flowmesh_core.units import Digest
+    from flowmesh_worker.agent import Agent
 
 
 async def test_attempts_of_one_signature_share_a_host_and_run_at_once(world: "World") -> None:
@@ -70,6 +74,40 @@ async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it
     assert (await world.gateway.do(alone)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
     assert {lane.process.pid for lane in agent._lanes} == shared
+
+
+class WatchedBlobs:
+    """A store that looks at the worker's hosts while an output is put into it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.agent: Agent | None = None
+        self.states: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def put(self, digest: "Digest", data: bytes | Path) -> None:
+        if isinstance(data, Path):
+            assert self.agent is not None
+            self.states += [lane.state for lane in self.agent._lanes]
+        await self._inner.put(digest, data)
+
+
+async def test_a_host_is_not_closed_before_the_files_of_its_attempt_are_stored(
+    world: "World",
+) -> None:
+    blobs = WatchedBlobs(world.store.blobs)
+    agent = blobs.agent = await world.worker(blobs=blobs, memory_mib=1000)
+    large = {"query": "select string_agg(md5(range::varchar), '') as s from range(80000)"}
+    alone = world.assignment("data.sql", params=large, isolate=True, memory_mib=800)
+    waiting = world.assignment("test.noop", memory_mib=800)
+    await world.gateway.assign(alone, waiting)
+    assert len((await world.rows(await world.gateway.end(alone.attempt_id)))[0]["s"]) == 2_560_000
+    assert blobs.states == ["ready"]
+    assert (await world.gateway.end(waiting.attempt_id)).failure is None
+    await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
+    assert [lane.engine for lane in agent._lanes] == ["test.noop"]
 
 
 async def test_higher_priority_runs_first_among_those_that_wait(world: "World") -> None:

@@ -69,6 +69,7 @@ class Lane:
         self.last_used_s = time.monotonic()
         self.gone = False
         self.running: dict[str, Job] = {}
+        self._kept: set[str] = set()
         self._start_message = start
         self._libraries: Mapping[str, str] = {}
         self._queue: list[tuple[int, int, Job]] = []
@@ -84,8 +85,9 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing and could be closed."""
-        return self.state == "ready" and not self.running and not self._waiting()
+        """Whether it holds nothing, outputs that are being stored included, and could be closed."""
+        busy = self.running or self._kept or self._waiting()
+        return self.state == "ready" and not busy
 
     def _waiting(self) -> bool:
         return any(not job.abandoned for _, _, job in self._queue)
@@ -139,12 +141,19 @@ class Lane:
         if attempt_id in self.running:
             self.process.send(Cancel(attempt_id))
             asyncio.get_running_loop().call_later(STOP_WITHIN_S, self._insist, attempt_id)
+        elif attempt_id in self._kept:
+            self.release_files(attempt_id)
         elif not self._waiting():
             self._on_change(self)
 
     def release_files(self, attempt_id: str) -> None:
-        """The outputs of an attempt are stored; the host may remove them."""
+        """The outputs of an attempt are stored; the host may remove them, and itself close."""
+        if attempt_id not in self._kept:
+            return
+        self._kept.discard(attempt_id)
         self.process.send(Release(attempt_id))
+        if not self.running:
+            self._on_change(self)
 
     def end(self, failure: FailureReport) -> None:
         """Ends the host at once; all that it holds fails with this failure."""
@@ -214,6 +223,8 @@ class Lane:
     def _job_ended(self, message: Ended) -> None:
         job = self.running.pop(message.attempt_id, None)
         self.last_used_s = time.monotonic()
+        if message.keeps_files:
+            self._kept.add(message.attempt_id)
         if job is not None and not job.outcome.done():
             failure = message.failure
             if failure is not None:
@@ -260,6 +271,7 @@ class Lane:
         failed = list(self.running.values())
         unstarted = [job for _, _, job in sorted(self._queue) if not job.abandoned]
         self.running, self._queue = {}, []
+        self._kept.clear()
         if not self._loaded_once:
             failed, unstarted = [*failed, *unstarted], []
         for job in failed:
