@@ -40,6 +40,20 @@ async def test_a_function_gets_rows_and_returns_rows_and_metrics(world: "World")
     assert "so many 2" in end.log
 
 
+async def test_of_a_line_that_was_drawn_anew_the_log_has_the_last_state(world: "World") -> None:
+    await world.worker()
+    code = """
+        def main():
+            print("\\r10%", end="")
+            print("\\r99%", end="\\r\\n")
+            return []
+    """
+    end = await run(world, code)
+    assert end.failure is None
+    assert "99%" in end.log.splitlines()
+    assert "10%" not in end.log
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -108,6 +108,7 @@ class HostProcess:
         rest = b""
         while data := await self._process.stdout.read(_READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
+            rest = rest[rest.rfind(b"\r", 0, -1) + 1 :]
             for line in lines:
                 self._line(line)
             if len(rest) > _READ_BYTES:
@@ -117,9 +118,15 @@ class HostProcess:
             self._line(rest)
 
     def _line(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip("\r")[:_LINE_CHARS_MAX]
+        text = _as_seen(line).decode(errors="replace")[:_LINE_CHARS_MAX]
         self.log.append(text)
         self._on_line(text)
+
+
+def _as_seen(line: bytes) -> bytes:
+    """What a terminal shows of a line in the end: what follows its last return."""
+    line = line.rstrip(b"\r")
+    return line[line.rfind(b"\r") + 1 :]
 
 
 def host_environment(given: Mapping[str, str], threads: int) -> dict[str, str]:
