@@ -64,7 +64,10 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
     if isinstance(error, StoreError):
         remedy = error.remedy or (FREE_SPACE if isinstance(error, StoreFullError) else "")
         return FailureReport(
-            FailureKind.STORE.value, message, remedy, retry_after_s=error.retry_after_s
+            FailureKind.STORE.value,
+            f"{doing}: {error.reason}",
+            remedy,
+            retry_after_s=error.retry_after_s,
         )
     if isinstance(error, FlowMeshError):
         return FailureReport(FailureKind.BAD_INPUT.value, message, error.remedy)
