@@ -18,6 +18,7 @@ MAX_STEPS = 24
 """Of a run with more, only those that move are shown."""
 _REDRAWS_PER_S = 8
 _BAR_COLUMNS = 24
+_NAME_COLUMNS_MIN, _NAME_COLUMNS_MAX = 14, 36
 
 
 class LiveProgress:
@@ -73,12 +74,14 @@ def _headline(run: RunStatus, now_s: float) -> Text:
 
 
 def _steps(run: RunStatus) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=3, justify="right")
-    table.add_column(no_wrap=True)
-    table.add_column(width=_BAR_COLUMNS)
-    table.add_column(overflow="ellipsis", no_wrap=True)
     shown, hidden = _chosen(run.steps)
+    # The last column alone gives way: who is meant and how far it is must fit first.
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=3, justify="right")
+    longest = max((len(step.path) for step in shown), default=0)
+    table.add_column(width=min(max(longest, _NAME_COLUMNS_MIN), _NAME_COLUMNS_MAX), no_wrap=True)
+    table.add_column(width=_BAR_COLUMNS)
+    table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     for step in shown:
         state = StepState(step.state)
         colour = show.COLOURS[state]

@@ -1,0 +1,27 @@
+"""What the live bars show on terminals of usual widths."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from flowmesh_cli.show.live import picture
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+LONG = ", ".join(f"first-answer-{number:08x}" for number in range(9))
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_a_step_keeps_its_name_and_its_bar_however_much_is_told_of_it(columns: int) -> None:
+    told = StepStatus("inputs.base", "model.import", "COMPLETED", executed=1, shared_with=(LONG,))
+    steps = (told, StepStatus("tune[lr=1e-5,seed=1]", "test.noop", "PENDING"))
+    run = RunStatus("r-1", "r", "team-a", "Running", 0.0, steps=steps)
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, color_system=None)
+    console.print(picture([run], None, 1.0))
+    written = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(written) == 3
+    assert written[1].startswith("  ✔ inputs.base ")
+    assert written[2].startswith("  · tune[lr=1e-5,seed=1] ")
+    assert written[1].count("━") == 24
+    assert "1 ran" in written[1]
+    assert all(len(line) <= columns for line in written)
