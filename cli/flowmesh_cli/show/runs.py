@@ -61,7 +61,7 @@ def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
     if run.budget_nanousd:
         facts.append(f"budget {figures.usd(run.budget_nanousd)}")
     if run.deadline_s:
-        facts.append(f"deadline {figures.date(run.deadline_s)}")
+        facts.append(f"deadline {figures.date(run.created_s + run.deadline_s)}")
     facts.append(figures.joules(run.joules, estimated=run.joules_estimated))
     terminal.text("  " + ", ".join(facts))
     rows = [
