@@ -1,6 +1,7 @@
 """How many no-op actions a second go through a control plane and two local workers, beside Ray.
 
-Two graphs of 10,000 actions: *flat* (independent) and *chains* (100 chains of 100). Every action is
+Four graphs of 10,000 actions: *flat* (independent), *chains* (100 chains of 100), *diamonds* (one,
+then two, then one that joins them) and *fans* (one, then 99 after it). Every action is
 named, looked up, placed, sent to a worker, run in an engine host, reported, published in a
 filesystem store and accounted; Ray runs the same graphs of empty tasks in the same rounds. A last
 round runs under a profiler and says where the control plane's time goes.
@@ -39,6 +40,8 @@ from flowmesh_store.store import open_store
 
 TOKEN = secrets.token_hex(16)
 CHAIN = 100
+DIAMOND = 4
+SHAPES = ("flat", "chains", "diamonds", "fans")
 WORKERS = 2
 PROFILE_LINES = 30
 PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_store", "aiohttp", "asyncio", "msgspec")
@@ -196,6 +199,18 @@ class Ray:
         return line.strip()
 
 
+def _before(shape: str, i: int) -> tuple[int, ...]:
+    """The steps that a step comes after."""
+    if shape == "chains" and i % CHAIN:
+        return (i - 1,)
+    if shape == "fans" and i % CHAIN:
+        return (i - i % CHAIN,)
+    if shape == "diamonds" and i % DIAMOND:
+        top = i - i % DIAMOND
+        return (top + 1, top + 2) if i == top + DIAMOND - 1 else (top,)
+    return ()
+
+
 def _document(shape: str, count: int, number: int) -> dict[str, object]:
     steps = []
     for i in range(count):
@@ -204,8 +219,9 @@ def _document(shape: str, count: int, number: int) -> dict[str, object]:
             "uses": "test.noop",
             "with": {"value": number * count + i},
         }
-        if shape == "chains" and i % CHAIN:
-            step["inputs"] = {"before": f"s{i - 1}.metrics"}
+        before = _before(shape, i)
+        if before:
+            step["inputs"] = {f"before{n}": f"s{b}.metrics" for n, b in enumerate(before)}
         steps.append(step)
     return {
         "apiVersion": "flowmesh.dev/v1alpha1",
@@ -269,8 +285,8 @@ async def _rounds(fabric: Bench, ray: Ray | None, arguments: argparse.Namespace)
     await fabric.run("flat", 500)
     if ray is not None:
         print(f"beside Ray {ray.version}")
-    ours: dict[str, list[Round]] = {"flat": [], "chains": []}
-    theirs: dict[str, list[float]] = {"flat": [], "chains": []}
+    ours: dict[str, list[Round]] = {shape: [] for shape in arguments.shapes}
+    theirs: dict[str, list[float]] = {shape: [] for shape in arguments.shapes}
     for _ in range(arguments.rounds):
         for shape, rounds in ours.items():
             rounds.append(await fabric.run(shape, arguments.count))
@@ -290,6 +306,7 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=10_000, help="actions a graph")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--without-ray", action="store_true")
     parser.add_argument("--without-profile", action="store_true")

@@ -30,7 +30,25 @@ def chains(count: int, length: int = 100) -> None:
     ray.get(ends)
 
 
-SHAPES = {"flat": flat, "chains": chains}
+def diamonds(count: int) -> None:
+    """One task, then two, then one that joins them."""
+    ends = []
+    for _ in range(count // 4):
+        top = noop.remote()
+        ends.append(noop.remote(noop.remote(top), noop.remote(top)))
+    ray.get(ends)
+
+
+def fans(count: int, width: int = 100) -> None:
+    """One task, then all others of its group after it."""
+    ends = []
+    for _ in range(count // width):
+        top = noop.remote()
+        ends += [noop.remote(top) for _ in range(width - 1)]
+    ray.get(ends)
+
+
+SHAPES = {"flat": flat, "chains": chains, "diamonds": diamonds, "fans": fans}
 
 
 def main() -> None:
