@@ -7,8 +7,10 @@ first.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.templates import undeclared
+from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.catalog.verifiers import columns_named
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.host.frames import HostInput
@@ -24,25 +26,29 @@ def lacking(
         params: the attempt's.
         inputs: fetched; the row port's manifest says the columns.
     """
-    rows = inputs.get(contract.row_wise) if contract is not None and contract.row_wise else None
+    rows = inputs.get(contract.row_port) if contract is not None and contract.row_port else None
     if contract is None or rows is None or rows.manifest is None:
         return None
     columns = rows.manifest.schema.names
     if not columns and not rows.manifest.row_count:
         return None  # no row will ask for them
     for param in contract.params:
-        value = params.get(param.name)
-        for place, name in _named(
-            value, param.name, template=bool(param.template), columns=bool(param.columns)
-        ):
+        for place, name in _named_by(param, params.get(param.name)):
             if name not in columns:
                 return FailureReport(
                     FailureKind.BAD_INPUT.value,
-                    f"with.{place} names {name!r}, and input {contract.row_wise!r} has no such "
+                    f"with.{place} names {name!r}, and input {contract.row_port!r} has no such "
                     "column",
                     f"its columns are {', '.join(columns) or '(none)'}",
                 )
     return None
+
+
+def _named_by(param: Param, value: Any) -> Iterator[tuple[str, str]]:
+    if param.format == VERIFIERS:
+        for inner, name in columns_named(value):
+            yield param.name + inner, name
+    yield from _named(value, param.name, template=bool(param.template), columns=bool(param.columns))
 
 
 def _named(value: Any, place: str, *, template: bool, columns: bool) -> Iterator[tuple[str, str]]:

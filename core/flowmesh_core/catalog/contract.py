@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+ROWS = "rows"
+
 
 class PortKind(StrEnum):
     """The kind of artifact that a port carries."""
@@ -95,7 +97,8 @@ class Param:
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
         format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
-            or ``chat`` (a list of ``{role, content}``); empty where it is not looked into.
+            ``chat`` (a list of ``{role, content}``) or ``verifiers`` (a list of named checks, see
+            ``catalog.verifiers``); empty where it is not looked into.
         doc: one sentence.
     """
 
@@ -163,6 +166,15 @@ class EngineContract:
     component_memory_factor: float = 0.0
     doc: str = ""
     examples: tuple[str, ...] = field(default=())
+
+    @property
+    def row_port(self) -> str:
+        """The data set whose columns templates and parameters name; empty where there is none.
+
+        The row-wise port, or the one named ``rows``.
+        """
+        named = (p.name for p in self.inputs if p.kind is PortKind.DATASET and p.name == ROWS)
+        return self.row_wise or next(named, "")
 
     def input_port(self, name: str) -> Port | None:
         """The input port of this name, or the ``*`` port, or None."""

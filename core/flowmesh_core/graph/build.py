@@ -146,7 +146,7 @@ def _follow(
     )
 
     inputs = {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
-    row_columns = inputs.get(contract.row_wise)
+    row_columns = inputs.get(contract.row_port)
     check_params(scope, contract, step.params, row_columns, (*entry.keys, "with"))
     if contract.row_output:
         source = StepSource(step.path, contract.row_output)

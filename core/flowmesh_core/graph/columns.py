@@ -12,8 +12,10 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.templates import undeclared
+from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.scope import Columns, Keys, Scope
+from flowmesh_core.graph.verifiers import verifier_problems
 from flowmesh_core.spec.nearest import did_you_mean
 
 _ROLES = ("system", "user", "assistant")
@@ -70,11 +72,18 @@ def check_params(
                         at,
                         f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
                     )
-        if param.format == "chat":
-            _check_messages(scope, value, at)
-        problem = _format_problem(param, value)
-        if problem:
-            scope.report(at, problem)
+        _check_format(scope, param, value, columns, at)
+
+
+def _check_format(scope: Scope, param: Param, value: Any, columns: Columns, keys: Keys) -> None:
+    if param.format == "chat":
+        _check_messages(scope, value, keys)
+    if param.format == VERIFIERS:
+        for inner, problem in verifier_problems(value, columns):
+            scope.report((*keys, *inner), problem)
+    problem = _format_problem(param, value)
+    if problem:
+        scope.report(keys, problem)
 
 
 def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> None:

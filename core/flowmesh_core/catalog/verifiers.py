@@ -1,0 +1,102 @@
+"""Verifiers: named checks of one completion that a program can do, with arguments as data.
+
+The compiler refuses unknown names and arguments by this table; training takes the checks as reward
+functions and evaluation as scores. What each check does stands in the worker, beside the engines.
+A check gives 1.0 where the completion passes and 0.0 where it does not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+NAME = "name"
+FORMAT = "verifiers"
+"""``Param.format`` of a list of verifiers."""
+
+
+class Argument(StrEnum):
+    """What an argument of a verifier must be."""
+
+    COLUMN = "a column of the rows"
+    NUMBER = "a number, at least 0"
+    COUNT = "a whole number, at least 0"
+    BOOLEAN = "true or false"
+    REGEX = "a regular expression"
+    SCHEMA = "a JSON schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """One named check.
+
+    Attributes:
+        required: arguments that must be given.
+        optional: arguments that may be given.
+        one_of: arguments of which exactly one must be given.
+        doc: one sentence, the user's reference.
+    """
+
+    doc: str
+    required: Mapping[str, Argument] = field(default_factory=dict)
+    optional: Mapping[str, Argument] = field(default_factory=dict)
+    one_of: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Argument]:
+        """All arguments by name."""
+        return {**self.required, **self.optional}
+
+
+_TARGET = {"target": Argument.COLUMN}
+
+VERIFIERS: Mapping[str, Verifier] = {
+    "number-equals": Verifier(
+        "The last number of the completion equals the last number of the column `target`, within"
+        " `tolerance` (default 0). Thousands commas, signs, decimals, `$` and `%` are read as in"
+        " GSM8K.",
+        required=_TARGET,
+        optional={"tolerance": Argument.NUMBER},
+    ),
+    "choice-equals": Verifier(
+        "The choice that the completion settles on (`B`, `(B)`, `The answer is B.`) is the one of"
+        " the column `target`: a letter, or a number counted from 0.",
+        required=_TARGET,
+    ),
+    "equals": Verifier(
+        "The completion equals the column `target`, white space at the ends aside; with"
+        " `normalize` also without case, punctuation at the ends and runs of white space.",
+        required=_TARGET,
+        optional={"normalize": Argument.BOOLEAN},
+    ),
+    "contains": Verifier(
+        "The completion contains the text of the column `target`; with `normalize` without case"
+        " and runs of white space.",
+        required=_TARGET,
+        optional={"normalize": Argument.BOOLEAN},
+    ),
+    "matches": Verifier(
+        "The regular expression `pattern` is found in the completion.",
+        required={"pattern": Argument.REGEX},
+    ),
+    "json-valid": Verifier(
+        "The completion is JSON, a fence around it aside, and satisfies `schema` where one is"
+        " given.",
+        optional={"schema": Argument.SCHEMA},
+    ),
+    "length-at-most": Verifier(
+        "The completion has at most so many `tokens`, or `characters`.",
+        optional={"tokens": Argument.COUNT, "characters": Argument.COUNT},
+        one_of=("tokens", "characters"),
+    ),
+}
+"""Verifiers by name."""
+
+
+def columns_named(checks: object) -> tuple[tuple[str, str], ...]:
+    """The columns that a list of verifiers names: ``(place below the parameter, column)``."""
+    found = []
+    for i, check in enumerate(checks if isinstance(checks, list | tuple) else ()):
+        verifier = VERIFIERS.get(str(check.get(NAME))) if isinstance(check, Mapping) else None
+        for name, kind in (verifier.arguments() if verifier else {}).items():
+            if kind is Argument.COLUMN and isinstance(check.get(name), str):
+                found.append((f"[{i}].{name}", str(check[name])))
+    return tuple(found)

@@ -1,0 +1,166 @@
+"""What the verifiers of the catalogue do: pure functions of a completion, a row and arguments.
+
+``compile_checks`` turns the parameter's data into functions once an action; unknown names cannot
+come here, admission has refused them. Each function gives 1.0 or 0.0, or None where the row says
+nothing to judge by (a null target), which leaves that check out for that completion.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from flowmesh_core.catalog.verifiers import NAME
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.eval.exact_match import same
+from flowmesh_worker.engines.judging.final_choice import final_choice, target_label
+from flowmesh_worker.engines.judging.final_number import final_number, same_number
+
+Judge = Callable[["Completion", Mapping[str, Any]], float | None]
+_FENCE = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What is judged.
+
+    Attributes:
+        text: as the user would read it, without special tokens.
+        tokens: how many tokens were drawn, the one that ended it included.
+    """
+
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One verifier with its arguments, ready to judge."""
+
+    name: str
+    judge: Judge
+
+
+def compile_checks(given: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
+    """The functions for a list of verifiers, in order."""
+    return tuple(Check(str(c[NAME]), _MAKERS[str(c[NAME])](c)) for c in given)
+
+
+def _number_equals(args: Mapping[str, Any]) -> Judge:
+    column, tolerance = args["target"], float(args.get("tolerance", 0.0))
+
+    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+        wanted = final_number(row[column])
+        if wanted is None:
+            return None
+        found = final_number(completion.text)
+        return float(found is not None and same_number(found, wanted, tolerance))
+
+    return judge
+
+
+def _choice_equals(args: Mapping[str, Any]) -> Judge:
+    column = args["target"]
+
+    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+        wanted = target_label(row[column])
+        return None if wanted is None else float(final_choice(completion.text) == wanted)
+
+    return judge
+
+
+def _equals(args: Mapping[str, Any]) -> Judge:
+    column, normalize = args["target"], bool(args.get("normalize", False))
+
+    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+        wanted = row[column]
+        if wanted is None:
+            return None
+        wanted = wanted.strip() if isinstance(wanted, str) else wanted
+        return float(same(completion.text.strip(), wanted, normalize=normalize))
+
+    return judge
+
+
+def _contains(args: Mapping[str, Any]) -> Judge:
+    column, normalize = args["target"], bool(args.get("normalize", False))
+
+    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+        wanted = row[column]
+        if wanted is None or wanted == "":
+            return None
+        texts = (str(wanted), completion.text)
+        if normalize:
+            texts = (_plain(texts[0]), _plain(texts[1]))
+        return float(texts[0] in texts[1])
+
+    return judge
+
+
+def _matches(args: Mapping[str, Any]) -> Judge:
+    pattern = re.compile(args["pattern"])
+    return lambda completion, _: float(pattern.search(completion.text) is not None)
+
+
+def _json_valid(args: Mapping[str, Any]) -> Judge:
+    schema = args.get("schema")
+    valid = _validator(schema) if schema is not None else lambda _: True
+
+    def judge(completion: Completion, _: Mapping[str, Any]) -> float:
+        text = completion.text.strip()
+        fenced = _FENCE.match(text)
+        try:
+            value = orjson.loads(fenced.group(1) if fenced else text)
+        except orjson.JSONDecodeError:
+            return 0.0
+        return float(valid(value))
+
+    return judge
+
+
+def _validator(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
+    import jsonschema  # noqa: PLC0415 - only this check needs it
+    from referencing import Registry  # noqa: PLC0415
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415
+
+    # An empty registry fetches nothing: a schema that refers to an address outside is refused.
+    validator = jsonschema.Draft202012Validator(schema, registry=Registry())
+
+    def valid(value: Any) -> bool:
+        try:
+            return bool(validator.is_valid(value))
+        except Unresolvable as e:
+            raise AttemptError(
+                Failure(
+                    FailureKind.BAD_INPUT,
+                    f"the JSON schema refers to {e.ref!r}, which is not in it",
+                    "put it under $defs",
+                )
+            ) from e
+
+    return valid
+
+
+def _length_at_most(args: Mapping[str, Any]) -> Judge:
+    if "tokens" in args:
+        most = int(args["tokens"])
+        return lambda completion, _: float(completion.tokens <= most)
+    most = int(args["characters"])
+    return lambda completion, _: float(len(completion.text) <= most)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Judge]] = {
+    "number-equals": _number_equals,
+    "choice-equals": _choice_equals,
+    "equals": _equals,
+    "contains": _contains,
+    "matches": _matches,
+    "json-valid": _json_valid,
+    "length-at-most": _length_at_most,
+}
