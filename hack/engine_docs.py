@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.contract import (
+    Choice,
     Determinism,
     EngineContract,
     Param,
@@ -50,21 +51,30 @@ def plugin() -> str:
     return "\n\n".join(blocks)
 
 
-def _engine(c: EngineContract) -> str:
+def _facts(c: EngineContract) -> list[str]:
     facts = [PROMISES[c.determinism]]
     if "batchInvariant" in c.identity_fields:
         facts[0] += " (sampled with `batchInvariant: false`)"
+    if c.external_with:
+        facts[0] += f" (external with {_choices(c.external_with)})"
+    if c.idempotent_with and not c.idempotent:
+        facts.append(f"tried again only with {_choices(c.idempotent_with)}")
     if c.row_wise:
         facts.append("row by row: an action a chunk")
     facts.append("on the pool's devices" if c.needs_gpu_class == "accelerator" else "on the host")
     if c.user_code:
         facts.append("on pools that allow user code")
-    facts.append(f"counts {c.work_unit}")
-    parts = [f"### `{c.name}`", _cell(c.doc), f"*{'; '.join(facts)}.*"]
+    elif c.user_code_with:
+        facts.append(f"on pools that allow user code with {_choices(c.user_code_with)}")
+    return [*facts, f"counts {c.work_unit}"]
+
+
+def _engine(c: EngineContract) -> str:
+    parts = [f"### `{c.name}`", _cell(c.doc), f"*{'; '.join(_facts(c))}.*"]
     if c.inputs:
         rows = [[_name(p), p.kind.value, _input(p), _cell(p.doc)] for p in c.inputs]
         parts.append(_table(["input", "kind", "", ""], rows))
-    rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _cell(p.doc)] for p in c.outputs]
+    rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _output_doc(p)] for p in c.outputs]
     parts.append(_table(["output", "kind", *(["over chunks"] if c.row_wise else []), ""], rows))
     if c.params:
         rows = [[f"`{p.name}`", p.type.value, _default(p), _cell(p.doc)] for p in c.params]
@@ -95,6 +105,15 @@ def _output(c: EngineContract, port: Port) -> list[str]:
         return []
     joined = port.kind is PortKind.DATASET or port.reduction is Reduction.CONCAT
     return ["in order" if joined else port.reduction.value]
+
+
+def _output_doc(port: Port) -> str:
+    only = f"Only with {_choices((port.only_with,))}. " if port.only_with is not None else ""
+    return _cell(only + port.doc)
+
+
+def _choices(choices: tuple[Choice, ...]) -> str:
+    return " or ".join(f"`{name}: {json.dumps(value)}`" for name, value in choices)
 
 
 def _default(param: Param) -> str:

@@ -1,5 +1,6 @@
 """``fmesh engines``: the catalog, or one contract in full."""
 
+import json
 from typing import Any
 
 from flowmesh_cli.exits import ExitCode
@@ -8,7 +9,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.contract import EngineContract, Param, Port
+from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 
 
 def show_engines(name: str, *, as_json: bool) -> None:
@@ -32,7 +33,7 @@ def show_engines(name: str, *, as_json: bool) -> None:
     ]
     terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
     terminal.text()
-    terminal.text("fmesh engines NAME shows one in full; '?' marks an input that may be left out")
+    terminal.text("fmesh engines NAME shows one in full; '?' marks a port that may be missing")
 
 
 def _find(catalog: Catalog, name: str) -> EngineContract:
@@ -50,12 +51,19 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
     terminal.text(f"{c.name} (contract {c.version}, implementation {c.implementation})")
     terminal.text(f"  {c.doc}")
     terminal.text(f"  determinism: {c.determinism.value}; counts {c.work_unit}")
+    for what, choices in (
+        ("external", c.external_with),
+        ("needs a pool that allows user code", c.user_code_with),
+        ("may be tried again", c.idempotent_with),
+    ):
+        if choices:
+            terminal.text(f"  {what} with {' or '.join(map(_choice, choices))}")
     if c.identity_fields:
         terminal.text(f"  with, besides the parameters: {', '.join(c.identity_fields)}")
     for heading, ports in (("inputs", c.inputs), ("outputs", c.outputs)):
         if ports:
             terminal.text()
-            rows = [[_port(p), p.kind.value, p.doc] for p in ports]
+            rows = [[_port(p), p.kind.value, _port_doc(p)] for p in ports]
             terminal.table([heading, "kind", ""], rows)
     if c.params:
         terminal.text()
@@ -77,7 +85,19 @@ def _ports(ports: tuple[Port, ...]) -> str:
 
 
 def _port(port: Port) -> str:
-    return port.name if port.required else f"{port.name}?"
+    optional = not port.required or port.only_with is not None
+    return f"{port.name}?" if optional else port.name
+
+
+def _port_doc(port: Port) -> str:
+    return (
+        port.doc if port.only_with is None else f"only with {_choice(port.only_with)}: {port.doc}"
+    )
+
+
+def _choice(choice: Choice) -> str:
+    name, value = choice
+    return f"{name}: {json.dumps(value)}"
 
 
 def _default(param: Param) -> str:

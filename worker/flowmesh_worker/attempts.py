@@ -25,7 +25,7 @@ from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lanes import Lanes
-from flowmesh_worker.outputs import Outputs, Stored
+from flowmesh_worker.outputs import Outputs, Stored, lacking_ports
 from flowmesh_worker.wanted_columns import lacking
 
 _LOG_CHARS_MAX = 8192
@@ -155,6 +155,11 @@ class Attempts:
         if outcome.failure is not None or outcome.ended is None:
             self._end(attempt, outcome=outcome, failure=outcome.failure)
             return
+        failure = lacking_ports(self._engines.contract(a.engine), a.params, outcome.ended.outputs)
+        if failure is not None:
+            self._end(attempt, outcome=outcome, failure=failure)
+            self._release(attempt, outcome.ended)
+            return
         await self._store(attempt, outcome, outcome.ended)
 
     async def _run(self, attempt: _Attempt, inputs: dict[str, HostInput]) -> Outcome:
@@ -207,8 +212,12 @@ class Attempts:
         else:
             self._end(attempt, outcome=outcome, stored=stored)
         finally:
-            if ended.keeps_files and attempt.job is not None and attempt.job.lane is not None:
-                attempt.job.lane.release_files(attempt.assignment.attempt_id)
+            self._release(attempt, ended)
+
+    @staticmethod
+    def _release(attempt: _Attempt, ended: Ended) -> None:
+        if ended.keeps_files and attempt.job is not None and attempt.job.lane is not None:
+            attempt.job.lane.release_files(attempt.assignment.attempt_id)
 
     def _phase(self, attempt: _Attempt, phase: str) -> None:
         attempt.phase = phase

@@ -1,11 +1,16 @@
 """Outputs of an attempt: stored by content, or small enough to travel in the report."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
+from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.dataset import dataset_digest, encode_manifest
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
@@ -99,6 +104,21 @@ class Outputs:
         ):
             writer.copy_from(source.fileno())
             return writer.finish()
+
+
+def lacking_ports(
+    contract: EngineContract | None, params: Mapping[str, Any], given: Collection[str]
+) -> FailureReport | None:
+    """A failure that names the ports that an engine promised and did not give, or None."""
+    ports = output_ports(contract, params) if contract is not None else ()
+    missing = [p.name for p in ports if p.required and p.name not in given]
+    if contract is None or not missing:
+        return None
+    return FailureReport(
+        FailureKind.ENGINE.value,
+        f"{contract.name} gave no output {', '.join(map(repr, missing))}",
+        "mend the engine: its result must have every output port of the contract",
+    )
 
 
 def _described(output: HostOutput) -> tuple[Artifact, dict[Digest, bytes]]:

@@ -55,6 +55,10 @@ class ParamType(StrEnum):
     ANY = "any"
 
 
+Choice = tuple[str, Any]
+"""A parameter and a value: met where the parameter has it, or, being a list, holds it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Port:
     """A typed input or output.
@@ -70,6 +74,9 @@ class Port:
             keeps it out of the signature.
         reduction: how chunks of a row-wise step become one; only for ports that are no dataset.
         doc: one sentence.
+        only_with: for outputs, a parameter and the value that it must have for the port to be
+            there, ``("use_peft", True)`` say; None where it always is.
+            :func:`flowmesh_core.catalog.choices.output_ports` gives the ports of a step.
     """
 
     name: str
@@ -79,6 +86,7 @@ class Port:
     mixable: bool = False
     reduction: Reduction = Reduction.CONCAT
     doc: str = ""
+    only_with: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,8 @@ class EngineContract:
         one_of: groups of parameters of which exactly one must be given.
         identity_fields: those of ``dtype``, ``batchInvariant``, ``implementation`` and
             ``tensorParallel`` that change this engine's results.
-        determinism: the class of its results.
+        determinism: the class of its results, as far as no parameter changes it;
+            ``determinism_of`` says a step's.
         row_wise: the dataset input port whose chunks are worked on one by one; empty where the
             step is one action.
         row_output: for a row-wise engine, the output port that carries the rows.
@@ -139,6 +148,9 @@ class EngineContract:
         needs_gpu_class: ``accelerator`` where it runs on the pool's devices, ``host`` elsewhere.
         user_code: whether it runs code of the user and needs a pool that allows it.
         idempotent: for external engines, whether a repeated call is harmless.
+        external_with: choices of which each makes a step ``external``.
+        user_code_with: choices of which each makes a step run code of the user.
+        idempotent_with: choices of which each makes a step's repeated call harmless.
         capacity: how many actions one engine instance runs at once.
         base_memory_mib: device memory needed besides components (host memory on a CPU).
         component_memory_factor: device memory per byte of components.
@@ -166,6 +178,9 @@ class EngineContract:
     component_memory_factor: float = 0.0
     doc: str = ""
     examples: tuple[str, ...] = field(default=())
+    external_with: tuple[Choice, ...] = ()
+    user_code_with: tuple[Choice, ...] = ()
+    idempotent_with: tuple[Choice, ...] = ()
 
     @property
     def row_port(self) -> str:
@@ -182,7 +197,7 @@ class EngineContract:
         return by_name.get(name) or by_name.get("*")
 
     def output_port(self, name: str) -> Port | None:
-        """The output port of this name, or None."""
+        """The output port of this name, or None; not every step has it (``only_with``)."""
         return next((p for p in self.outputs if p.name == name), None)
 
     def param(self, name: str) -> Param | None:

@@ -1,26 +1,34 @@
-"""What a second run of a step gives, once its identity fields are known.
+"""What a second run of a step gives, once its parameters and identity fields are known.
 
 A contract states the class of its results; without batch invariance an engine's numbers depend on
-what else is in its batch, so that seeds no longer fix them (DESIGN §4).
+what else is in its batch, so that seeds no longer fix them (DESIGN §4), and a parameter may send a
+step to the outside world.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.choices import any_met
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 
 
-def determinism_of(contract: EngineContract, fields: Mapping[str, Any]) -> Determinism:
+def determinism_of(
+    contract: EngineContract, params: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Determinism:
     """The class of results of one step.
 
     Args:
         contract: its engine's contract.
+        params: its parameters after defaults.
         fields: its resolved identity fields.
 
     Returns:
-        The contract's class, but ``sampled`` in place of ``seeded`` where ``batchInvariant`` is one
-        of the contract's identity fields and switched off.
+        ``external`` where a choice of ``external_with`` is met; otherwise the contract's class, but
+        ``sampled`` in place of ``seeded`` where ``batchInvariant`` is one of the contract's
+        identity fields and switched off.
     """
+    if any_met(contract.external_with, params):
+        return Determinism.EXTERNAL
     invariant = "batchInvariant" not in contract.identity_fields or fields.get(
         "batchInvariant", True
     )

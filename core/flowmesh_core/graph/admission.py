@@ -7,6 +7,7 @@ from typing import Any
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.graph.cel import ConditionError, known_functions
 from flowmesh_core.graph.matrix import Instance, SelectionError, select
+from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.reads import ROOTS, Reads, StepRead, reads
 from flowmesh_core.graph.references import ReferenceFormError, parse_selection
 from flowmesh_core.graph.scope import Keys, Scope, StepEntry
@@ -85,14 +86,17 @@ def _path(scope: Scope, read: StepRead, keys: Keys) -> str | None:
     if entry is None:
         scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
         return None
-    _check_field(scope, entry, read, keys)
     if inside is None:
-        if not entry.spec.matrix:
+        paths = [name] if not entry.spec.matrix else []
+        _check_field(scope, entry, read, paths, keys)
+        if paths:
             return name
         example = f": steps['{entry.instances[0].path}']" if entry.instances else ""
         scope.report(keys, f"step {name!r} has a matrix; read one of its instances{example}")
         return None
-    return _instance(scope, entry, read.step, inside, keys)
+    path = _instance(scope, entry, read.step, inside, keys)
+    _check_field(scope, entry, read, [] if path is None else [path], keys)
+    return path
 
 
 def _instance(scope: Scope, entry: StepEntry, given: str, inside: str, keys: Keys) -> str | None:
@@ -109,16 +113,13 @@ def _instance(scope: Scope, entry: StepEntry, given: str, inside: str, keys: Key
     return paths[0]
 
 
-def _check_field(scope: Scope, entry: StepEntry, read: StepRead, keys: Keys) -> None:
-    if entry.contract is None or not read.port:
-        return
-    port = entry.contract.output_port(read.port)
+def _check_field(
+    scope: Scope, entry: StepEntry, read: StepRead, paths: list[str], keys: Keys
+) -> None:
+    port = find_output(scope, entry, paths, read.port, keys) if read.port else None
     if port is None:
-        ports = [p.name for p in entry.contract.outputs]
-        scope.report(
-            keys, f"{entry.spec.uses} has no output {read.port!r}{did_you_mean(read.port, ports)}"
-        )
-    elif port.kind is PortKind.DATASET and read.field not in {"", COUNT}:
+        return
+    if port.kind is PortKind.DATASET and read.field not in {"", COUNT}:
         scope.report(
             keys,
             f"of a data set a condition reads the count: steps['{read.step}'].{port.name}.count",

@@ -90,7 +90,7 @@ def _step(
         matrix=instance.matrix,
         resources=_resources(spec.resources) if "resources" in given else _RESOURCES,
         retry=_retry(spec.retry) if "retry" in given else _RETRY,
-        cache=_cache(scope, entry, contract, fields),
+        cache=_cache(scope, entry, contract, params, fields),
         timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
         secrets=tuple(spec.secrets),
     )
@@ -111,7 +111,11 @@ def _retry(spec: RetrySpec) -> Retry:
 
 
 def _cache(
-    scope: Scope, entry: StepEntry, contract: EngineContract, fields: Mapping[str, Any]
+    scope: Scope,
+    entry: StepEntry,
+    contract: EngineContract,
+    params: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> Cache:
     spec = entry.spec.cache
     for i, port in enumerate(spec.ignored_inputs):
@@ -120,7 +124,7 @@ def _cache(
                 (*entry.keys, "cache", "ignoredInputs", i),
                 f"no input {port!r} here{did_you_mean(port, entry.spec.inputs)}",
             )
-    external = determinism_of(contract, fields) is Determinism.EXTERNAL
+    external = determinism_of(contract, params, fields) is Determinism.EXTERNAL
     return Cache(
         reuse=spec.reuse or ("run" if external else "always"),
         salt=spec.salt,

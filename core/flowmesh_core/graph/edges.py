@@ -6,6 +6,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 from flowmesh_core.graph.matrix import SelectionError, select
+from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.plan import Edge, Source, StepSource
 from flowmesh_core.graph.references import (
     INPUTS,
@@ -64,12 +65,8 @@ def _output(scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Ke
         scope.report(keys, f"no step {reference.step!r}{hint}")
         return None
     paths, several = _instances(entry, reference, own)
-    if entry.contract is None:
-        return None
-    port = entry.contract.output_port(reference.port)
+    port = find_output(scope, entry, paths, reference.port, keys)
     if port is None:
-        hint = did_you_mean(reference.port, [p.name for p in entry.contract.outputs])
-        scope.report(keys, f"{entry.spec.uses} has no output {reference.port!r}{hint}")
         return None
     if several and port.kind is not PortKind.DATASET:
         scope.report(

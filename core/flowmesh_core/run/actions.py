@@ -4,6 +4,7 @@ A part of a step subscribes to an action; equal parts subscribe to the same one.
 through ``State.touch``: this module never changes a step's course itself.
 """
 
+from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.errors import Failure
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.run.commands import CancelAttempt, LookUp
@@ -78,7 +79,8 @@ def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: 
     if result is None:
         make_ready(state, action, now_s)
         return
-    if any(p.name not in result.outputs for p in action.spec.contract.outputs if p.required):
+    ports = output_ports(action.spec.contract, action.spec.params)
+    if any(p.name not in result.outputs for p in ports if p.required):
         action.replace = True
         action.generation = result.generation + 1
         make_ready(state, action, now_s)

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
@@ -72,14 +74,17 @@ def spec_of(
         cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
         timeout_s=plan.timeout_s,
-        max_attempts=1 if _only_once(contract) else plan.retry.attempts,
+        max_attempts=plan.retry.attempts,
         backoff_s=plan.retry.backoff_s,
         secrets=plan.secrets,
+        once=_only_once(plan, contract),
     )
 
 
-def _only_once(contract: EngineContract) -> bool:
-    return contract.determinism is Determinism.EXTERNAL and not contract.idempotent
+def _only_once(plan: StepPlan, contract: EngineContract) -> bool:
+    """Whether a call that has begun must not be made again."""
+    external = determinism_of(contract, plan.params, plan.fields) is Determinism.EXTERNAL
+    return external and not repeatable(contract, plan.params)
 
 
 def _shape(
@@ -111,6 +116,7 @@ def _alike(
             list(params.items()),
             plan.resources,
             [(port, a.digest, a.size_bytes) for port, a in components.items()],
+            runs_user_code(contract, plan.params),
         )
     )
 
@@ -132,6 +138,9 @@ def _signature_info(
             sorted(resources.anti_labels.items()),
         )
     )
+    if runs_user_code(contract, plan.params) and not contract.user_code:
+        # Steps of one engine that may run in different places are no batch.
+        resource_class += " user-code"
     name = signature(
         contract,
         plan.params,
@@ -164,7 +173,7 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
         dtype=str(fields.get("dtype") or ""),
         batch_invariant=fields.get("batchInvariant"),
         tensor_parallel=plan.resources.tensor_parallel,
-        user_code=contract.user_code,
+        user_code=runs_user_code(contract, plan.params),
         gpu_product=plan.resources.gpu_product,
         labels=plan.resources.labels,
         anti_labels=plan.resources.anti_labels,

@@ -51,6 +51,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
         inputs: artifacts by port; ``inline`` holds contents of small blobs among them.
         components: ports whose artifacts the host loads.
         info: what all actions of its signature share.
+        once: it calls the outside world in a way that must not be repeated once it has begun.
     """
 
     contract: EngineContract
@@ -68,6 +69,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
     max_attempts: int
     backoff_s: float
     secrets: tuple[str, ...]
+    once: bool = False
 
     @property
     def requirement(self) -> Requirement:

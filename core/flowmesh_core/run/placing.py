@@ -6,6 +6,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from flowmesh_core.catalog.contract import Determinism
+from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.snapshot import (
     Decision,
@@ -168,7 +169,8 @@ def _stragglers(state: State, now_s: float) -> list[ReadyAction]:
         )
         if not late or len(action.attempts) != 1 or action.state is not ActionState.RUNNING:
             continue
-        if action.spec.contract.determinism is not Determinism.EXTERNAL:
+        spec = action.spec
+        if determinism_of(spec.contract, spec.params, spec.fields) is not Determinism.EXTERNAL:
             found.append(structs.replace(_view(state, action), replica_of=attempt.worker))
     return found
 

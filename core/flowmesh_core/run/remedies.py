@@ -17,7 +17,25 @@ def after_failure(
 ) -> None:
     """Tries the action again in the way that its failure asks for, or fails it for good."""
     attempt.action.last_failure = failure
+    if attempt.action.spec.once and _may_have_called(attempt, failure):
+        actions.fail(state, attempt.action, _not_again(failure))
+        return
     _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)
+
+
+def _may_have_called(attempt: Attempt, failure: Failure) -> bool:
+    """Whether an outside call may have been made; a worker that is gone cannot deny it."""
+    if attempt.end is not None:
+        return attempt.end.usage.run_s > 0
+    return failure.kind is FailureKind.LOST or attempt.phase in ("running", "storing")
+
+
+def _not_again(failure: Failure) -> Failure:
+    return replace(
+        failure,
+        message=f"{failure.message} (the call may have been made, so it is not made again)",
+        remedy="see whether it was made, then submit again, or declare it idempotent",
+    )
 
 
 def _give_up(

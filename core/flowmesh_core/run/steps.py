@@ -8,6 +8,8 @@ chunk k of its parent is published.
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.choices import output_ports
+from flowmesh_core.catalog.contract import Port
 from flowmesh_core.dataset.manifest import Manifest, concat
 from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
 from flowmesh_core.graph.conditions import evaluate
@@ -232,12 +234,14 @@ def _feed(state: State, run: Run, step: StepRun, fresh: list[int], now_s: float)
             run.todo.append(child_path)
 
 
+def _ports(step: StepRun) -> tuple[Port, ...]:
+    return output_ports(step.contract, step.plan.params)
+
+
 def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
     results = [r for n in sorted(step.parts) if (r := step.parts[n].result) is not None]
     try:
-        step.outputs = {
-            port.name: compose(step, port.name, results) for port in step.contract.outputs
-        }
+        step.outputs = {port.name: compose(step, port.name, results) for port in _ports(step)}
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.ENGINE, e.reason, e.remedy)
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.ENGINE)
@@ -252,7 +256,7 @@ def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, rea
     step.reason = reason
     if to is not StepState.COMPLETED:
         actions.unsubscribe(state, run, step)
-        step.outputs = {p.name: None for p in step.contract.outputs}
+        step.outputs = {p.name: None for p in _ports(step)}
     run.move(step, to, now_s, reason)
     if to is StepState.FAILED and run.failure is None:
         run.failed_step, run.failure = step.plan.path, step.failure

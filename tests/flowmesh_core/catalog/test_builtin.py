@@ -31,6 +31,15 @@ def test_names_inside_a_contract_are_its_own(contract: EngineContract) -> None:
     assert set(contract.identity_fields) <= set(IDENTITY_FIELDS)
     assert {name for group in contract.one_of for name in group} <= params
     assert {c[1:] for c in contract.adds_columns if c.startswith("$")} <= params
+    assert all(p.only_with is None for p in contract.inputs)
+    ports = [p.only_with for p in contract.outputs if p.only_with is not None]
+    choices = (
+        *ports,
+        *contract.external_with,
+        *contract.user_code_with,
+        *contract.idempotent_with,
+    )
+    assert {name for name, _ in choices} <= params
 
 
 @ALL
@@ -80,6 +89,6 @@ def test_without_batch_invariance_a_seeded_engine_is_sampled() -> None:
     sql = builtin_catalog().newest("data.sql")
     assert generate is not None
     assert sql is not None
-    assert determinism_of(generate, {"batchInvariant": True}) is Determinism.SEEDED
-    assert determinism_of(generate, {"batchInvariant": False}) is Determinism.SAMPLED
-    assert determinism_of(sql, {"batchInvariant": False}) is Determinism.EXACT
+    assert determinism_of(generate, {}, {"batchInvariant": True}) is Determinism.SEEDED
+    assert determinism_of(generate, {}, {"batchInvariant": False}) is Determinism.SAMPLED
+    assert determinism_of(sql, {}, {"batchInvariant": False}) is Determinism.EXACT

@@ -56,7 +56,14 @@ MAP = EngineContract(
     capacity=4,
 )
 CALL = EngineContract(
-    "test.call", 1, 1, NOOP.inputs, (METRICS,), determinism=Determinism.EXTERNAL, idempotent=False
+    "test.call",
+    1,
+    1,
+    NOOP.inputs,
+    (METRICS,),
+    determinism=Determinism.EXTERNAL,
+    idempotent=False,
+    idempotent_with=(("safe", True),),
 )
 CONTRACTS = (NOOP, SOLO, MAP, CALL)
 
@@ -291,11 +298,22 @@ class World:
         values = {"outputs": outputs_of(assignment), "usage": Usage(units=1, run_s=0.1), **changes}
         self._sync(worker, ended=(self._end(attempt_id, **values),))
 
-    def fail(self, attempt_id: str, kind: str, detail: str = "", message: str = "broken") -> None:
+    def fail(
+        self,
+        attempt_id: str,
+        kind: str,
+        detail: str = "",
+        message: str = "broken",
+        run_s: float = 0.0,
+    ) -> None:
         worker = self.worker_of(attempt_id)
         self.held[worker].pop(attempt_id)
-        failure = FailureReport(kind, message, detail=detail)
-        self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
+        end = self._end(
+            attempt_id,
+            failure=FailureReport(kind, message, detail=detail),
+            usage=Usage(run_s=run_s),
+        )
+        self._sync(worker, ended=(end,))
 
     def lose(self, worker: str) -> None:
         self.held.pop(worker, None)

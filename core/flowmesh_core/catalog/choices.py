@@ -1,0 +1,46 @@
+"""What a step's parameters decide of its contract: its output ports, where it may run, and so on.
+
+A contract states choices, pairs of a parameter and a value. Whatever asks about a *step* asks here
+(or ``determinism_of``), and never reads the contract's fields past them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import Choice, EngineContract, Port
+
+
+def met(choice: Choice, params: Mapping[str, Any]) -> bool:
+    """Whether the parameter has the choice's value, or is a list that holds it."""
+    name, wanted = choice
+    value = params.get(name)
+    if isinstance(value, list | tuple) and not isinstance(wanted, list | tuple):
+        return any(_same(v, wanted) for v in value)
+    return _same(value, wanted)
+
+
+def any_met(choices: Iterable[Choice], params: Mapping[str, Any]) -> bool:
+    """Whether at least one of the choices is met."""
+    return any(met(choice, params) for choice in choices)
+
+
+def output_ports(contract: EngineContract, params: Mapping[str, Any]) -> tuple[Port, ...]:
+    """The output ports of a step with these parameters, in the contract's order."""
+    if all(p.only_with is None for p in contract.outputs):
+        return contract.outputs
+    return tuple(p for p in contract.outputs if p.only_with is None or met(p.only_with, params))
+
+
+def runs_user_code(contract: EngineContract, params: Mapping[str, Any]) -> bool:
+    """Whether a step with these parameters needs a pool that allows user code."""
+    return contract.user_code or any_met(contract.user_code_with, params)
+
+
+def repeatable(contract: EngineContract, params: Mapping[str, Any]) -> bool:
+    """Whether a step's outside call, if it makes one, may be made again after it was begun."""
+    return contract.idempotent or any_met(contract.idempotent_with, params)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    # True is 1 to Python, and to nobody who writes a workflow.
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)

@@ -1,0 +1,82 @@
+"""The output port that a reference or a condition names, held against the step's parameters.
+
+A port may be there only with some value of a parameter, so that two instances of one step can have
+different outputs.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowmesh_core.catalog.choices import met, output_ports
+from flowmesh_core.catalog.contract import Choice, EngineContract, Port
+from flowmesh_core.errors import IdentityError
+from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.substitution import Substitution
+from flowmesh_core.graph.values import value_text
+from flowmesh_core.identity.coerce import coerce, default_of
+from flowmesh_core.spec.nearest import did_you_mean
+
+
+def find_output(
+    scope: Scope, entry: StepEntry, paths: Iterable[str], name: str, keys: Keys
+) -> Port | None:
+    """The port, or None with a problem reported.
+
+    Args:
+        scope: the compilation.
+        entry: the step that is named.
+        paths: its instances that are meant.
+        name: the port's name.
+        keys: where the reference stands.
+    """
+    contract = entry.contract
+    if contract is None:
+        return None
+    port = contract.output_port(name)
+    if port is None:
+        hint = did_you_mean(name, [p.name for p in contract.outputs])
+        scope.report(keys, f"{entry.spec.uses} has no output {name!r}{hint}")
+        return None
+    if port.only_with is None:
+        return port
+    matrices = {i.path: i.matrix for i in entry.instances}
+    for path in paths:
+        params = _choosing(scope, entry, contract, matrices.get(path, {}))
+        if params is not None and not met(port.only_with, params):
+            scope.report(keys, _absent(path, contract, port.name, port.only_with, params))
+            return None
+    return port
+
+
+def _choosing(
+    scope: Scope, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The values of the parameters that ports depend on; None where one is wrong by itself."""
+    fill = Substitution(scope.params(), own).fill
+    wrong: list[str] = []
+    params = {}
+    for name in {p.only_with[0] for p in contract.outputs if p.only_with is not None}:
+        param = contract.param(name)
+        if param is None:
+            continue
+        if name not in entry.spec.with_:
+            params[name] = default_of(param)
+            continue
+        given = fill(entry.spec.with_[name], lambda _keys, message: wrong.append(message))
+        try:
+            params[name] = coerce(param, given)
+        except IdentityError as e:
+            wrong.append(e.message)
+    return None if wrong else params
+
+
+def _absent(
+    path: str, contract: EngineContract, port: str, choice: Choice, params: Mapping[str, Any]
+) -> str:
+    there = ", ".join(repr(p.name) for p in output_ports(contract, params))
+    name, wanted = choice
+    has = value_text(params.get(name))
+    return (
+        f"{path!r} has no output {port!r} with {name}: {has};"
+        f" it has {there or 'none'}; set {name}: {value_text(wanted)}"
+    )
