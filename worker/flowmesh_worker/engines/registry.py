@@ -26,6 +26,8 @@ BUILTIN = {
     "data.sql": "flowmesh_worker.engines.data.sql:Sql",
     "dataset.import": "flowmesh_worker.engines.imports.dataset:DatasetImport",
     "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",
+    "eval.multiple-choice": "flowmesh_worker.engines.eval.multiple_choice:MultipleChoice",
+    "eval.win-rate": "flowmesh_worker.engines.eval.win_rate:WinRate",
     "llm.embed": "flowmesh_worker.engines.llm.embed:LlmEmbed",
     "llm.generate": "flowmesh_worker.engines.llm.generate:LlmGenerate",
     "model.import": "flowmesh_worker.engines.models.importing:ModelImport",

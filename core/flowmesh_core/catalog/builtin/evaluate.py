@@ -45,4 +45,148 @@ EXACT_MATCH = EngineContract(
     examples=("with: {prediction: answer, target: target}",),
 )
 
-CONTRACTS = (EXACT_MATCH,)
+_CONFIDENCE = Param(
+    "confidence",
+    ParamType.NUMBER,
+    default=0.95,
+    minimum=0.5,
+    maximum=0.9999,
+    doc="The share of such intervals that hold the true value.",
+)
+
+MULTIPLE_CHOICE = EngineContract(
+    name="eval.multiple-choice",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="A question with its choices a row."),),
+    outputs=(
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            doc="`accuracy` in [0, 1] with its Wilson interval `accuracy_low` and `accuracy_high`,"
+            " `count`, and `unparsed`, the completions that no choice was found in.",
+        ),
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="The input's columns, `predicted` (the choice's text, null where there is none) and"
+            " `correct`.",
+        ),
+    ),
+    params=(
+        Param(
+            "choices",
+            ParamType.STRING,
+            required=True,
+            columns="one",
+            doc="The column with a question's choices: a list of 2 to 26 different texts.",
+        ),
+        Param(
+            "answer", ParamType.STRING, required=True, columns="one", doc="The right one's column."
+        ),
+        Param(
+            "answerIs",
+            ParamType.STRING,
+            required=True,
+            choices=("index", "letter", "text"),
+            doc="What `answer` holds: an index (0 is the first), a letter (A is the first) or the"
+            " choice's text.",
+        ),
+        Param(
+            "logprobs",
+            ParamType.STRING,
+            columns="one",
+            doc="A column with a list of numbers, one a choice: the greatest is the prediction, the"
+            " first of equal ones.",
+        ),
+        Param(
+            "perCharacter",
+            ParamType.BOOLEAN,
+            default=False,
+            doc="Divide each of `logprobs` by its choice's length in characters first.",
+        ),
+        Param(
+            "completion",
+            ParamType.STRING,
+            columns="one",
+            doc="A column with a text to find the choice in: a letter or a choice's text alone, the"
+            ' last "answer is B", a leading "B)", or the words of one choice and no other. What'
+            " names none or several is `unparsed`, and wrong.",
+        ),
+        _CONFIDENCE,
+    ),
+    one_of=(("logprobs", "completion"),),
+    work_unit="rows",
+    doc="Scores questions with given choices, by log-probabilities or by what a completion says.",
+    examples=(
+        "with: {logprobs: scores, choices: choices, answer: answer, answerIs: index}",
+        "with: {completion: completion, choices: choices, answer: answer, answerIs: letter}",
+    ),
+)
+
+WIN_RATE = EngineContract(
+    name="eval.win-rate",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="A comparison of two answers, a and b, a row."),),
+    outputs=(
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            doc="`win_rate`, the share of comparisons that a wins, ties counting half, with its"
+            " Wilson interval `win_rate_low` and `win_rate_high`; `wins`, `losses`, `ties`,"
+            " `count`; `p_value` of the two-sided sign test over wins and losses; `unparsed`, the"
+            " verdicts that are none (counted as ties). With `first` also `win_rate_first` and"
+            " `win_rate_second`, by where a was shown.",
+        ),
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="The comparisons with `outcome`: 1 where a wins, 0.5 for a tie, 0 where b wins."
+            " With `pair`, a row a pair.",
+        ),
+    ),
+    params=(
+        Param("verdict", ParamType.STRING, columns="one", doc="The column that says which won."),
+        Param(
+            "scoreA", ParamType.STRING, columns="one", doc="A column of numbers; more is better."
+        ),
+        Param("scoreB", ParamType.STRING, columns="one", doc="The other's, along with `scoreA`."),
+        Param("labelA", ParamType.STRING, default="a", doc="The verdict for a."),
+        Param("labelB", ParamType.STRING, default="b", doc="The verdict for b."),
+        Param("labelTie", ParamType.STRING, default="tie", doc="The verdict for neither."),
+        Param(
+            "first",
+            ParamType.STRING,
+            columns="one",
+            doc="A column that says which answer was shown first, as `labelA` or `labelB`. Both"
+            " orders then weigh the same, however many rows each has.",
+        ),
+        Param(
+            "verdictNames",
+            ParamType.STRING,
+            default="answers",
+            choices=("answers", "places"),
+            doc="Whether `labelA` in a verdict means answer a, or the one that was shown first.",
+        ),
+        Param(
+            "pair",
+            ParamType.LIST,
+            default=[],
+            columns="many",
+            doc="Columns that name what was compared. Rows of one pair (both orders, or several"
+            " judges) are then one comparison: its outcome is their mean, a win above a half.",
+        ),
+        _CONFIDENCE,
+    ),
+    one_of=(("verdict", "scoreA"),),
+    work_unit="rows",
+    doc="Says how often one of two wins, how sure that is, and whether it could be chance. Rows"
+    " that belong together are not independent: name them with `pair`.",
+    examples=(
+        "with: {verdict: verdict, pair: [question], first: shown_first, verdictNames: places}",
+        "with: {scoreA: reward_tuned, scoreB: reward_base}",
+    ),
+)
+
+CONTRACTS = (EXACT_MATCH, MULTIPLE_CHOICE, WIN_RATE)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.dataset import ColumnType, Schema
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engine_api import (
     HostSettings,
     Metrics,
@@ -16,6 +15,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.eval.scorer import require_columns
 
 _STRIPPED = string.punctuation + string.whitespace
 CORRECT = "correct"
@@ -34,7 +34,7 @@ class ExactMatch:
         given = work.dataset("rows")
         prediction, target = str(work.params["prediction"]), str(work.params["target"])
         if given.manifest.row_count:  # what has no rows may have no columns
-            _require_columns(given.manifest.schema, prediction, target)
+            require_columns(given.manifest.schema, prediction, target)
         normalize = bool(work.params.get("normalize"))
         rows = given.rows()
         for row in rows:
@@ -71,15 +71,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def _require_columns(schema: Schema, *wanted: str) -> None:
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        raise AttemptError(
-            Failure(
-                FailureKind.BAD_INPUT,
-                f"input 'rows' has no column {', '.join(map(repr, missing))}",
-                f"its columns are {', '.join(schema.names) or 'none'}",
-            )
-        )

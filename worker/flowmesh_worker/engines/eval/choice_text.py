@@ -1,0 +1,96 @@
+"""Which of several choices a completion names: the reading of answers to multiple-choice questions.
+
+Pure. A completion that names none, or several, is not read at all: a guess would be scored.
+"""
+
+import re
+import string
+from collections.abc import Sequence
+
+LETTERS = string.ascii_uppercase
+_OPENING = "([{*\"'`" + string.whitespace
+_CLOSING = ")]}*\"'`.,;:!?" + string.whitespace  # no sign: "-5" is not "5"
+_AMBIGUOUS = "AI"  # English words too, so they count only where punctuation or the end follows
+_DECLARED = re.compile(
+    r"\b(?:answer|choice|option)\b(?:\s+is)?\s*[:=]?\s*[(\[*\"']{0,3}([A-Z])\b(.?)", re.IGNORECASE
+)
+_LEADING = re.compile(r"^[(\[*\"']{0,3}([A-Z])(?:[)\].:,*\"']|\s*$)", re.MULTILINE)
+
+
+def read_choice(completion: str, choices: Sequence[str]) -> int | None:
+    """The index of the choice that a completion names, or None.
+
+    Looked for in this order: the whole completion is a letter or a choice's text; it says "answer
+    is B" (the last one counts, since reasoning may revise); it begins with "B)" or "B."; it holds
+    the text of one choice alone, as words.
+
+    Args:
+        completion: what a model wrote.
+        choices: the choices' texts; choice 0 is A.
+    """
+    letters = LETTERS[: len(choices)]
+    text = completion.strip()
+    for found in (
+        _whole(text, choices, letters),
+        _declared(text, letters),
+        _leading(text, letters),
+        _mentioned(text, choices),
+    ):
+        if found is not None:
+            return found
+    return None
+
+
+def _whole(text: str, choices: Sequence[str], letters: str) -> int | None:
+    bare = _folded(text)
+    named = [i for i, choice in enumerate(choices) if _folded(choice) == bare]
+    if len(named) == 1:
+        return named[0]
+    return letters.index(bare.upper()) if len(bare) == 1 and bare.upper() in letters else None
+
+
+def _declared(text: str, letters: str) -> int | None:
+    found = None
+    for letter, after in _DECLARED.findall(text):
+        plain = not after or after in string.punctuation
+        if letter in letters and (plain or letter not in _AMBIGUOUS):
+            found = letters.index(letter)
+    return found
+
+
+def _leading(text: str, letters: str) -> int | None:
+    match = _LEADING.match(text)
+    return letters.index(match[1]) if match and match[1] in letters else None
+
+
+def _mentioned(text: str, choices: Sequence[str]) -> int | None:
+    """The one choice that is there other than inside a longer one ("red" in "red wine")."""
+    folded = text.casefold()
+    spans = {i: _spans(choice, folded) for i, choice in enumerate(choices)}
+    own = [i for i, mine in spans.items() if any(not _inside(span, spans, i) for span in mine)]
+    return own[0] if len(own) == 1 else None
+
+
+def _spans(choice: str, folded: str) -> list[tuple[int, int]]:
+    wanted = choice.strip().casefold()
+    if not wanted:
+        return []
+    pattern = rf"(?<!\w){re.escape(wanted)}(?!\w)"
+    if wanted[0].isdigit():
+        pattern = rf"(?<!-)(?<!\d[.,]){pattern}"  # "5" is not in "-5", nor in "1.5"
+    if wanted[-1].isdigit():
+        pattern = rf"{pattern}(?![.,]\d)"
+    return [m.span() for m in re.finditer(pattern, folded)]
+
+
+def _inside(span: tuple[int, int], spans: dict[int, list[tuple[int, int]]], own: int) -> bool:
+    return any(
+        a <= span[0] and span[1] <= b and b - a > span[1] - span[0]
+        for i, others in spans.items()
+        if i != own
+        for a, b in others
+    )
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().lstrip(_OPENING).rstrip(_CLOSING).split())

@@ -1,0 +1,68 @@
+"""What the engines have in common that score a data set as a whole, on the host and in one go.
+
+A whole set, since a confidence interval does not follow from those of its chunks.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.dataset import Schema
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engine_api import (
+    DatasetInput,
+    HostSettings,
+    Metrics,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+
+
+class Scorer:
+    """An engine with a port ``rows`` that gives ``metrics`` and ``rows``."""
+
+    capacity = 4
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Scores the rows in a thread, so that other work of this host goes on."""
+        given = work.dataset("rows")
+        metrics, rows = await asyncio.to_thread(self.score, work.params, given)
+        usage = Usage(units=given.manifest.row_count)
+        return Result({"metrics": Metrics(metrics), "rows": rows}, usage)
+
+    async def close(self) -> None:
+        """Frees nothing."""
+
+    def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
+        """The metrics of the rows, and the rows that go out.
+
+        Raises:
+            AttemptError: kind ``bad-input``; names the row and the column.
+        """
+        raise NotImplementedError
+
+
+def bad_rows(message: str, remedy: str) -> AttemptError:
+    """The rows or the parameters are at fault."""
+    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
+
+
+def require_columns(schema: Schema, *wanted: str, port: str = "rows") -> None:
+    """Refuses rows without the named columns.
+
+    Raises:
+        AttemptError: kind ``bad-input``; names the missing columns and those that there are.
+    """
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise bad_rows(
+            f"input {port!r} has no column {', '.join(map(repr, missing))}",
+            f"its columns are {', '.join(schema.names) or 'none'}",
+        )
