@@ -7,8 +7,7 @@ is running.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from flowmesh_cli.client import FabricGoneError, Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
+from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.owner import Joined, Owner, claim, current, join, nobody_joined
 from flowmesh_cli.state_dir import StateDir, state_dir
 
@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
 _WITHIN_S = 60.0
 _POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOptions:
-    """How an owner serves.
-
-    Attributes:
-        serves: ``run``, ``up`` or ``read``.
-        workers: local workers.
-        port: of the API; 0 is any.
-        say: takes what the fabric says by itself.
-    """
-
-    serves: str
-    workers: int = 0
-    price_usd_per_hour: Decimal | None = None
-    port: int = 0
-    say: Callable[[str], None] = lambda _: None
 
 
 class Session:

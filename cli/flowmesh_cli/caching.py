@@ -8,7 +8,7 @@ import typer
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.failing import CliError, DeclinedError
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.cleaning import CacheStats
@@ -62,8 +62,8 @@ def purge_results(
         known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
         scopes = _chosen(known, namespace)
         what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"
-        if not yes and not typer.confirm(f"forget the {what}?", err=True):
-            raise typer.Exit(ExitCode.INTERRUPTED)
+        if not yes:
+            _ask(f"forget the {what}?")
         deleted = 0
         for scope in scopes:
             document = {"scope": scope, "engine": engine}
@@ -76,6 +76,21 @@ def purge_results(
         terminal.text(
             f"forgot {figures.count(deleted, 'result')}; `fmesh cache gc` frees the space"
         )
+
+
+def _ask(question: str) -> None:
+    """Goes on after a yes.
+
+    Raises:
+        DeclinedError: after a no, a Ctrl-C, and where nobody answers.
+    """
+    try:
+        said = typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        said = False
+    if not said:
+        raise DeclinedError("nothing was forgotten", remedy="--yes does it without a question")
 
 
 def _chosen(known: list[str], namespace: str) -> list[str]:

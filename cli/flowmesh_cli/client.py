@@ -27,8 +27,10 @@ _CODES = {
     403: ExitCode.REFUSED,
     404: ExitCode.NOT_FOUND,
     409: ExitCode.REFUSED,
+    410: ExitCode.NOT_FOUND,
     413: ExitCode.USAGE,
     422: ExitCode.USAGE,
+    500: ExitCode.INTERNAL,
     503: ExitCode.NO_FABRIC,
 }
 

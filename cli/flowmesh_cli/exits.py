@@ -9,13 +9,14 @@ class ExitCode(IntEnum):
     OK = 0
     """everything that was asked for is done"""
     FAILED = 1
-    """a run failed"""
+    """a run failed, or the store could not do what was asked"""
     USAGE = 2
     """the command line or a file is wrong; nothing was started"""
     NO_FABRIC = 3
     """no fabric is running here, or it went away"""
     REFUSED = 4
-    """a run was not admitted: its budget or deadline cannot be met, or no worker can take it"""
+    """a run was not admitted: its budget or deadline cannot be met, or no worker can take it; or it
+    has ended, and can no longer be changed"""
     NOT_FOUND = 5
     """no such run, step, artifact or engine"""
     CANCELLED = 6
@@ -23,4 +24,4 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     """a mistake in FlowMesh; FMESH_DEBUG=1 shows where"""
     INTERRUPTED = 130
-    """Ctrl-C; the runs of this command were cancelled"""
+    """Ctrl-C; the runs of this command were cancelled. Or a question was answered with no"""

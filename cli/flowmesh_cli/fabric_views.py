@@ -5,6 +5,7 @@ from pathlib import Path
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
@@ -53,21 +54,25 @@ def show_policies(*, state_dir: Path | None, as_json: bool) -> None:
     terminal.table(["policy", "scope", "group", "namespaces"], rows)
 
 
-def put_policies(files: Sequence[Path], *, state_dir: Path | None) -> None:
-    """Sets the policies of some files."""
-    terminal = Terminal(as_json=False)
-    sources = read_sources(files)
+def put_policies(files: Sequence[Path], *, state_dir: Path | None, as_json: bool) -> None:
+    """Sets the policies of some files; answers with all that there are then."""
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(Chosen(files))
     if not sources.policies:
         raise CliError("the files hold no FlowMeshCachePolicy", ExitCode.USAGE)
     with look(state_dir) as http:
         put(http, sources.policies)
+        now = http.get("/v1/policies", list[CachePolicy])
+    if as_json:
+        terminal.answer(now)
+        return
     for source in sources.policies:
         terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
 
 
-def delete_policy(name: str, *, state_dir: Path | None) -> None:
-    """Removes a policy."""
-    terminal = Terminal(as_json=False)
+def delete_policy(name: str, *, state_dir: Path | None, as_json: bool) -> None:
+    """Removes a policy; answers with those that are left."""
+    terminal = Terminal(as_json=as_json)
     with look(state_dir) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
         rest = [p for p in policies if p.name != name]
@@ -77,7 +82,10 @@ def delete_policy(name: str, *, state_dir: Path | None) -> None:
                 ExitCode.NOT_FOUND,
             )
         http.call("PUT", "/v1/policies", query={"only": True}, document=rest)
-    terminal.text(f"cache policy {name} is removed")
+    if as_json:
+        terminal.answer(rest)
+    else:
+        terminal.text(f"cache policy {name} is removed")
 
 
 def _row(worker: WorkerStatus) -> list[str]:

@@ -3,23 +3,20 @@
 import time
 from decimal import Decimal
 
-NANO = 1_000_000_000
+from flowmesh_core.units import NANO_PER_USD, usd_text
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_PLACES = ((Decimal(1), 2), (Decimal("0.01"), 4), (Decimal("0.000001"), 6), (Decimal(0), 9))
-"""From how many dollars on how many places are shown."""
 
 
 def usd(nanousd: int, *, estimated: bool = False) -> str:
     """Nano-dollars with as many places as they need: ``$1.25``, ``$0.000123``."""
-    amount = Decimal(nanousd) / NANO
-    places = next(places for least, places in _PLACES if abs(amount) >= least)
-    text = f"${amount:.{places}f}" if nanousd else "$0"
+    text = usd_text(nanousd)
     return f"~{text}" if estimated and nanousd else text
 
 
 def exact_usd(nanousd: int) -> str:
     """Nano-dollars to the last place."""
-    return f"${Decimal(nanousd) / NANO:.9f}"
+    return f"${Decimal(nanousd) / NANO_PER_USD:.9f}"
 
 
 def seconds(value: float) -> str:

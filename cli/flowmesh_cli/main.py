@@ -4,11 +4,14 @@ The console script and ``python -m flowmesh_cli`` call :func:`main`. Commands ar
 ``commands/``; each imports its work when it runs.
 """
 
+import sys
 from typing import Annotated
 
 import typer
 
 from flowmesh_cli.commands import explaining, keeping, planning, running
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError, answer
 
 app = typer.Typer(
     name="fmesh",
@@ -44,7 +47,18 @@ def _options(
 
 def main() -> None:
     """Reads the command line and exits with one of :class:`flowmesh_cli.exits.ExitCode`."""
-    app(prog_name="fmesh")
+    try:
+        code = app(prog_name="fmesh", standalone_mode=False)
+    except Exception as e:
+        # What the command line has wrong; its class is typer's own and has no public name.
+        said = getattr(e, "format_message", None)
+        if said is None:
+            raise
+        e.show()  # type: ignore[attr-defined]
+        code = ExitCode.USAGE
+        if "--json" in sys.argv:
+            answer(CliError(said(), code, remedy="fmesh COMMAND --help lists what it takes"), code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """``fmesh plan``: what workflows would take, by what is published and what was learned."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import typer
 
 from flowmesh_cli import figures
-from flowmesh_cli.attaching import LocalOptions, attach
+from flowmesh_cli.attaching import attach
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
+from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.running import checked
 from flowmesh_cli.sources import Source
 from flowmesh_cli.terminal import Terminal
@@ -24,17 +25,10 @@ _WORKERS_WITHIN_S = 20.0
 _POLL_S = 0.1
 
 
-def plan_files(
-    files: Sequence[Path],
-    *,
-    namespaces: Sequence[str],
-    settings: Sequence[str],
-    state_dir: Path | None,
-    as_json: bool,
-) -> None:
+def plan_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> None:
     """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
     terminal = Terminal(as_json=as_json)
-    sources = checked(files, namespaces, settings)
+    sources = checked(chosen)
     with attach(state_dir, LocalOptions("read", workers=1, say=terminal.note)) as session:
         _wait_for_workers(session.http)
         forecasts = [_forecast(session.http, source) for source in sources.workflows]
@@ -107,5 +101,12 @@ def _row(step: PlannedStep) -> list[str]:
         figures.usd(step.nanousd, estimated=True) if runs else "-",
         f"~{figures.seconds(step.seconds)}" if runs else "-",
         step.sure,
-        step.detail or (f"on {step.worker}" if step.worker else ""),
+        step.detail or place(step.worker),
     ]
+
+
+def place(worker: str) -> str:
+    """The worker that it would go to; the one that only answers this question has no name."""
+    if worker.startswith(f"{PLANNER}-"):
+        return "on a local worker"
+    return f"on {worker}" if worker else ""

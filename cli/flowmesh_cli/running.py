@@ -7,13 +7,15 @@ from pathlib import Path
 import msgspec
 import typer
 
-from flowmesh_cli.attaching import LocalOptions, Session, attach, look, need, price
+from flowmesh_cli.attaching import Session, attach, look, need, price
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.client import Http
 from flowmesh_cli.ending import show_end
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
 from flowmesh_cli.interrupts import Interrupts
+from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
@@ -29,10 +31,8 @@ _WAIT_FOR_OTHERS_S = 0.2
 
 
 def run_files(
-    files: Sequence[Path],
+    chosen: Chosen,
     *,
-    namespaces: Sequence[str],
-    settings: Sequence[str],
     workers: int,
     price_usd_per_hour: str | None,
     policies: bool,
@@ -41,7 +41,7 @@ def run_files(
 ) -> None:
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
     terminal = Terminal(as_json=as_json)
-    sources = checked(files, namespaces, settings)
+    sources = checked(chosen)
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
         attach(state_dir, options) as session,
@@ -63,17 +63,10 @@ def run_files(
         raise typer.Exit(code)
 
 
-def submit_files(
-    files: Sequence[Path],
-    *,
-    namespaces: Sequence[str],
-    settings: Sequence[str],
-    state_dir: Path | None,
-    as_json: bool,
-) -> None:
+def submit_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> None:
     """Hands workflows to the running fabric."""
     terminal = Terminal(as_json=as_json)
-    sources = checked(files, namespaces, settings)
+    sources = checked(chosen)
     with need(state_dir) as http:
         put_policies(http, sources.policies)
         accepted = [submit(http, s) for s in sources.workflows]
@@ -112,13 +105,13 @@ def watch_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
-def checked(files: Sequence[Path], namespaces: Sequence[str], settings: Sequence[str]) -> Sources:
+def checked(chosen: Chosen) -> Sources:
     """Reads files and finds everything wrong with them before anything is started.
 
     Raises:
         FilesError: all of it.
     """
-    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    sources = read_sources(chosen)
     compile_sources(need_workflows(sources))
     return sources
 

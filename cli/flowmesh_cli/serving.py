@@ -5,10 +5,11 @@ import signal
 import threading
 from pathlib import Path
 
-from flowmesh_cli.attaching import LocalOptions, attach, price, running
+from flowmesh_cli.attaching import attach, price, running
 from flowmesh_cli.client import FabricGoneError
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
+from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.state_dir import state_dir as state_of
 from flowmesh_cli.terminal import Terminal
 
@@ -16,10 +17,18 @@ _LOOK_EVERY_S = 0.5
 
 
 def serve(
-    *, workers: int, price_usd_per_hour: str | None, port: int, state_dir: Path | None
+    *,
+    workers: int,
+    price_usd_per_hour: str | None,
+    port: int,
+    state_dir: Path | None,
+    as_json: bool,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; runs that have not ended go on with the next fabric."""
-    terminal = Terminal(as_json=False)
+    """Serves until SIGINT or SIGTERM; runs that have not ended go on with the next fabric.
+
+    As JSON it answers once it serves: address, process and folder.
+    """
+    terminal = Terminal(as_json=as_json)
     state = state_of(state_dir)
     owner = running(state)
     if owner is not None:
@@ -36,6 +45,9 @@ def serve(
     with attach(state_dir, options) as session:
         if session.fabric is None:
             raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))
+        if as_json:
+            served = {"url": session.http.url, "pid": os.getpid(), "state_dir": str(state.path)}
+            terminal.answer(served)
         terminal.note(f"serving {state.path} at {session.http.url}; Ctrl-C stops")
         terminal.note("give it work with `fmesh submit FILE`, look with `fmesh status`")
         while not stop.wait(_LOOK_EVERY_S):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import missing_files
@@ -71,15 +72,11 @@ class Sources:
     policies: list[Source]
 
 
-def read_sources(
-    files: Sequence[Path], *, namespaces: Sequence[str] = (), settings: Sequence[str] = ()
-) -> Sources:
+def read_sources(chosen: Chosen) -> Sources:
     """Reads and validates files.
 
     Args:
-        files: YAML files; ``-`` is standard input.
-        namespaces: tenants: one for all workflows, or one each in order.
-        settings: ``param=value`` for the workflows that declare the parameter.
+        chosen: which, for whom, and what is set in them.
 
     Raises:
         FilesError: everything that is wrong with the files.
@@ -87,15 +84,15 @@ def read_sources(
     """
     sources: list[Source] = []
     wrong: list[str] = []
-    for file in files:
+    for file in chosen.files:
         found, lines = _read_file(file)
         sources += found
         wrong += lines
     if wrong:
         raise FilesError(wrong)
     workflows = [s for s in sources if s.workflow is not None]
-    _assign_namespaces(workflows, namespaces)
-    _override(workflows, settings)
+    _assign_namespaces(workflows, chosen.namespaces or ())
+    _override(workflows, chosen.settings or ())
     return Sources(workflows, [s for s in sources if s.policy is not None])
 
 

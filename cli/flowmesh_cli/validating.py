@@ -1,9 +1,9 @@
 """``fmesh validate`` and ``fmesh graph``: what can be said of files without a fabric."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from flowmesh_cli import figures
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.sources import Source, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
@@ -17,12 +17,10 @@ from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 
-def validate_files(
-    files: Sequence[Path], *, namespaces: Sequence[str], settings: Sequence[str], as_json: bool
-) -> None:
+def validate_files(chosen: Chosen, *, as_json: bool) -> None:
     """Checks files as admission would, as far as that needs no upload."""
     terminal = Terminal(as_json=as_json)
-    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    sources = read_sources(chosen)
     plans = compile_sources(sources.workflows)
     if as_json:
         terminal.answer(
@@ -44,17 +42,10 @@ def validate_files(
         )
 
 
-def draw_files(
-    files: Sequence[Path],
-    *,
-    namespaces: Sequence[str],
-    settings: Sequence[str],
-    mermaid: bool,
-    as_json: bool,
-) -> None:
+def draw_files(chosen: Chosen, *, mermaid: bool, as_json: bool) -> None:
     """Draws the graphs of workflows."""
     terminal = Terminal(as_json=as_json)
-    sources = read_sources(files, namespaces=namespaces, settings=settings)
+    sources = read_sources(chosen)
     plans = compile_sources(need_workflows(sources))
     if as_json:
         terminal.answer(plans)

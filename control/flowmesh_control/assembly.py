@@ -12,6 +12,7 @@ from flowmesh_control.finishing import Finishing
 from flowmesh_control.gateway import Gateway
 from flowmesh_control.hands import Hands
 from flowmesh_control.joining import Tokens
+from flowmesh_control.kept_logs import KeptLogs
 from flowmesh_control.ledger import Ledger
 from flowmesh_control.lineage import Lineage
 from flowmesh_control.logs import LogBook
@@ -81,8 +82,9 @@ class Parts:
 def assemble(given: Given) -> Parts:
     """Makes all parts; nothing runs yet."""
     store, state = given.store, given.machine.state
-    logs, changes = LogBook(), Changes()
-    telemetry = WorkerTelemetry(logs)
+    book, changes = LogBook(), Changes()
+    logs = KeptLogs(store.records, book)
+    telemetry = WorkerTelemetry(book)
     trouble = Trouble()
     hands = Hands(failed=given.failed, waits=trouble.met)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
@@ -103,7 +105,7 @@ def assemble(given: Given) -> Parts:
         fleet=gateway,
         hands=hands,
         append=given.ledger.append,
-        finish=_finishing(given, lineage),
+        finish=_finishing(given, lineage, logs),
         changed=changes.changed,
         secrets=given.secrets,
         post=post,
@@ -140,12 +142,13 @@ def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelem
     )
 
 
-def _finishing(given: Given, lineage: Lineage) -> Finishing:
+def _finishing(given: Given, lineage: Lineage, logs: KeptLogs) -> Finishing:
     return Finishing(
         records=given.store.records,
         state=given.machine.state,
         ledger=given.ledger,
         lineage=lineage,
+        logs=logs,
         archive=given.archive,
         master_key=given.master_key,
         clock=given.clock,
@@ -171,7 +174,7 @@ def _goes_on(run: Run | None) -> bool:
     return run is not None and not run.finishing
 
 
-def _views(given: Given, logs: LogBook) -> Views:
+def _views(given: Given, logs: KeptLogs) -> Views:
     return Views(
         state=given.machine.state,
         records=given.store.records,

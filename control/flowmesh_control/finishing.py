@@ -1,10 +1,11 @@
-"""A run's end, made durable in this order: ledger, lineage, ``final``; then it may be shown."""
+"""A run's end, made durable in this order: ledger, lineage, logs, ``final``; then it is shown."""
 
 import msgspec
 
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.epochs import check_leads
+from flowmesh_control.kept_logs import KeptLogs
 from flowmesh_control.ledger import Ledger
 from flowmesh_control.lineage import Lineage
 from flowmesh_control.run_keys import final_key
@@ -32,6 +33,7 @@ class Finishing:
         state: State,
         ledger: Ledger,
         lineage: Lineage,
+        logs: KeptLogs,
         archive: Archive,
         master_key: bytes,
         clock: Clock,
@@ -41,6 +43,7 @@ class Finishing:
         self._state = state
         self._ledger = ledger
         self._lineage = lineage
+        self._logs = logs
         self._archive = archive
         self._master_key = master_key
         self._clock = clock
@@ -55,6 +58,7 @@ class Finishing:
             found = derivations(uid, run.plan, run.artifacts, self._ledger.lines(uid) or ())
             await self._lineage.write(uid, found)
             await check_leads(self._records, self._state.epoch)
+            await self._logs.keep(run)
             final = self._final(run)
             await self._write(uid, final)
         except StoreFullError as e:

@@ -279,8 +279,8 @@ def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ..
     plan, found = compiled.plan, []
     if plan.budget_nanousd and nanousd > plan.budget_nanousd:
         found.append(
-            f"spec.budgetUsd: about {usd_text(nanousd)} are expected, the budget is "  # type: ignore[arg-type]
-            f"{usd_text(plan.budget_nanousd)}; raise it or ask for less"  # type: ignore[arg-type]
+            f"spec.budgetUsd: about {usd_text(nanousd)} are expected, the budget is "
+            f"{usd_text(plan.budget_nanousd)}; raise it or ask for less"
         )
     if plan.deadline_s and seconds > plan.deadline_s:
         found.append(

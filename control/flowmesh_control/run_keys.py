@@ -5,6 +5,7 @@
     runs/<uid>/spec                     what was submitted; its presence means accepted
     runs/<uid>/pins                     plan, scopes, versions; written before the spec
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
+    runs/<uid>/logs                     the last lines that its steps printed
     runs/<uid>/final                    the verdict and the last status
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
@@ -34,6 +35,11 @@ def pins_key(uid: str) -> str:
 def final_key(uid: str) -> str:
     """How it ended."""
     return f"runs/{uid}/final"
+
+
+def logs_key(uid: str) -> str:
+    """The last lines that its steps printed."""
+    return f"runs/{uid}/logs"
 
 
 def ledger_prefix(uid: str) -> str:

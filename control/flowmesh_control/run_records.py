@@ -6,6 +6,7 @@ import msgspec
 
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.states import StepState
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
@@ -52,7 +53,12 @@ class FinalRecord(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run in a list."""
+    """A run in a list.
+
+    Attributes:
+        steps: how many there are; ``completed``, ``failed``, ``skipped`` and ``cancelled`` of them
+            have ended so, the others have not ended.
+    """
 
     uid: str
     name: str
@@ -61,7 +67,10 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     created_s: float
     ended_s: float = 0.0
     steps: int = 0
-    done: int = 0
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
     executed: int = 0
     hits: int = 0
     paid_nanousd: int = 0
@@ -72,7 +81,6 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
 def summary_of(status: RunStatus) -> Summary:
     """A run's line in a list."""
     counts = status.counts
-    done = sum(counts.get(s, 0) for s in ("COMPLETED", "SKIPPED", "FAILED", "CANCELLED"))
     return Summary(
         uid=status.uid,
         name=status.name,
@@ -81,7 +89,10 @@ def summary_of(status: RunStatus) -> Summary:
         created_s=status.created_s,
         ended_s=status.ended_s,
         steps=sum(counts.values()),
-        done=done,
+        completed=counts.get(StepState.COMPLETED, 0),
+        failed=counts.get(StepState.FAILED, 0),
+        skipped=counts.get(StepState.SKIPPED, 0),
+        cancelled=counts.get(StepState.CANCELLED, 0),
         executed=status.executed,
         hits=status.hits,
         paid_nanousd=status.paid_nanousd,

@@ -7,13 +7,13 @@ import msgspec
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import NotFoundError
+from flowmesh_control.kept_logs import KeptLogs
 from flowmesh_control.ledger import Ledger, read_segments
-from flowmesh_control.logs import LogBook
 from flowmesh_control.run_records import Summary, summary_of
 from flowmesh_core.protocol.messages import LogLine
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.receipts.receipt import Receipt, receipt
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.ledger import HitLine, Line
 from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
@@ -35,7 +35,7 @@ class Views:
         ledger: Ledger,
         archive: Archive,
         waiting: Mapping[str, RunStatus],
-        logs: LogBook,
+        logs: KeptLogs,
         clock: Clock,
     ) -> None:
         """Takes the live state, what is kept of ended runs, and those that wait for an engine."""
@@ -126,19 +126,21 @@ class Views:
         return receipt(uid, status.name, status.namespace, await self.lines(uid))
 
     async def logs(self, uid: str, step: str | None) -> list[LogLine]:
-        """What the attempts of a run, or of one of its steps, printed lately."""
+        """What the attempts of a run, or of one of its steps, printed last.
+
+        Raises:
+            NotFoundError: there is no such run or step.
+        """
         run = self._state.runs.get(uid)
         if run is not None:
-            chosen = run.steps.values() if step is None else _step(run, step)
-            keys = [p.key for s in chosen for p in s.parts.values() if p.key is not None]
-            return self._logs.of_actions(f"{k.scope}/{k.action_id}" for k in keys)
-        lines = await self.lines(uid)
-        attempts = (
-            line.attempt_id.rpartition("/")[0]
-            for line in lines
-            if isinstance(line, AttemptLine) and step in (None, line.step)
-        )
-        return self._logs.of_actions(dict.fromkeys(attempts))
+            return self._logs.live(run, run.steps.values() if step is None else _step(run, step))
+        status = await self.status(uid)
+        if step is not None and status.steps and all(s.path != step for s in status.steps):
+            raise _no_step(uid, step, [s.path for s in status.steps])
+        kept = await self._logs.of(uid, step)
+        if kept or step not in (None, status.failed_step):
+            return kept
+        return [LogLine("", status.ended_s, text) for text in status.log]
 
     async def hits(self, uid: str, step: str) -> list[HitLine]:
         """What a step did not have to run, and why."""
@@ -174,9 +176,11 @@ def _held_back(status: RunStatus) -> RunStatus:
 def _step(run: Run, path: str) -> list[StepRun]:
     step = run.steps.get(path)
     if step is None:
-        raise NotFoundError(
-            f"run {run.uid} has no step {path!r}",
-            where="step",
-            remedy=f"it has {', '.join(list(run.steps)[:20])}",
-        )
+        raise _no_step(run.uid, path, list(run.steps))
     return [step]
+
+
+def _no_step(uid: str, path: str, known: list[str]) -> NotFoundError:
+    return NotFoundError(
+        f"run {uid} has no step {path!r}", where="step", remedy=f"it has {', '.join(known[:20])}"
+    )

@@ -32,9 +32,17 @@ def nano_usd(usd: str | Decimal | float) -> NanoUsd:
     return NanoUsd(int((Decimal(str(usd)) * NANO_PER_USD).to_integral_value()))
 
 
-def usd_text(amount: NanoUsd, *, places: int = 6) -> str:
-    """Writes an amount for people, e.g. ``$0.000123``."""
-    return f"${Decimal(amount) / NANO_PER_USD:.{places}f}"
+_PLACES = ((Decimal(1), 2), (Decimal("0.01"), 4), (Decimal("0.000001"), 6), (Decimal(0), 9))
+"""From how many dollars on how many places are shown."""
+
+
+def usd_text(nanousd: int) -> str:
+    """Writes an amount for people, with as many places as it needs: ``$1.25``, ``$0.000123``."""
+    if not nanousd:
+        return "$0"
+    amount = Decimal(nanousd) / NANO_PER_USD
+    places = next(places for least, places in _PLACES if abs(amount) >= least)
+    return f"${amount:.{places}f}"
 
 
 def split_exactly(amount: int, weights: Sequence[int]) -> list[int]:

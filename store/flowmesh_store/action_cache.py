@@ -186,5 +186,5 @@ def _too_contended(key: str) -> StoreError:
     return StoreUnavailableError(
         f"lost {_ROUNDS} conditional writes in a row",
         where=key,
-        remedy="see that only one control plane leads; the call may be repeated",
+        remedy="see that only one control plane leads, then try again",
     )

@@ -35,4 +35,8 @@ def store_error(error: OSError, where: str) -> StoreError:
             where=where,
             remedy="give the record a key of its own",
         )
-    return StoreUnavailableError(reason, where=where, remedy="the call may be repeated")
+    return StoreUnavailableError(
+        reason,
+        where=where,
+        remedy="see that the store's disk is mounted and answers, then try again",
+    )

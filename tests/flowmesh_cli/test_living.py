@@ -1,9 +1,7 @@
 """Owners, joiners, Ctrl-C and kill -9: what lives on, and what ends."""
 
 import os
-import pty
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +9,14 @@ import psutil
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import (
-    COMMAND,
     answer,
     end_workers,
-    environment,
     fmesh,
     owner,
     started,
     until,
 )
+from tests.flowmesh_cli.terminals import on_a_terminal
 
 from flowmesh_cli.exits import ExitCode
 
@@ -88,27 +85,25 @@ def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
 
 def test_ctrl_c_cancels_cleanly_and_ends_the_workers(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(600))
-    with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
-        until(lambda: "rest" in states(folder))
+    with on_a_terminal("run", flow, cwd=folder) as terminal:
+        until(lambda: terminal.said is not None and "rest" in states(folder))
         workers = owner(folder)["workers"].values()
-        os.write(terminal, b"\x03")
-        until(lambda: drained(terminal, process), within_s=120)
-        assert process.returncode == ExitCode.INTERRUPTED
+        terminal.type(b"\x03")
+        assert terminal.end() == ExitCode.INTERRUPTED
     assert answer("status", cwd=folder)["phase"] == "Cancelled"
     assert not any(psutil.pid_exists(pid) for pid in workers)
 
 
 def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(600))
-    with on_a_terminal("run", flow, cwd=folder) as (process, terminal):
-        until(lambda: "rest" in states(folder))
-        os.kill(process.pid, signal.SIGSTOP)  # so that both arrive before it can cancel
-        os.write(terminal, b"\x03")
-        os.kill(process.pid, signal.SIGINT)
-        os.kill(process.pid, signal.SIGCONT)
-        os.write(terminal, b"\x03")
-        until(lambda: drained(terminal, process), within_s=30)
-        assert process.returncode == ExitCode.INTERRUPTED
+    with on_a_terminal("run", flow, cwd=folder) as terminal:
+        until(lambda: terminal.said is not None and "rest" in states(folder))
+        os.kill(terminal.process.pid, signal.SIGSTOP)  # so that both arrive before it can cancel
+        terminal.type(b"\x03")
+        os.kill(terminal.process.pid, signal.SIGINT)
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.type(b"\x03")
+        assert terminal.end(within_s=30) == ExitCode.INTERRUPTED
 
 
 def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
@@ -132,43 +127,6 @@ def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
         assert "serves this folder already" in again.stderr
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == ExitCode.OK
-
-
-class on_a_terminal:  # noqa: N801 - reads as a function
-    """Runs ``fmesh`` on a pseudo-terminal, which turns ^C into SIGINT as a real one does."""
-
-    def __init__(self, *arguments: str | Path, cwd: Path) -> None:
-        self._arguments, self._cwd = arguments, cwd
-
-    def __enter__(self) -> tuple[subprocess.Popen[bytes], int]:
-        self._terminal, inside = pty.openpty()
-        self._process = subprocess.Popen(
-            ["setsid", "--ctty", *COMMAND, *map(str, self._arguments)],
-            cwd=self._cwd,
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            env={**environment(), "TERM": "xterm"},
-        )
-        os.close(inside)
-        os.set_blocking(self._terminal, False)
-        return self._process, self._terminal
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._terminal)
-
-
-def drained(terminal: int, process: subprocess.Popen[bytes]) -> bool:
-    """Reads what was drawn, so that the process never waits for us; whether it has ended."""
-    try:
-        while os.read(terminal, 65536):
-            pass
-    except OSError:
-        pass
-    return process.poll() is not None
 
 
 def states(folder: Path) -> str:

@@ -74,18 +74,20 @@ def list_policies(state_dir: StateDirOption = None, json: JsonOption = False) ->
 def set_policies(
     files: Annotated[list[Path], typer.Argument(help="Files with FlowMeshCachePolicy objects.")],
     state_dir: StateDirOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Set the cache policies of some files; runs started before keep the old rules."""
     from flowmesh_cli.fabric_views import put_policies  # noqa: PLC0415
 
-    put_policies(files, state_dir=state_dir)
+    put_policies(files, state_dir=state_dir, as_json=json)
 
 
 def drop_policy(
     name: Annotated[str, typer.Argument(help="The policy's name.")],
     state_dir: StateDirOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Remove a cache policy; runs started before keep the old rules."""
     from flowmesh_cli.fabric_views import delete_policy  # noqa: PLC0415
 
-    delete_policy(name, state_dir=state_dir)
+    delete_policy(name, state_dir=state_dir, as_json=json)

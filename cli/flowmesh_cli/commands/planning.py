@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import (
     FilesArgument,
@@ -34,7 +35,7 @@ def validate(
     """Check workflows and policies; every problem at once, with line and column."""
     from flowmesh_cli.validating import validate_files  # noqa: PLC0415
 
-    validate_files(files, namespaces=namespace or [], settings=set_ or [], as_json=json)
+    validate_files(Chosen(files, namespace, set_), as_json=json)
 
 
 def plan(
@@ -47,13 +48,7 @@ def plan(
     """Predict: steps, hits, batches, dollars, time, joules, and how sure that is."""
     from flowmesh_cli.planning import plan_files  # noqa: PLC0415
 
-    plan_files(
-        files,
-        namespaces=namespace or [],
-        settings=set_ or [],
-        state_dir=state_dir,
-        as_json=json,
-    )
+    plan_files(Chosen(files, namespace, set_), state_dir=state_dir, as_json=json)
 
 
 def graph(
@@ -66,9 +61,7 @@ def graph(
     """Draw the steps of workflows and what they need of each other."""
     from flowmesh_cli.validating import draw_files  # noqa: PLC0415
 
-    draw_files(
-        files, namespaces=namespace or [], settings=set_ or [], mermaid=mermaid, as_json=json
-    )
+    draw_files(Chosen(files, namespace, set_), mermaid=mermaid, as_json=json)
 
 
 def engines(

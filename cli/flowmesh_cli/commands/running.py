@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import (
     FilesArgument,
@@ -62,9 +63,7 @@ def run(
     from flowmesh_cli.running import run_files  # noqa: PLC0415
 
     run_files(
-        files,
-        namespaces=namespace or [],
-        settings=set_ or [],
+        Chosen(files, namespace, set_),
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         policies=not no_policies,
@@ -78,11 +77,18 @@ def up(
     price_usd_per_hour: PriceOption = None,
     port: Annotated[int, typer.Option("--port", help="Of the API on 127.0.0.1; 0 is any.")] = 0,
     state_dir: StateDirOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Serve a fabric here until Ctrl-C; unfinished runs go on with the next one."""
     from flowmesh_cli.serving import serve  # noqa: PLC0415
 
-    serve(workers=workers, price_usd_per_hour=price_usd_per_hour, port=port, state_dir=state_dir)
+    serve(
+        workers=workers,
+        price_usd_per_hour=price_usd_per_hour,
+        port=port,
+        state_dir=state_dir,
+        as_json=json,
+    )
 
 
 def submit(
@@ -95,13 +101,7 @@ def submit(
     """Give workflows to the fabric that is running here, and return."""
     from flowmesh_cli.running import submit_files  # noqa: PLC0415
 
-    submit_files(
-        files,
-        namespaces=namespace or [],
-        settings=set_ or [],
-        state_dir=state_dir,
-        as_json=json,
-    )
+    submit_files(Chosen(files, namespace, set_), state_dir=state_dir, as_json=json)
 
 
 def status(
@@ -171,6 +171,6 @@ def logs(
     json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
 ) -> None:
     """Show what a run's engines printed."""
-    from flowmesh_cli.looking import show_logs  # noqa: PLC0415
+    from flowmesh_cli.logs import show_logs  # noqa: PLC0415
 
     show_logs(run, step=step, follow=follow, state_dir=state_dir, as_json=json)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.secrets import EnvironmentSecrets
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticTokens
@@ -16,7 +17,6 @@ from flowmesh_control.settings import ControlSettings
 from flowmesh_core.run.settings import Settings
 from flowmesh_store.store import open_store
 
-POOL = "local"
 UNPLACEABLE_AFTER_S = 20.0
 """No pool grows here: what no worker can ever take is told soon, not waited for."""
 

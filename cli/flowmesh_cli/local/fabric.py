@@ -12,20 +12,17 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.local.control import POOL, Door, serve_control
+from flowmesh_cli.local.control import Door, serve_control
+from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_cli.owner import Owner, Ownership
 from flowmesh_cli.state_dir import StateDir
 from flowmesh_core.errors import FlowMeshError
-
-if TYPE_CHECKING:
-    from flowmesh_cli.attaching import LocalOptions
 
 HOST = "127.0.0.1"
 _STARTS_WITHIN_S = 60.0
@@ -46,7 +43,7 @@ class _Up:
 class LocalFabric:
     """Owns a state folder and serves it."""
 
-    def __init__(self, state: StateDir, ownership: Ownership, options: "LocalOptions") -> None:
+    def __init__(self, state: StateDir, ownership: Ownership, options: LocalOptions) -> None:
         """Takes the folder, the lock on it, and how to serve."""
         self._state = state
         self._ownership = ownership
@@ -171,7 +168,7 @@ class LocalFabric:
 
     def _worker_names(self) -> list[str]:
         # Those of a plan must not be taken for those that a killed owner left.
-        kind = "plan" if self._is_reader else POOL
+        kind = PLANNER if self._is_reader else POOL
         return [f"{kind}-{i + 1}" for i in range(self._options.workers)]
 
     def _workers_changed(self, pids: Mapping[str, int]) -> None:

@@ -61,6 +61,8 @@ class LineProgress:
                 return
             if step.state == StepState.READY and not (step.message or step.reason):
                 return
+            if show.waits_for_worker(step):
+                return  # workers take a second to start: told only where they stay away
         elif moving and now_s - self._said_s.get(key, now_s) >= EVERY_S:
             self._said_s[key] = now_s
         else:

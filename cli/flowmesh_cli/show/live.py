@@ -97,6 +97,8 @@ def _steps(run: RunStatus) -> Table:
 
 
 def _moving(step: StepStatus) -> str:
+    if show.waits_for_worker(step):
+        return "waits for a worker"
     return ", ".join(part for part in (show.amount(step), show.doing(step)) if part)
 
 

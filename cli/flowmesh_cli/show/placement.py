@@ -5,6 +5,7 @@ from flowmesh_cli.show.why import show_attempts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.explain import Explanation
 from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.run.states import ENDED, StepState
 from flowmesh_core.status.view import StepStatus
 
 _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
@@ -26,9 +27,19 @@ def show_explanation(terminal: Terminal, found: Explanation, step: StepStatus) -
             terminal.text("    no worker can take it now; `fmesh why` says what stands in the way")
     if found.more:
         terminal.text(f"  and {figures.count(found.more, 'action')} more")
-    if not found.actions:
+    if not found.actions and found.attempts:
         terminal.text("  nothing of it waits or runs; this is where it ran:")
+    elif not found.actions:
+        terminal.text(f"  {_never_ran(step)}")
     show_attempts(terminal, found.attempts)
+
+
+def _never_ran(step: StepStatus) -> str:
+    if step.state == StepState.COMPLETED:
+        return "it was not run: its results were there already; `fmesh why` says whose they are"
+    if step.state in ENDED:
+        return "it was never placed; `fmesh why` says why"
+    return "it is not ready to be placed; `fmesh why` says what it waits for"
 
 
 def _row(candidate: Candidate) -> list[str]:

@@ -1,6 +1,7 @@
 """Runs when they have ended, or when somebody asks: tables, outputs, and why one failed."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_cli import figures
@@ -22,7 +23,7 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
             title(run),
             run.uid,
             run.phase,
-            _steps_done(run),
+            _steps_done(run.counts),
             str(run.executed),
             str(run.hits),
             figures.usd(run.paid_nanousd),
@@ -41,7 +42,7 @@ def show_summaries(terminal: Terminal, runs: Sequence[Summary]) -> None:
             f"{run.namespace}/{run.name}",
             run.uid,
             run.phase,
-            f"{run.done}/{run.steps}",
+            _steps_done(_summed(run)),
             str(run.executed),
             str(run.hits),
             figures.usd(run.paid_nanousd),
@@ -119,7 +120,7 @@ def show_failure(terminal: Terminal, run: RunStatus) -> None:
     if run.remedy:
         note(f"  try: {run.remedy}")
     if run.failed_step:
-        note(f"  more: fmesh logs {run.uid} --step {run.failed_step}")
+        note(f"  more: fmesh logs {run.uid} --step {shlex.quote(run.failed_step)}")
 
 
 def show_fabric(terminal: Terminal, fabric: FabricStatus) -> None:
@@ -146,11 +147,24 @@ def trouble_line(trouble: str) -> str:
     return f"the fabric waits for its store: {trouble}"
 
 
-def _steps_done(run: RunStatus) -> str:
-    counts = run.counts
+def _steps_done(counts: Mapping[str, int]) -> str:
+    """``3/4, 1 failed``: those that completed, of all, and how the others have ended."""
     total = sum(counts.values())
-    done = counts.get(StepState.COMPLETED, 0) + counts.get(StepState.SKIPPED, 0)
-    return f"{done}/{total}" if total else "-"
+    if not total:
+        return "-"
+    others = (StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED)
+    ended = [f"{counts[s]} {s.lower()}" for s in others if counts.get(s)]
+    return ", ".join([f"{counts.get(StepState.COMPLETED, 0)}/{total}", *ended])
+
+
+def _summed(run: Summary) -> dict[str, int]:
+    ended: dict[str, int] = {
+        StepState.COMPLETED: run.completed,
+        StepState.FAILED: run.failed,
+        StepState.SKIPPED: run.skipped,
+        StepState.CANCELLED: run.cancelled,
+    }
+    return {**ended, StepState.PENDING: run.steps - sum(ended.values())}
 
 
 def _number(value: Any) -> str:

@@ -1,6 +1,7 @@
 """A step as one line: how far it is, what it gave, and what it waits for."""
 
 from flowmesh_cli import figures
+from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
 
@@ -52,6 +53,11 @@ def amount(step: StepStatus) -> str:
     if step.in_flight:
         parts.append(f"{step.in_flight} shared in flight")
     return ", ".join(parts)
+
+
+def waits_for_worker(step: StepStatus) -> bool:
+    """Whether nothing is wrong yet but that workers, which may be starting, are not there."""
+    return step.state == StepState.READY and step.reason == RejectionCause.NO_WORKERS
 
 
 def doing(step: StepStatus) -> str:

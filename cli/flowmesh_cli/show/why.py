@@ -58,7 +58,7 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
     for part in story.parts[:_SHOWN]:
         if part.state in ("done", ""):
             continue
-        held = ", ".join(f"{a['phase']} on {a['worker']}" for a in part.attempts)
+        held = ", ".join(_held(a["phase"], a["worker"], part.state) for a in part.attempts)
         others = len(part.subscribers) - 1
         facts = [held, f"wanted by {figures.count(others, 'other run')}" if others > 0 else ""]
         facts += [f"failed as {kind} {n} times" for kind, n in part.failures.items()]
@@ -70,6 +70,11 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
     more = story.more_parts + max(0, len(story.parts) - _SHOWN)
     if more:
         terminal.text(f"  and {figures.count(more, 'action')} more")
+
+
+def _held(phase: str, worker: str, state: str) -> str:
+    """Where an attempt is, and what it does there where that is more than the action's state."""
+    return f"on {worker}" if phase in ("", state) else f"({phase}) on {worker}"
 
 
 def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:

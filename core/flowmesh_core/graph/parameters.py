@@ -11,6 +11,7 @@ from flowmesh_core.graph.scope import Keys, Scope, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.paths import Key
 
 TENSOR_PARALLEL = "tensorParallel"
 
@@ -30,11 +31,13 @@ def read_params(
         Parameters after defaults, and the identity fields.
     """
     keys = (*entry.keys, "with")
-    given = Substitution(scope.params(), own).fill(entry.spec.with_, scope.report, keys)
+    given, unfilled = _filled(scope, entry, own, keys)
     scope.use_bytes(json_size(given))
     params, fields = (dict(d) for d in _defaults(scope, contract))
     for name, value in given.items():
         param = contract.param(name)
+        if name in unfilled:
+            continue  # what it would be is not known: the type of the text says nothing
         if param is not None:
             params[name] = _typed(scope, param, value, (*keys, name))
         elif name in WITH_FIELDS and name in contract.identity_fields:
@@ -44,6 +47,20 @@ def read_params(
     _tensor_parallel(scope, entry, contract, fields)
     _check_given(scope, contract, given, keys)
     return params, fields
+
+
+def _filled(
+    scope: Scope, entry: StepEntry, own: Mapping[str, Any], keys: Keys
+) -> tuple[dict[str, Any], set[Key]]:
+    """``with`` with its references filled in, and the parameters that hold one to nothing."""
+    unfilled: set[Key] = set()
+
+    def report(where: Keys, message: str) -> None:
+        unfilled.add(where[len(keys)])
+        scope.report(where, message)
+
+    given: dict[str, Any] = Substitution(scope.params(), own).fill(entry.spec.with_, report, keys)
+    return given, unfilled
 
 
 def _defaults(scope: Scope, contract: EngineContract) -> tuple[dict[str, Any], dict[str, Any]]:

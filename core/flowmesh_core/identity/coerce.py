@@ -174,9 +174,14 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _unquote(value: Any) -> str:
-    if isinstance(value, str):
-        return "write it without quotes"
-    return ""
+    """The remedy for a number in quotes; another string is no number, however it is written."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        float(value)
+    except ValueError:
+        return ""
+    return "write it without quotes"
 
 
 def _wrong(param: Param, value: Any, where: str, remedy: str) -> IdentityError:

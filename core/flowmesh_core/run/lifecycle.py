@@ -13,7 +13,7 @@ from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Verdic
 from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
-from flowmesh_core.units import Digest
+from flowmesh_core.units import Digest, usd_text
 
 STEP_S = 1.0
 """What a step counts on the critical path: only the order of lengths matters."""
@@ -228,7 +228,7 @@ def overspent(state: State, now_s: float) -> None:
         if runs and len(over) == len(runs):
             failure = Failure(
                 FailureKind.BUDGET,
-                f"the budget of ${over[0].budget_nanousd / 1e9:.6f} is spent",
+                f"the budget of {usd_text(over[0].budget_nanousd)} is spent",
                 "raise spec.budgetUsd and submit again: what is published is not run again",
             )
             for s in attempt.action.subscribers:

@@ -26,7 +26,7 @@ from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Run, Worker
 from flowmesh_core.run.state import State, attempt_id_of
 from flowmesh_core.run.states import ActionState
-from flowmesh_core.units import Digest
+from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
 _NOBODY = frozenset[str]()
@@ -298,9 +298,9 @@ def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> 
     run = poor[0]
     failure = Failure(
         FailureKind.BUDGET,
-        f"the next action is predicted to cost up to ${part / 1e9:.6f}; of the budget of "
-        f"${run.budget_nanousd / 1e9:.6f} ${run.paid_nanousd / 1e9:.6f} are spent and "
-        f"${run.reserved_nanousd / 1e9:.6f} reserved",
+        f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
+        f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
+        f"{usd_text(run.reserved_nanousd)} reserved",
         "raise spec.budgetUsd, or ask for fewer rows, samples or tokens",
     )
     if not any(run.reserved_nanousd for run in poor):

@@ -87,8 +87,7 @@ class Candidates:
         unmet = tick.unmet(group.info)
         able = sum(len(tick.kinds[k]) for k, cause in enumerate(unmet) if cause is None)
         if able:
-            text = f"the {able} worker(s) that can run it are full, or soon better than an idle one"
-            return RejectionCause.BUSY, text
+            return RejectionCause.BUSY, _busy(able)
         if not tick.shapes:
             text = "no worker is connected; start one or raise a pool's maximum"
             return RejectionCause.NO_WORKERS, text
@@ -98,6 +97,13 @@ class Candidates:
         worst = max((c for c in unmet if c is not None), key=CHECKS.index)
         largest_mib = max(shape.device_memory_mib for shape in tick.shapes)
         return worst, remedy(group.info.requirement, worst, largest_mib)
+
+
+def _busy(able: int) -> str:
+    full = (
+        "the worker that can run it is" if able == 1 else f"the {able} workers that can run it are"
+    )
+    return f"{full} full, or soon better than an idle one"
 
 
 def with_inputs(tick: Tick, option: Option, action: ReadyAction, member: int) -> Prospect:

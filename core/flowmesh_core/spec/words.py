@@ -1,5 +1,6 @@
 """pydantic's errors in our words: the field, what is wrong, what was expected, the nearest name."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -26,6 +27,13 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_UNQUOTED = {
+    "int_type": re.compile(r"[+-]?\d+"),
+    "float_type": _NUMBER,
+    "bool_type": re.compile("true|false"),
+}
+"""Strings that would be right without their quotes, by what was expected."""
 _SHOWN = 40
 _ENTRIES = ("entry", "entries")
 
@@ -81,8 +89,8 @@ def _length(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
 def _hint(kind: str, error: ErrorDetails) -> str:
     if kind == "string_type" and isinstance(error["input"], int | float):
         return "; put it in quotes"
-    if kind in {"int_type", "float_type", "bool_type"} and isinstance(error["input"], str):
-        return "; write it without quotes"
+    if kind in _UNQUOTED and isinstance(error["input"], str):
+        return "; write it without quotes" if _UNQUOTED[kind].fullmatch(error["input"]) else ""
     return ""
 
 

@@ -78,5 +78,5 @@ def _refused(reason: str, where: str) -> StoreError:
 
 def _unavailable(reason: str, where: str) -> StoreError:
     return StoreUnavailableError(
-        reason, where=where, remedy="check the endpoint and the network; the call may be repeated"
+        reason, where=where, remedy="check the endpoint and the network, then try again"
     )

@@ -112,7 +112,7 @@ class S3Records:
         raise StoreUnavailableError(
             f"another write was under way {_CONFLICT_ROUNDS} times in a row",
             where=key,
-            remedy="the call may be repeated",
+            remedy="see that only one control plane uses the bucket, then try again",
         )
 
     def _put(self, key: str, data: bytes, if_match: str | None) -> str:

@@ -10,8 +10,14 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, SCORE, SQL
         (
             {"temperature": "hot"},
             ".temperature",
-            "expected a number, got the string 'hot'; write it without quotes",
+            "expected a number, got the string 'hot'",
         ),
+        (
+            {"temperature": "0.5"},
+            ".temperature",
+            "expected a number, got the string '0.5'; write it without quotes",
+        ),
+        ({"maxTokens": "${params.x}"}, ".maxTokens", "no 'x' in params"),
         ({"temperature": -1}, ".temperature", "-1.0 is less than the least allowed 0"),
         (
             {"dtype": "float31"},

@@ -1,5 +1,6 @@
 """Laws of money: nothing is lost between a worker's bill and the shares."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +86,11 @@ def test_a_receipt_names_what_was_paid_saved_and_with_whom() -> None:
 def test_dollars_are_read_and_written_exactly() -> None:
     assert nano_usd("0.50") == 500_000_000
     assert usd_text(nano_usd("0.000123")) == "$0.000123"
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [("0", "$0"), ("1.25", "$1.25"), ("0.05", "$0.0500"), ("0.0000004", "$0.000000400")],
+)
+def test_an_amount_is_written_with_as_many_places_as_it_needs(usd: str, text: str) -> None:
+    assert usd_text(nano_usd(usd)) == text

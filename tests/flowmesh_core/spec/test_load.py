@@ -51,6 +51,7 @@ def _in_step(line: str) -> list[str]:
             'priority: "1"',
             "6: spec.priority: expected an integer, got the string '1'; write it without quotes",
         ),
+        ("priority: high", "6: spec.priority: expected an integer, got the string 'high'"),
         ("priority: 1.5", "6: spec.priority: expected an integer, got the number 1.5"),
         ("suspend: 1", "6: spec.suspend: expected true or false, got the number 1"),
         (

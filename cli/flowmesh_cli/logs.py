@@ -1,0 +1,74 @@
+"""``fmesh logs``: what a run's engines print, now or kept from then."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from flowmesh_cli import figures
+from flowmesh_cli.attaching import look
+from flowmesh_cli.client import Http
+from flowmesh_cli.explaining import find_step
+from flowmesh_cli.following import OVER, POLL_S
+from flowmesh_cli.naming import find_run
+from flowmesh_cli.terminal import Terminal
+from flowmesh_core.protocol.messages import LogLine
+from flowmesh_core.run.states import StepState
+from flowmesh_core.status.view import RunStatus
+
+
+def show_logs(run: str, *, step: str, follow: bool, state_dir: Path | None, as_json: bool) -> None:
+    """Shows what engines printed; follows a run that goes on until it has ended."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        uid, path = _named(http, run, step)
+        printer = _Printer(terminal)
+        while True:
+            status = http.get(f"/v1/runs/{uid}", RunStatus)
+            printer.show(http.get(f"/v1/runs/{uid}/logs", list[LogLine], step=path))
+            if not follow or status.phase in OVER:
+                break
+            time.sleep(POLL_S)
+    if not printer.shown:
+        terminal.note(_nothing(status, path))
+
+
+def _named(http: Http, run: str, step: str) -> tuple[str, str]:
+    """The run's uid and the step's path; the path is empty where no step was named."""
+    if not step:
+        return find_run(http, run), ""
+    uid, found = find_step(http, run, step)
+    return uid, found.path
+
+
+class _Printer:
+    """Writes lines that it was not shown before; equal ones as often as there are."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self.shown: Counter[tuple[str, float, str]] = Counter()
+
+    def show(self, lines: list[LogLine]) -> None:
+        told: Counter[tuple[str, float, str]] = Counter()
+        for line in lines:
+            key = (line.attempt_id, line.time_s, line.text)
+            told[key] += 1
+            if told[key] <= self.shown[key]:
+                continue
+            self.shown[key] += 1
+            if self._terminal.as_json:
+                self._terminal.line(line)
+            else:
+                self._terminal.text(f"{figures.clock(line.time_s)} {line.text}")
+
+
+def _nothing(status: RunStatus, path: str) -> str:
+    """Why there is nothing to show: it has not started, was spared, or has not printed."""
+    steps = [s for s in status.steps if path in ("", s.path)]
+    who = f"step {path}" if path else status.uid
+    if steps and all(s.state == StepState.COMPLETED and not s.executed for s in steps):
+        return f"{who} was not run: its results were there already (fmesh why says whose)"
+    if status.phase in OVER:
+        return f"{who} printed nothing"
+    if all(s.state in (StepState.PENDING, StepState.READY) for s in steps):
+        return f"{who} has not started yet; -f waits for what it prints"
+    return f"{who} has printed nothing yet; -f waits for it"

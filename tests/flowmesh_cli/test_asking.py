@@ -1,0 +1,119 @@
+"""Questions and changes on one running fabric: what they say, and what they end with."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, fmesh, until
+from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
+from tests.flowmesh_cli.terminals import on_a_terminal
+
+from flowmesh_cli.exits import ExitCode
+
+pytestmark = pytest.mark.slow
+
+
+def printing(text: str) -> dict[str, Any]:
+    code = f"def main():\n  print({text!r})\n  return [{{'said': {text!r}}}]"
+    query = {"query": "select said from rows"}
+    steps = [
+        {"name": "say", "uses": "code.python", "with": {"code": code}},
+        {"name": "quiet", "uses": "data.sql", "inputs": {"rows": "say.rows"}, "with": query},
+    ]
+    return {"steps": steps, "outputs": {"said": "quiet.rows"}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("asking")
+
+
+@pytest.fixture(scope="module")
+def fabric(folder: Path) -> Iterator[SharedFabric]:
+    with shared_fabric(folder) as found:
+        found.answer(printing("hello"), name="printed")
+        yield found
+
+
+def test_an_ended_run_cannot_be_changed(fabric: SharedFabric) -> None:
+    for command in (["amend", "printed", "--priority", "3"], ["cancel", "printed"]):
+        done = fmesh(*command, "--json", cwd=fabric.folder)
+        assert done.returncode == ExitCode.REFUSED
+        error = json.loads(done.stdout)["error"]
+        assert error["kind"] == "refused"
+        assert "Succeeded" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "nobody"],
+        ["watch", "nobody"],
+        ["logs", "nobody"],
+        ["cancel", "nobody"],
+        ["amend", "nobody", "--suspend"],
+        ["receipt", "nobody"],
+        ["outputs", "nobody"],
+        ["why", "say", "--run", "nobody"],
+        ["why", "sya", "--run", "printed"],
+        ["explain", "sya", "--run", "printed"],
+        ["logs", "printed", "--step", "sya"],
+        ["lineage", "printed/nothing"],
+    ],
+)
+def test_what_is_not_there_is_not_found(fabric: SharedFabric, command: list[str]) -> None:
+    done = fmesh(*command, cwd=fabric.folder)
+    assert done.returncode == ExitCode.NOT_FOUND, done.stderr
+    assert "error: " in done.stderr
+    assert "remedy: " in done.stderr
+
+
+def test_logs_say_why_there_are_none(fabric: SharedFabric) -> None:
+    assert "step quiet printed nothing" in logs(fabric, "printed", "quiet")
+    fabric.answer(printing("hello"), name="again")
+    assert "step say was not run: its results were there already" in logs(fabric, "again", "say")
+    flow = flows.write(fabric.folder, "long", flows.sleeping(600))
+    uid = answer("submit", flow, cwd=fabric.folder)[0]["uid"]
+    until(lambda: "running" in fmesh("status", uid, cwd=fabric.folder).stdout)
+    assert "step rest has printed nothing yet" in logs(fabric, uid, "rest")
+    assert answer("cancel", uid, cwd=fabric.folder)["phase"] == "Cancelled"
+
+
+def logs(fabric: SharedFabric, run: str, step: str) -> str:
+    done = fmesh("logs", run, "--step", step, cwd=fabric.folder)
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+def test_explaining_a_hit_says_that_it_was_not_run(fabric: SharedFabric) -> None:
+    fabric.answer(printing("hello"), name="hit")
+    shown = fmesh("explain", "say", "--run", "hit", cwd=fabric.folder).stdout
+    assert shown.splitlines()[-1].startswith("  it was not run: its results were there already")
+
+
+def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
+    for typed, code, said in (
+        (b"n\n", ExitCode.INTERRUPTED, "nothing was forgotten"),
+        (b"\x03", ExitCode.INTERRUPTED, "nothing was forgotten"),
+        (b"y\n", ExitCode.OK, "forgot 1 result"),
+    ):
+        purge = ("cache", "purge", "--engine", "code.python")
+        with on_a_terminal(*purge, cwd=fabric.folder) as terminal:
+            terminal.until("[y/N]")
+            terminal.type(typed)
+            terminal.until(said)
+            assert terminal.end() == code
+    fabric.answer(printing("hello"), name="anew")
+    assert "hello" in fmesh("logs", "anew", "--step", "say", cwd=fabric.folder).stdout
+
+
+def test_what_steps_printed_can_be_read_when_nothing_serves_any_more(tmp_path: Path) -> None:
+    flow = flows.write(tmp_path, "last", printing("good bye"))
+    assert fmesh("run", flow, cwd=tmp_path).returncode == ExitCode.OK
+    shown = fmesh("logs", "last", cwd=tmp_path).stdout
+    assert shown.endswith(" good bye\n")
+    (line,) = fmesh("logs", "last", "--json", cwd=tmp_path).stdout.splitlines()
+    assert json.loads(line)["text"] == "good bye"

@@ -1,0 +1,76 @@
+"""What people read in passing: lines of progress, lists of runs, stories of steps."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_cli.planning import place
+from flowmesh_cli.show import live
+from flowmesh_cli.show.lines import LineProgress
+from flowmesh_cli.show.runs import show_summaries
+from flowmesh_cli.show.why import show_story
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.run_records import summary_of
+from flowmesh_control.why import Why, WhyPart
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+WAITS = StepStatus(
+    path="first",
+    engine="test.noop",
+    state="READY",
+    reason="no-workers",
+    message="no worker is connected; start one or raise a pool's maximum",
+)
+
+
+def run(**changes: Any) -> RunStatus:
+    given: dict[str, Any] = {"phase": "Running", "created_s": 100.0, **changes}
+    return RunStatus("nap-1", "nap", "team-a", **given)
+
+
+def test_a_list_of_runs_tells_completed_steps_from_those_that_ended_otherwise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = run(phase="Failed", counts={"FAILED": 1, "CANCELLED": 2, "SKIPPED": 1})
+    going = run(counts={"COMPLETED": 3, "RUNNING": 1})
+    show_summaries(Terminal(as_json=False), [summary_of(failed), summary_of(going)])
+    shown = capsys.readouterr().out
+    assert "0/4, 1 failed, 1 skipped, 2 cancelled" in shown
+    assert " 3/4 " in shown
+
+
+def test_a_missing_worker_is_not_told_while_workers_start() -> None:
+    said: list[str] = []
+    progress = LineProgress(said.append)
+    progress.update([run(steps=(WAITS,))], None, 100.0)
+    assert not [line for line in said if "no worker" in line]
+    progress.update([run(steps=(WAITS,))], None, 111.0)
+    assert [line for line in said if "no worker is connected" in line]
+
+
+def test_a_missing_worker_is_a_wait_in_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal(as_json=False).out.print(live.picture([run(steps=(WAITS,))], None, 101.0))
+    shown = capsys.readouterr().out
+    assert "waits for a worker" in shown
+    assert "pool's maximum" not in shown
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [("running", "running on local-1"), ("loading", "running (loading) on local-1")],
+)
+def test_why_says_once_that_an_action_runs(
+    capsys: pytest.CaptureFixture[str], phase: str, shown: str
+) -> None:
+    attempt = {"id": "a", "worker": "local-1", "phase": phase}
+    part = WhyPart(0, "ns-a", "0123456789abcdef", "running", ("nap-1",), (attempt,))
+    step = StepStatus(path="first", engine="test.noop", state="RUNNING")
+    story = Why("nap-1", step, (), (), (part,), 0, (), (), {})
+    show_story(Terminal(as_json=False), story, {})
+    assert f"action 0 (0123456789ab) {shown}\n" in capsys.readouterr().out
+
+
+def test_the_worker_that_only_answers_a_plan_has_no_name() -> None:
+    assert place("plan-1") == "on a local worker"
+    assert place("local-2") == "on local-2"
+    assert place("") == ""
