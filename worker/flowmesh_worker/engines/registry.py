@@ -36,6 +36,7 @@ BUILTIN = {
     "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
+    "train.sft": "flowmesh_worker.engines.train.sft:TrainSft",
 }
 """The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so
 that a worker also runs from a source tree that is not installed."""

@@ -10,9 +10,10 @@ from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
 from flowmesh_core.catalog.builtin.importing import CONTRACTS as IMPORTING
 from flowmesh_core.catalog.builtin.llm import CONTRACTS as LLM
 from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
+from flowmesh_core.catalog.builtin.train import CONTRACTS as TRAIN
 from flowmesh_core.catalog.contract import EngineContract
 
 
 def contracts() -> tuple[EngineContract, ...]:
     """Every built-in contract."""
-    return (*LLM, *DATA, *CODE, *EVAL, *IMPORTING, *TESTING)
+    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *IMPORTING, *TESTING)

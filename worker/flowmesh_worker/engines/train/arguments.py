@@ -1,0 +1,58 @@
+"""From the parameters of ``with`` to the arguments of a trainer.
+
+Names are the same on both sides, so this says only which of them a trainer gets, and what it must
+not do here: report, look for a hub, write checkpoints of its own.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SHARED = (
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "optim",
+    "seed",
+    "bf16",
+    "gradient_checkpointing",
+    "logging_steps",
+)
+"""Parameters that every trainer takes under the same name."""
+
+
+def trainer_arguments(
+    params: Mapping[str, Any], folder: Path, *, on_cpu: bool, evaluates: bool
+) -> dict[str, Any]:
+    """Keyword arguments that every trainer's configuration takes.
+
+    Args:
+        params: of the action.
+        folder: where the trainer may write; it is told not to.
+        on_cpu: whether it must leave devices alone.
+        evaluates: whether rows are held out.
+    """
+    given = {name: params[name] for name in SHARED}
+    steps = int(params["eval_steps"])
+    return given | {
+        "output_dir": str(folder),
+        "report_to": "none",
+        "disable_tqdm": True,
+        "logging_strategy": "steps",
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",
+        "eval_strategy": "steps" if evaluates and steps else "no",
+        "eval_steps": steps or None,
+        "use_cpu": on_cpu,
+        "dataloader_pin_memory": False,
+    }

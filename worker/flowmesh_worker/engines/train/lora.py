@@ -1,0 +1,49 @@
+"""LoRA by the parameters of ``with``. Imported only once a host trains."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from peft import LoraConfig, TaskType
+from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+
+from flowmesh_worker.engines.llm.refusal import bad_input
+
+ALL_LINEAR = "all-linear"
+
+
+def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
+    """The configuration of a new adapter.
+
+    Args:
+        params: of the action.
+        reward: whether the model scores; its head is then trained and saved with the adapter.
+    """
+    named = list(params["lora_target_modules"] or ())
+    return LoraConfig(
+        task_type=TaskType.SEQ_CLS if reward else TaskType.CAUSAL_LM,
+        r=params["lora_r"],
+        lora_alpha=params["lora_alpha"],
+        lora_dropout=params["lora_dropout"],
+        target_modules=ALL_LINEAR if named == [ALL_LINEAR] else (named or None),
+        modules_to_save=["score"] if reward else None,
+    )
+
+
+def target_modules(params: Mapping[str, Any], architecture: str) -> tuple[str, ...]:
+    """The names of the modules that get LoRA layers, as far as they are known without the model.
+
+    Args:
+        params: of the action.
+        architecture: ``model_type`` of the model's configuration.
+
+    Raises:
+        AttemptError: bad input; PEFT has no choice of its own for the architecture.
+    """
+    named = tuple(params["lora_target_modules"] or ())
+    known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(architecture)
+    if not named and not known:
+        raise bad_input(
+            f"PEFT does not know which modules of {architecture!r} models to adapt",
+            "name them in with.lora_target_modules, or write [all-linear]",
+        )
+    return named or tuple(sorted(known))

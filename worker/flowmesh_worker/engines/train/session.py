@@ -1,0 +1,169 @@
+"""One training from its examples to its outputs, in the thread of its host.
+
+Imported only once a host trains: torch, transformers and PEFT come with it.
+"""
+
+import copy
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import torch
+from transformers import set_seed
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from flowmesh_worker.engine_api import Metrics, Output, Result, Tree, Usage, Work
+from flowmesh_worker.engines.train.arguments import trainer_arguments
+from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
+from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics
+from flowmesh_worker.engines.train.examples import Examples
+from flowmesh_worker.engines.train.lora import lora_config
+from flowmesh_worker.engines.train.saving import save_adapter, save_model
+from flowmesh_worker.engines.train.watching import Watch
+
+Build = Callable[["Session"], Any]
+"""Makes the trainer of one action: a ``transformers.Trainer`` that has not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the trainer of one action is made of.
+
+    Attributes:
+        work: the action.
+        base: the model that the host holds.
+        examples: to learn from.
+        tokenizer: the action's own.
+        reward: whether the model scores.
+        arguments: keyword arguments that every trainer's configuration takes.
+        callbacks: of the trainer.
+    """
+
+    work: Work
+    base: BaseModel
+    examples: Examples
+    tokenizer: Any
+    reward: bool
+    arguments: Mapping[str, Any]
+    callbacks: list[Any]
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The action's parameters."""
+        return self.work.params
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of one sequence."""
+        return self.base.limit(self.params)
+
+    @property
+    def seed(self) -> int:
+        """The action's seed."""
+        return int(self.params["seed"])
+
+    def model(self) -> Any:
+        """The model to train: frozen, for an adapter, or all of it."""
+        adapted = bool(self.params["use_peft"])
+        return self.base.frozen(seed=self.seed) if adapted else self.base.fresh(seed=self.seed)
+
+    def reference(self) -> Any:
+        """The model as it was, to compare with; None where the adapter can be switched off."""
+        return None if self.params["use_peft"] else self.base.fresh(seed=self.seed)
+
+    def peft_config(self) -> Any:
+        """The adapter to put on the model; None where all of it is trained."""
+        return lora_config(self.params, reward=self.reward) if self.params["use_peft"] else None
+
+
+def open_session(
+    work: Work,
+    base: BaseModel,
+    examples: Examples,
+    tokenizer: Any,
+    *,
+    reward: bool,
+    told: Callable[[float, float], None],
+    stop: Event,
+) -> Session:
+    """Gathers what a trainer is made of.
+
+    Args:
+        work: the action.
+        base: the model that the host holds.
+        examples: to learn from.
+        tokenizer: the action's own.
+        reward: whether the model scores.
+        told: hears of the steps done and all of them.
+        stop: set where the action is cancelled.
+    """
+    arguments = trainer_arguments(
+        work.params, work.out_dir / "trainer", on_cpu=base.on_cpu, evaluates=bool(examples.test)
+    )
+    return Session(
+        work, base, examples, tokenizer, reward, arguments, callbacks=[Watch(told, stop)]
+    )
+
+
+def train(session: Session, build: Build) -> Result:
+    """Trains, evaluates and writes the outputs.
+
+    Args:
+        session: the action.
+        build: makes its trainer.
+
+    Raises:
+        AttemptError: bad input; the training diverged.
+        StoppedError: the action was cancelled.
+    """
+    forget_last_trainer()
+    set_seed(session.seed)
+    trainer = None
+    try:
+        trainer = build(session)
+        for noisy in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(noisy)
+        # Trainers note in the model's configuration what they set for themselves.
+        config = copy.deepcopy(trainer.model.config)
+        config.use_cache = session.base.use_cache
+        trainer.train()
+        if session.examples.test and not _evaluated_last(trainer.state):
+            trainer.evaluate()
+        return _result(session, trainer, config)
+    finally:
+        del trainer
+        forget_last_trainer()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _evaluated_last(state: Any) -> bool:
+    return any(
+        "eval_loss" in entry and entry["step"] == state.global_step for entry in state.log_history
+    )
+
+
+def _result(session: Session, trainer: Any, config: Any) -> Result:
+    work, examples = session.work, session.examples
+    rows = curve_rows(trainer.state.log_history)
+    counts = {
+        "rows": len(examples.train),
+        **({"test_rows": len(examples.test)} if examples.test else {}),
+        **examples.counts,
+    }
+    figures = metrics(rows, counts, trainer.state.global_step)
+    outputs: dict[str, Output] = {"metrics": Metrics(figures), "curve": curve(rows)}
+    if session.params["use_peft"]:
+        outputs["adapter"] = Tree(save_adapter(trainer.model, work.out_dir / "adapter"))
+    else:
+        source = session.base.facts.path
+        folder = work.out_dir / "model"
+        outputs["model"] = Tree(save_model(trainer.model, config, source, folder))
+    samples = round(figures["epochs"] * len(examples.train))
+    usage = Usage(units=samples, tokens_in=int(figures.get("tokens", 0)))
+    if torch.cuda.is_available():
+        usage.peak_memory_mib = torch.cuda.max_memory_reserved() // (1024 * 1024)
+    return Result(outputs, usage)

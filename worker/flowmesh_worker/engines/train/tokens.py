@@ -1,0 +1,99 @@
+"""From texts to the tokens that a trainer learns, as TRL makes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowmesh_worker.engines.llm.refusal import bad_input
+
+IGNORED = -100
+"""The label of a token that is read and not learned."""
+_GENERATION = "{% generation %}"
+
+
+class Tokens:
+    """A model's tokenizer and chat template. Used by one thread."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Takes a Hugging Face tokenizer.
+
+        Raises:
+            AttemptError: bad input; it has no token that ends a text.
+        """
+        if not tokenizer.eos_token:
+            raise bad_input(
+                "the model's tokenizer has no end token, so that it cannot learn to stop",
+                "set eos_token in its tokenizer_config.json",
+            )
+        self._tokenizer = tokenizer
+
+    def text(self, text: str) -> list[int]:
+        """The tokens of a text, with those that the tokenizer adds at its beginning."""
+        return list(self._tokenizer(text)["input_ids"])
+
+    def ended(self, text: str) -> list[int]:
+        """The tokens of a text and the end token."""
+        return self.text(self._with_end(text))
+
+    def after(self, prompt: str, completion: str) -> tuple[list[int], int]:
+        """The tokens of both and the end token, and how many of them are the prompt's."""
+        ids = self.text(prompt + self._with_end(completion))
+        return ids, len(self.text(prompt)) if prompt else 0
+
+    def chat(
+        self, messages: Sequence[tuple[str, str]], number: int, assistant_only: bool
+    ) -> tuple[list[int], list[int]]:
+        """The tokens of a chat and their labels.
+
+        Args:
+            messages: (role, content).
+            number: the row's, from 1, for errors.
+            assistant_only: whether the other roles' tokens are read and not learned.
+
+        Raises:
+            AttemptError: bad input; the model has no chat template, or it refuses the messages.
+        """
+        template = self._template(assistant_only)
+        chat = [{"role": role, "content": content} for role, content in messages]
+        try:
+            made = self._tokenizer.apply_chat_template(
+                chat,
+                chat_template=template,
+                return_dict=True,
+                return_assistant_tokens_mask=assistant_only,
+            )
+        except Exception as e:  # the model's own template decides what it raises
+            raise bad_input(
+                f"row {number}: the model's chat template refuses these messages: {e}",
+                "mend with.messages (roles, their order)",
+            ) from e
+        ids = list(made["input_ids"])
+        if not assistant_only:
+            return ids, list(ids)
+        kept = made["assistant_masks"]
+        return ids, [i if k else IGNORED for i, k in zip(ids, kept, strict=True)]
+
+    def _template(self, assistant_only: bool) -> str | None:
+        template = self._tokenizer.chat_template
+        if not template:
+            raise bad_input(
+                "this model has no chat template",
+                "use text or completion, or an instruction-tuned model",
+            )
+        if not assistant_only or _GENERATION in template:
+            return None
+        from trl.chat_template_utils import (  # noqa: PLC0415 - heavy
+            get_training_chat_template,
+        )
+
+        try:
+            return str(get_training_chat_template(self._tokenizer))
+        except ValueError as e:
+            raise bad_input(
+                "with.assistant_only_loss: the model's chat template does not mark the"
+                " assistant's words, and TRL knows no variant of it that does",
+                "remove assistant_only_loss, or use prompt and completion",
+            ) from e
+
+    def _with_end(self, text: str) -> str:
+        end = str(self._tokenizer.eos_token)
+        return text if text.endswith(end) else text + end
