@@ -55,7 +55,8 @@ class Finishing:
             return
         try:
             await self._ledger.flush(uid)
-            found = derivations(uid, run.plan, run.artifacts, self._ledger.lines(uid) or ())
+            lines = self._ledger.lines(uid) or ()
+            found = derivations(uid, run.plan, run.artifacts, lines, run.steps)
             await self._lineage.write(uid, found)
             await check_leads(self._records, self._state.epoch)
             await self._logs.keep(run)

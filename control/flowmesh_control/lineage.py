@@ -10,7 +10,7 @@ A run's derivations are written when it ends, before ``final``: off the path of 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from enum import StrEnum
 
 import msgspec
@@ -21,6 +21,8 @@ from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
 DERIVATIONS_MAX = 10_000
+PREFIX_MIN = 8
+"""Of a digest at least so many characters are to be given."""
 _decoder = msgspec.json.Decoder(list[Derivation])
 
 
@@ -75,34 +77,61 @@ class Lineage:
                 continue
 
     async def walk(
-        self, digest: Digest, direction: Direction, *, limit: int = DERIVATIONS_MAX
+        self,
+        digest: Digest,
+        direction: Direction,
+        *,
+        limit: int = DERIVATIONS_MAX,
+        depth: int = DERIVATIONS_MAX,
     ) -> Walk:
-        """Everything that an artifact was made from (up), or that was made from it (down)."""
+        """Everything that an artifact was made from (up), or that was made from it (down).
+
+        Args:
+            digest: where to begin.
+            direction: which way.
+            limit: at most so many derivations.
+            depth: at most so many steps one after the other.
+        """
         seen: set[Digest] = {digest}
         found: dict[tuple[str, str], Derivation] = {}
         frontier = [digest]
-        while frontier and len(found) < limit:
+        for _ in range(depth):
+            if not frontier or len(found) >= limit:
+                break
             onward: list[Digest] = []
             for derivation in await self._touching(frontier, direction):
                 if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
                     onward += [d for d in _far_side(derivation, direction) if d not in seen]
             frontier = list(dict.fromkeys(onward))
             seen.update(frontier)
-        return Walk(digest, direction, tuple(found.values())[:limit], cut=bool(frontier))
+        # Where it stopped, what was uploaded leads no further.
+        cut = bool(frontier) and bool(await self._touching(frontier, direction))
+        return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
+
+    async def named(self, beginning: str) -> list[Digest]:
+        """Every digest in the index that begins so, at least ``PREFIX_MIN`` characters, in order."""
+        found: set[Digest] = set()
+        for index in ("by-output", "by-input"):
+            async for derivation in self._shard(index, beginning[:2]):
+                sides = (*_outputs(derivation), *_inputs(derivation))
+                found.update(d for d in sides if d.startswith(beginning))
+        return sorted(found)
 
     async def _touching(self, digests: list[Digest], direction: Direction) -> list[Derivation]:
         wanted = set(digests)
         index = "by-output" if direction is Direction.UP else "by-input"
-        found = []
-        for shard in sorted({d[:2] for d in digests}):
-            async for key in self._records.keys(f"lineage/{index}/{shard}/"):
-                record = await self._records.read(key)
-                if record is None:
-                    continue
-                found += [
-                    d for d in _decoder.decode(record.data) if wanted & _near_side(d, direction)
-                ]
-        return found
+        return [
+            d
+            for shard in sorted({d[:2] for d in digests})
+            async for d in self._shard(index, shard)
+            if wanted & _near_side(d, direction)
+        ]
+
+    async def _shard(self, index: str, shard: str) -> AsyncIterator[Derivation]:
+        async for key in self._records.keys(f"lineage/{index}/{shard}/"):
+            record = await self._records.read(key)
+            for derivation in () if record is None else _decoder.decode(record.data):
+                yield derivation
 
 
 def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:

@@ -5,6 +5,7 @@ from aiohttp import web
 from flowmesh_control.api.answers import errors_as_json, token_required
 from flowmesh_control.api.data import Data
 from flowmesh_control.api.fabric import Fabric
+from flowmesh_control.api.origins import Origins
 from flowmesh_control.api.runs import Runs
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
@@ -28,6 +29,6 @@ def build_app(parts: Parts, *, api_token: str) -> web.Application:
         middlewares=[errors_as_json, token_required(api_token)], client_max_size=BODY_BYTES_MAX
     )
     app.router.add_get("/worker", parts.gateway.handle)
-    for room in (Runs(parts, planner), Data(parts), Fabric(parts, cleaning)):
+    for room in (Runs(parts, planner), Data(parts), Origins(parts), Fabric(parts, cleaning)):
         app.add_routes(room.routes())
     return app

@@ -1,4 +1,4 @@
-"""The fabric: workers, engines, accounts, policies, lineage, the cache, metrics."""
+"""The fabric: workers, engines, accounts, policies, the cache, metrics."""
 
 import msgspec
 from aiohttp import web
@@ -7,13 +7,8 @@ from flowmesh_control.api.answers import answer, flag
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import Direction
-from flowmesh_core.errors import FlowMeshError, InvalidReferenceError
-from flowmesh_core.identity import is_digest
-from flowmesh_core.sharing import REFERENCE_PREFIX
 from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.project import fabric_status, worker_statuses
-from flowmesh_core.units import Digest
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +37,6 @@ class Fabric:
             web.get("/v1/fabric", self.fabric),
             web.get("/v1/policies", self.policies),
             web.put("/v1/policies", self.put_policies),
-            web.get("/v1/lineage/{digest}", self.lineage),
             web.get("/v1/cache/stats", self.cache_stats),
             web.post("/v1/cache/gc", self.collect),
             web.post("/v1/cache/purge", self.purge),
@@ -102,17 +96,6 @@ class Fabric:
                 await policies.put(policy)
         return answer(policies.all())
 
-    async def lineage(self, request: web.Request) -> web.Response:
-        """``GET /v1/lineage/{digest}?direction=up|down`` → :class:`Walk`; takes references too."""
-        named = request.match_info["digest"]
-        digest = await self._identity(named)
-        text = request.query.get("direction", "up")
-        if text not in set(Direction):
-            raise FlowMeshError(
-                f"no direction {text!r}", where="?direction=", remedy="use up or down"
-            )
-        return answer(await self._parts.lineage.walk(digest, Direction(text)))
-
     async def cache_stats(self, _: web.Request) -> web.Response:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
         return answer(await self._cleaning.stats())
@@ -125,14 +108,3 @@ class Fabric:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
         body = msgspec.json.decode(await request.read(), type=PurgeBody)
         return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})
-
-    async def _identity(self, named: str) -> Digest:
-        """The identity digest of what is named: of a dataset's rows, not of its manifest."""
-        text = named.removeprefix(REFERENCE_PREFIX).partition(".")[0]
-        if not is_digest(text):
-            raise InvalidReferenceError(
-                f"{named[:24]!r} is no digest and no reference",
-                where="lineage",
-                remedy="take one from `fmesh outputs RUN`",
-            )
-        return await self._parts.content.identity_of(Digest(text))

@@ -1,5 +1,6 @@
 """Lineage: what was made from what, by which run; a projection of plans and ledgers."""
 
-from flowmesh_core.lineage.derivation import Derivation, derivations
+from flowmesh_core.lineage.derivation import About, Derivation, Maker, derivations
+from flowmesh_core.lineage.openlineage import Exported, run_events
 
-__all__ = ["Derivation", "derivations"]
+__all__ = ["About", "Derivation", "Exported", "Maker", "derivations", "run_events"]

@@ -5,16 +5,49 @@ hit is one as much as an execution: lineage says what a run used, not who comput
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource
+from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource
+from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.ledger import AttemptLine, HitLine, Line, StepLine
+from flowmesh_core.run.model import StepRun
+from flowmesh_core.run.states import StepState
 from flowmesh_core.units import Digest
 
 ACTIONS_NAMED = 32
 """Of a step with more actions only the first are named; ``actions`` still counts all."""
+PARAM_BYTES_MAX = 2048
+"""Larger parameters (code, long templates) are named by digest; the run's pins hold them whole."""
+
+
+class Maker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where actions of a step really ran, in whatever run that was.
+
+    Attributes:
+        actions: how many of the step's actions ran there.
+    """
+
+    worker: str
+    pool: str = ""
+    device_class: str = ""
+    libraries: dict[str, str] = {}
+    actions: int = 0
+
+
+class About(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an artifact is, beside its digest.
+
+    Attributes:
+        blob: of a data set, where its manifest is.
+    """
+
+    kind: str
+    size_bytes: int = 0
+    rows: int = 0
+    blob: str = ""
 
 
 class Derivation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,6 +58,12 @@ class Derivation(msgspec.Struct, frozen=True, omit_defaults=True):
         outputs: identity digests by port.
         action_ids: the first of its actions, ``actions`` how many.
         producers: runs that had published what this one found.
+        params: after defaults; one larger than ``PARAM_BYTES_MAX`` is ``{"digest", "bytes"}``.
+        fields: the identity fields (``dtype``, ``batchInvariant`` ...).
+        about: what the artifacts are, by digest.
+        makers: where its actions ran; empty for a hit of a whole step, whose producer says it.
+        row_port: of a row-wise step, the port whose chunk k made chunk k of ``row_output``;
+            both empty where an output is made of every row.
     """
 
     uid: str
@@ -41,10 +80,20 @@ class Derivation(msgspec.Struct, frozen=True, omit_defaults=True):
     actions: int = 0
     hits: int = 0
     producers: tuple[str, ...] = ()
+    params: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    about: dict[Digest, About] = {}
+    makers: tuple[Maker, ...] = ()
+    row_port: str = ""
+    row_output: str = ""
 
 
 def derivations(
-    uid: str, plan: Plan, artifacts: Mapping[str, Artifact], lines: Iterable[Line]
+    uid: str,
+    plan: Plan,
+    artifacts: Mapping[str, Artifact],
+    lines: Iterable[Line],
+    steps: Mapping[str, StepRun] | None = None,
 ) -> list[Derivation]:
     """Projects a run's ledger to what was made from what.
 
@@ -53,6 +102,7 @@ def derivations(
         plan: what was run.
         artifacts: content by reference, for inputs that no step made.
         lines: the ledger.
+        steps: the run's steps as they ended, which know where their actions ran.
 
     Returns:
         One derivation for each completed step, in the order of the plan.
@@ -64,54 +114,123 @@ def derivations(
             ends[line.step] = line
         elif isinstance(line, HitLine):
             made.setdefault(line.step, {})[line.action_id] = line.producer
-        elif isinstance(line, AttemptLine) and line.outcome in ("published", "adopted"):
-            made.setdefault(line.step, {})[line.action_id] = None
+        elif isinstance(line, AttemptLine) and line.outcome in ("published", "adopted", "shared"):
+            made.setdefault(line.step, {}).setdefault(line.action_id, None)
     found = []
     for step in plan.steps:
         end = ends.get(step.path)
-        outputs = {} if end is None else {p: a.digest for p, a in end.outputs.items() if a}
-        if end is None or not outputs:
+        if end is None or end.state != StepState.COMPLETED or not any(end.outputs.values()):
             continue
-        actions = made.get(step.path, {})
-        producers = dict.fromkeys(p for p in actions.values() if p)
-        found.append(
-            Derivation(
-                uid=uid,
-                run=plan.name,
-                namespace=plan.namespace,
-                step=step.path,
-                engine=step.engine,
-                contract=step.contract,
-                implementation=step.implementation,
-                inputs=_inputs(step, ends, artifacts),
-                outputs=outputs,
-                time_s=end.time_s,
-                action_ids=tuple(actions)[:ACTIONS_NAMED],
-                actions=len(actions),
-                hits=sum(p is not None for p in actions.values()),
-                producers=tuple(producers)[:ACTIONS_NAMED],
-            )
-        )
+        inputs = inputs_of(step, ends, artifacts)
+        ran = None if steps is None else steps.get(step.path)
+        found.append(_derivation(uid, plan, step, end, inputs, made.get(step.path, {}), ran))
     return found
 
 
-def _inputs(
+def inputs_of(
     step: StepPlan, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
-) -> dict[str, tuple[Digest, ...]]:
+) -> dict[str, tuple[Artifact, ...]]:
+    """What a step was given, by port; several artifacts where sources are concatenated."""
     found = {}
     for edge in step.edges:
-        digests = [d for s in edge.sources if (d := _digest(s, ends, artifacts))]
-        if digests:
-            found[edge.port] = tuple(digests)
+        given = _given(edge, ends, artifacts)
+        if given:
+            found[edge.port] = given
     return found
 
 
-def _digest(
+def _given(
+    edge: Edge, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
+) -> tuple[Artifact, ...]:
+    found = tuple(a for s in edge.sources if (a := _artifact(s, ends, artifacts)) is not None)
+    return found if edge.concatenate else found[:1]
+
+
+def _artifact(
     source: Source, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
-) -> Digest | None:
+) -> Artifact | None:
     if isinstance(source, StepSource):
         end = ends.get(source.step)
-        artifact = None if end is None else end.outputs.get(source.port)
-    else:
-        artifact = artifacts.get(source.reference)
-    return None if artifact is None else artifact.digest
+        return None if end is None else end.outputs.get(source.port)
+    return artifacts.get(source.reference)
+
+
+def _derivation(
+    uid: str,
+    plan: Plan,
+    step: StepPlan,
+    end: StepLine,
+    inputs: dict[str, tuple[Artifact, ...]],
+    actions: dict[Digest, str | None],
+    ran: StepRun | None,
+) -> Derivation:
+    outputs = {port: a for port, a in end.outputs.items() if a is not None}
+    producers = dict.fromkeys(p for p in actions.values() if p)
+    involved = [*outputs.values(), *(a for given in inputs.values() for a in given)]
+    row_port, row_output = _row_ports(ran, inputs, outputs)
+    return Derivation(
+        uid=uid,
+        run=plan.name,
+        namespace=plan.namespace,
+        step=step.path,
+        engine=step.engine,
+        contract=step.contract,
+        implementation=step.implementation,
+        inputs={port: tuple(a.digest for a in given) for port, given in inputs.items()},
+        outputs={port: a.digest for port, a in outputs.items()},
+        time_s=end.time_s,
+        action_ids=tuple(actions)[:ACTIONS_NAMED],
+        actions=len(actions),
+        hits=sum(p is not None for p in actions.values()),
+        producers=tuple(producers)[:ACTIONS_NAMED],
+        params={name: _short(value) for name, value in step.params.items()},
+        fields=step.fields,
+        about={a.digest: _about(a) for a in involved},
+        makers=_makers(ran),
+        row_port=row_port,
+        row_output=row_output,
+    )
+
+
+def _about(artifact: Artifact) -> About:
+    blob = artifact.blob if artifact.blob != artifact.digest else ""
+    return About(artifact.kind, artifact.size_bytes, artifact.rows, blob)
+
+
+def _short(value: Any) -> Any:
+    encoded = msgspec.json.encode(value)
+    if len(encoded) <= PARAM_BYTES_MAX:
+        return value
+    return {"digest": digest_bytes(encoded), "bytes": len(encoded)}
+
+
+def _makers(ran: StepRun | None) -> tuple[Maker, ...]:
+    """The distinct places among a step's results, the busiest first."""
+    counts: dict[bytes, tuple[Maker, int]] = {}
+    for part in () if ran is None else ran.parts.values():
+        if part.result is None or not part.result.provenance.worker:
+            continue
+        p = part.result.provenance
+        maker = Maker(p.worker, p.pool, p.device_class, p.libraries)
+        key = msgspec.msgpack.encode(maker)
+        counts[key] = (maker, counts.get(key, (maker, 0))[1] + 1)
+    busiest = sorted(counts.values(), key=lambda c: (-c[1], c[0].worker))
+    return tuple(msgspec.structs.replace(m, actions=n) for m, n in busiest[:ACTIONS_NAMED])
+
+
+def _row_ports(
+    ran: StepRun | None,
+    inputs: Mapping[str, tuple[Artifact, ...]],
+    outputs: Mapping[str, Artifact],
+) -> tuple[str, str]:
+    """The ports that go chunk by chunk; empty where chunks of theirs do not correspond."""
+    if ran is None or not ran.contract.row_wise or not ran.contract.row_output:
+        return "", ""
+    port, output = ran.contract.row_wise, ran.contract.row_output
+    made = outputs.get(output)
+    given = inputs.get(port, ())
+    if made is None or made.manifest is None or any(a.manifest is None for a in given):
+        return "", ""
+    taken = sum(c.count > 0 for a in given if a.manifest for c in a.manifest.chunks)
+    # A chunk that gave no rows leaves none in the output; which one it was is not recorded.
+    return (port, output) if taken == len(made.manifest.chunks) else ("", "")

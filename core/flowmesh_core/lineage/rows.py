@@ -1,0 +1,110 @@
+"""Which rows an artifact's rows came from: chunk by chunk through row-wise steps.
+
+A row-wise step's output chunk k is made of input chunk k. Any other output is made of every row of
+its inputs. Called by the control plane with the manifests that it could read.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from flowmesh_core.dataset.manifest import ChunkRef, Manifest
+from flowmesh_core.lineage.derivation import Derivation
+from flowmesh_core.units import Digest
+
+
+class ChunkOrigin(msgspec.Struct, frozen=True):
+    """The rows that a chunk came from.
+
+    Attributes:
+        digest: the data set that they are in; ``chunk`` and ``rows_digest`` name the chunk of it.
+        first_row: number of its first row in the data set, from 0; ``rows`` how many.
+        step: the step that took them, of run ``uid``.
+    """
+
+    digest: Digest
+    chunk: int
+    rows_digest: Digest
+    first_row: int
+    rows: int
+    step: str = ""
+    uid: str = ""
+
+
+class RowOrigins(msgspec.Struct, frozen=True):
+    """What a data set's chunks came from.
+
+    Attributes:
+        chunks: for each chunk of it: itself, then what it came from, nearest first.
+        whole: what every chunk is made of in whole beside that, as (step, port, digests).
+        complete: whether all manifests on the way could be read.
+    """
+
+    digest: Digest
+    chunks: tuple[tuple[ChunkOrigin, ...], ...]
+    whole: tuple[tuple[str, str, tuple[Digest, ...]], ...]
+    complete: bool = True
+
+
+def row_origins(
+    digest: Digest, walked: Sequence[Derivation], manifests: Mapping[Digest, Manifest]
+) -> RowOrigins:
+    """Follows a data set's chunks up through row-wise steps.
+
+    Args:
+        digest: the data set.
+        walked: derivations upwards from it, nearest first.
+        manifests: of the data sets on the way, as far as they could be read.
+    """
+    here = manifests.get(digest)
+    paths = [] if here is None else [[origin] for origin in _located(digest, here)]
+    whole: list[tuple[str, str, tuple[Digest, ...]]] = []
+    complete = here is not None
+    at, seen = digest, {digest}
+    while (made := _maker_of(at, walked)) is not None:
+        aligned = made.row_port if made.outputs.get(made.row_output) == at else ""
+        whole += [(made.step, port, ds) for port, ds in made.inputs.items() if port != aligned]
+        if not aligned:
+            break
+        sources = made.inputs[aligned]
+        located = _chunks_of(sources, manifests)
+        if located is None or len(located) != len(paths):
+            complete = False
+            break
+        for path, origin in zip(paths, located, strict=True):
+            path.append(msgspec.structs.replace(origin, step=made.step, uid=made.uid))
+        if len(sources) != 1 or sources[0] in seen:
+            break
+        at = sources[0]
+        seen.add(at)
+    return RowOrigins(digest, tuple(map(tuple, paths)), tuple(whole), complete)
+
+
+def _maker_of(digest: Digest, walked: Sequence[Derivation]) -> Derivation | None:
+    """The derivation that made it, the earliest where several runs did."""
+    made = [d for d in walked if digest in d.outputs.values()]
+    return min(made, key=lambda d: (d.time_s, d.uid, d.step), default=None)
+
+
+def _chunks_of(
+    sources: Sequence[Digest], manifests: Mapping[Digest, Manifest]
+) -> list[ChunkOrigin] | None:
+    found: list[ChunkOrigin] = []
+    for digest in sources:
+        manifest = manifests.get(digest)
+        if manifest is None:
+            return None
+        found += [o for o in _located(digest, manifest) if o.rows]
+    return found
+
+
+def _located(digest: Digest, manifest: Manifest) -> list[ChunkOrigin]:
+    found, first = [], 0
+    for number, chunk in enumerate(manifest.chunks):
+        found.append(_origin(digest, number, chunk, first))
+        first += chunk.count
+    return found
+
+
+def _origin(digest: Digest, number: int, chunk: ChunkRef, first: int) -> ChunkOrigin:
+    return ChunkOrigin(digest, number, chunk.rows, first, chunk.count)
