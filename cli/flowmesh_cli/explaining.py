@@ -1,7 +1,6 @@
-"""``fmesh why``, ``explain`` and ``lineage``: where things stand, and where they come from."""
+"""``fmesh why`` and ``explain``: where things stand."""
 
 from pathlib import Path
-from typing import Any
 
 from flowmesh_cli.attaching import look
 from flowmesh_cli.client import Http
@@ -9,12 +8,10 @@ from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.show.lineage import show_walk
 from flowmesh_cli.show.placement import show_explanation
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.explain import Explanation
-from flowmesh_control.lineage import Direction, Walk
 from flowmesh_control.why import Why
 from flowmesh_core.status.view import RunStatus, StepStatus
 
@@ -44,21 +41,6 @@ def show_placement(step: str, *, run: str, state_dir: Path | None, as_json: bool
         show_explanation(terminal, explanation, found)
 
 
-def show_lineage(
-    artifact: str, *, down: bool, depth: int, state_dir: Path | None, as_json: bool
-) -> None:
-    """Follows an artifact up or down."""
-    terminal = Terminal(as_json=as_json)
-    direction = Direction.DOWN if down else Direction.UP
-    with look(state_dir) as http:
-        name = _artifact(http, artifact)
-        walk = http.get(f"/v1/lineage/{name}", Walk, direction=direction.value)
-    if as_json:
-        terminal.answer(walk)
-    else:
-        show_walk(terminal, walk, depth)
-
-
 def find_step(http: Http, run: str, step: str) -> tuple[str, StepStatus]:
     """The run's uid and the step that is meant: its path, or the name of its only instance.
 
@@ -85,21 +67,3 @@ def find_step(http: Http, run: str, step: str) -> tuple[str, StepStatus]:
         where=uid,
         remedy="`fmesh status` lists the steps",
     )
-
-
-def _artifact(http: Http, text: str) -> str:
-    """A digest or reference as it is; ``RUN/OUTPUT`` as the digest of that output."""
-    run, sign, name = text.rpartition("/")
-    if text.startswith("cas:") or not sign:
-        return text
-    uid = find_run(http, run)
-    outputs: dict[str, Any] = http.get(f"/v1/runs/{uid}", RunStatus).outputs
-    output = outputs.get(name)
-    if not output or "digest" not in output:
-        raise CliError(
-            f"no output {name!r}{nearest(name, outputs)}",
-            ExitCode.NOT_FOUND,
-            where=uid,
-            remedy=f"it has {', '.join(outputs) or 'none'}",
-        )
-    return str(output["digest"])

@@ -47,6 +47,17 @@ class Walk(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
+class Made(msgspec.Struct, frozen=True):
+    """An artifact that a step of a run made."""
+
+    step: str
+    port: str
+    kind: str
+    digest: Digest
+    rows: int
+    size_bytes: int
+
+
 class Lineage:
     """Writes and walks the index."""
 
@@ -109,7 +120,7 @@ class Lineage:
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
     async def named(self, beginning: str) -> list[Digest]:
-        """Every digest in the index that begins so, at least ``PREFIX_MIN`` characters, in order."""
+        """Every digest in the index that begins so (with ``PREFIX_MIN`` characters or more)."""
         found: set[Digest] = set()
         for index in ("by-output", "by-input"):
             async for derivation in self._shard(index, beginning[:2]):

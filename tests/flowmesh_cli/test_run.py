@@ -90,15 +90,38 @@ def test_outputs_are_downloaded_in_the_wanted_format(ended: Path, tmp_path: Path
 
 
 def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
-    assert "by team-a/small reply (data.sql) from rows" in (
-        fmesh("lineage", "small/answers", cwd=ended).stdout
-    )
+    shown = fmesh("lineage", "small/accuracy", cwd=ended).stdout
+    assert "by eval.exact-match 1.1 in team-a/small score" in shown
+    assert 'prediction="answer"' in shown
+    assert "from rows: dataset" in shown
+    assert "action on local-1 (cpu): duckdb" in shown
+    assert shown.splitlines()[-1].endswith("; uploaded, or made by no run that is known")
     down = answer("lineage", "small/answers", "--down", cwd=ended)
     assert [d["step"] for d in down["derivations"]] == ["score"]
+    assert answer("lineage", "small/reply.rows", "--down", cwd=ended) == down
+    assert answer("lineage", down["digest"][:12], "--down", cwd=ended) == down
+    assert len(answer("lineage", "small/accuracy", "--depth", "1", cwd=ended)["derivations"]) == 1
     assert "published" in fmesh("why", "score", cwd=ended).stdout
     wrong = fmesh("why", "scor", cwd=ended)
     assert wrong.returncode == ExitCode.NOT_FOUND
     assert "did you mean 'score'" in wrong.stderr
+
+
+@pytest.mark.parametrize("named", ["abc", "f" * 64, "f" * 12, "small", "small/answer"])
+def test_lineage_of_what_is_not_known_says_so_with_its_code(ended: Path, named: str):
+    done = fmesh("lineage", named, "--json", cwd=ended)
+    assert done.returncode == ExitCode.NOT_FOUND
+    assert "remedy: " in done.stderr or json.loads(done.stdout)["error"]["remedy"]
+
+
+def test_a_run_is_exported_as_openlineage_events(ended: Path, tmp_path: Path):
+    done = fmesh("export", "openlineage", "small", "--out", tmp_path / "events", cwd=ended)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [e["eventType"] for e in events] == ["START", *("START", "COMPLETE") * 2, "COMPLETE"]
+    made, used = events[2]["outputs"], events[3]["inputs"]
+    assert [d["name"] for d in made] == [d["name"] for d in used]
+    assert made[0]["name"] == answer("status", cwd=ended)["outputs"]["answers"]["digest"]
 
 
 def test_the_cache_is_counted_collected_and_forgotten(tmp_path: Path):

@@ -16,7 +16,6 @@ def add_to(app: typer.Typer) -> None:
     for name, command in (
         ("why", why),
         ("explain", explain),
-        ("lineage", lineage),
         ("receipt", receipt),
         ("outputs", outputs),
     ):
@@ -45,23 +44,6 @@ def explain(
     from flowmesh_cli.explaining import show_placement  # noqa: PLC0415
 
     show_placement(step, run=run, state_dir=state_dir, as_json=json)
-
-
-def lineage(
-    artifact: Annotated[
-        str, typer.Argument(help="A reference, a digest, or RUN/OUTPUT or RUN/STEP.PORT.")
-    ],
-    down: Annotated[
-        bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")
-    ] = False,
-    depth: Annotated[int, typer.Option(min=1, help="How many steps to follow.")] = 100,
-    state_dir: StateDirOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Follow an artifact to what it was made from, or to what was made from it."""
-    from flowmesh_cli.explaining import show_lineage  # noqa: PLC0415
-
-    show_lineage(artifact, down=down, depth=depth, state_dir=state_dir, as_json=json)
 
 
 def receipt(

@@ -1,57 +1,144 @@
-"""What an artifact was made from, or what was made from it, as a tree."""
+"""What an artifact was made from, or what was made from it, as a tree; and rows behind rows."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.lineage import Direction, Walk
-from flowmesh_core.lineage import Derivation
+from flowmesh_core.lineage import About, Derivation
+from flowmesh_core.lineage.rows import ChunkOrigin, RowOrigins
+from flowmesh_core.units import Digest
 
 _DIGITS = 12
+_OTHERS = 4
+_PARAM_CHARS = 60
+_CHUNKS = 200
+_END = {True: "; uploaded, or made by no run that is known", False: "; used by no run that ended"}
+
+Line = tuple[int, str, Digest | None]
+"""Indentation, text, and the artifact whose story follows."""
 
 
-def show_walk(terminal: Terminal, walk: Walk, depth: int) -> None:
-    """Writes the tree; what was shown once is not followed again."""
+def show_walk(terminal: Terminal, walk: Walk) -> None:
+    """Writes the tree; an artifact's story is told once, then referred to."""
     up = walk.direction == Direction.UP
     at: defaultdict[str, list[Derivation]] = defaultdict(list)
+    about: dict[Digest, About] = {}
     for derivation in walk.derivations:
-        for digest in set(derivation.outputs.values()) if up else _inputs(derivation):
-            at[digest].append(derivation)
-    terminal.text(f"{walk.digest[:_DIGITS]} {'was made' if up else 'was used'}")
-    if not walk.derivations:
-        terminal.text("  by no run that is known" if up else "  by no run that has ended")
-    seen: set[tuple[str, str]] = set()
-    todo = [(1, derivation) for derivation in reversed(at[walk.digest])]
+        about.update(derivation.about)
+        for near in set(derivation.outputs.values()) if up else _inputs(derivation):
+            at[near].append(derivation)
+    todo: list[Line] = [(0, _artifact(walk.digest, about), walk.digest)]
+    told: set[str] = set()
     while todo:
-        level, derivation = todo.pop()
-        known = (derivation.uid, derivation.step) in seen
-        seen.add((derivation.uid, derivation.step))
-        terminal.text("  " * level + _line(derivation, up) + (" (see above)" if known else ""))
-        if known or level >= depth:
+        level, text, digest = todo.pop()
+        if digest is None:
+            terminal.text("  " * level + text)
             continue
-        onward = _inputs(derivation) if up else set(derivation.outputs.values())
-        following = [d for digest in sorted(onward) for d in at.get(digest, ())]
-        todo += [(level + 1, d) for d in reversed(following)]
+        story = at.get(digest, [])
+        again = digest in told and bool(story)
+        told.add(digest)
+        ending = "; see above" if again else ("" if story or walk.cut else _END[up])
+        terminal.text("  " * level + text + ending)
+        if not again:
+            todo += reversed(_story(story, level + 1, about, up=up))
     if walk.cut:
-        terminal.text("  and more, which was not followed")
+        terminal.text("and more, which was not followed; see --depth")
 
 
-def _line(derivation: Derivation, up: bool) -> str:
-    ports = ", ".join(f"{port} {d[:_DIGITS]}" for port, d in derivation.outputs.items())
-    inputs = ", ".join(
-        f"{port} {', '.join(d[:_DIGITS] for d in digests)}"
-        for port, digests in derivation.inputs.items()
+def _story(
+    derivations: Iterable[Derivation], level: int, about: dict[Digest, About], *, up: bool
+) -> list[Line]:
+    """What made an artifact, or used it: equal work of several runs is told once."""
+    groups: dict[bytes, list[Derivation]] = {}
+    for d in derivations:
+        groups.setdefault(_work(d), []).append(d)
+    lines: list[Line] = []
+    for group in groups.values():
+        first, *others = sorted(group, key=lambda d: (d.hits > 0, d.time_s, d.uid))
+        title = f"by {first.engine} {first.contract}.{first.implementation}"
+        lines.append((level, f"{title} in {_where(first)}", None))
+        lines += [(level + 2, text, None) for text in _details(first)]
+        if others:
+            named = ", ".join(_where(d) for d in others[:_OTHERS])
+            more = f" and {len(others) - _OTHERS} more" if len(others) > _OTHERS else ""
+            lines.append((level + 2, f"also in {named}{more}", None))
+        lines += [
+            (level + 1, f"{'from' if up else 'gave'} {port}: {_artifact(digest, about)}", digest)
+            for port, digest in (_given(first) if up else sorted(first.outputs.items()))
+        ]
+    return lines
+
+
+def _work(derivation: Derivation) -> bytes:
+    d = derivation
+    return msgspec.msgpack.encode(
+        (d.engine, d.contract, d.implementation, d.params, d.fields, d.inputs, d.outputs)
     )
-    hits = f", {figures.count(derivation.hits, 'hit')}" if derivation.hits else ""
-    by = f"{derivation.namespace}/{derivation.run} {derivation.step} ({derivation.engine}{hits})"
-    if up:
-        return (
-            f"by {by}"
-            + (f" from {inputs}" if inputs else "")
-            + f" at {figures.date(derivation.time_s)}"
-        )
-    return f"by {by} for {ports} at {figures.date(derivation.time_s)}"
 
 
-def _inputs(derivation: Derivation) -> set[str]:
+def _given(derivation: Derivation) -> list[tuple[str, Digest]]:
+    return [(port, d) for port, digests in sorted(derivation.inputs.items()) for d in digests]
+
+
+def _where(d: Derivation) -> str:
+    hits = f", {figures.count(d.hits, 'hit')}" if d.hits else ""
+    return f"{d.namespace}/{d.run} {d.step} ({d.uid}{hits}, {figures.date(d.time_s)})"
+
+
+def _details(d: Derivation) -> list[str]:
+    found = []
+    params = {**d.params, **d.fields}
+    if params:
+        found.append("with " + ", ".join(f"{k}={_value(v)}" for k, v in params.items()))
+    for maker in d.makers[:_OTHERS]:
+        libraries = ", ".join(f"{k} {v}" for k, v in sorted(maker.libraries.items()))
+        place = f"{maker.worker} ({maker.device_class})"
+        actions = f"{figures.count(maker.actions, 'action')} on {place}"
+        found.append(f"{actions}{': ' + libraries if libraries else ''}")
+    if d.row_port:
+        found.append(f"row-wise: chunk k of {d.row_output} is made of chunk k of {d.row_port}")
+    return found
+
+
+def _value(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _PARAM_CHARS else f"{text[: _PARAM_CHARS - 1]}…"
+
+
+def _artifact(digest: Digest, about: dict[Digest, About]) -> str:
+    known = about.get(digest)
+    if known is None:
+        return digest[:_DIGITS]
+    rows = f", {figures.count(known.rows, 'row')}" if known.kind == "dataset" else ""
+    return f"{known.kind} {digest[:_DIGITS]}{rows}, {figures.size(known.size_bytes)}"
+
+
+def _inputs(derivation: Derivation) -> set[Digest]:
     return {d for digests in derivation.inputs.values() for d in digests}
+
+
+def show_origins(terminal: Terminal, found: RowOrigins) -> None:
+    """Writes a line a chunk: its rows, and the rows that they came from."""
+    for path in found.chunks[:_CHUNKS]:
+        terminal.text(" ".join([_rows(path[0], first=True), *map(_rows, path[1:])]))
+    if len(found.chunks) > _CHUNKS:
+        terminal.text(f"and {len(found.chunks) - _CHUNKS} chunks more; --json has them all")
+    for step, port, digests in found.whole:
+        terminal.text(f"all of it from {port} of {step}, every row of: {_digests(digests)}")
+    if not found.complete:
+        terminal.text("a data set on the way is no longer in the store; it ends there")
+
+
+def _rows(origin: ChunkOrigin, *, first: bool = False) -> str:
+    last = origin.first_row + origin.rows - 1
+    rows = f"rows {origin.first_row}-{last}" if origin.rows else "no rows"
+    place = f"{rows} (chunk {origin.chunk}) of {origin.digest[:_DIGITS]}"
+    return place if first else f"<- {origin.step}: {place}"
+
+
+def _digests(digests: Sequence[str]) -> str:
+    return ", ".join(d[:_DIGITS] for d in digests)

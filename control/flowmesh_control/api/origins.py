@@ -9,7 +9,7 @@ from aiohttp import web
 from flowmesh_control.api.answers import answer
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction
+from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made
 from flowmesh_control.run_keys import pins_key
 from flowmesh_control.run_records import pins_decoder
 from flowmesh_core.dataset import decode_manifest
@@ -23,17 +23,6 @@ from flowmesh_core.sharing import REFERENCE_PREFIX
 from flowmesh_core.units import Digest
 
 _HEX = frozenset("0123456789abcdef")
-
-
-class Made(msgspec.Struct, frozen=True):
-    """An artifact that a step of a run made."""
-
-    step: str
-    port: str
-    kind: str
-    digest: Digest
-    rows: int
-    size_bytes: int
 
 
 class Origins:
@@ -85,16 +74,20 @@ class Origins:
             raise NotFoundError(f"no run that is known made {digest[:12]}", where="lineage")
         if digest in about and about[digest].kind != "dataset":
             raise FlowMeshError(
-                f"{digest[:12]} is a {about[digest].kind}, which has no rows",
+                f"{digest[:12]} is of kind {about[digest].kind}, which has no rows",
                 where="lineage",
                 remedy="ask without --rows: every row of its inputs made it",
             )
-        return answer(row_origins(digest, walk.derivations, await self._manifests(walk.derivations)))
+        return answer(
+            row_origins(digest, walk.derivations, await self._manifests(walk.derivations))
+        )
 
     async def made(self, request: web.Request) -> web.Response:
         """``GET /v1/runs/{uid}/made`` → a list of :class:`Made`: what its steps gave so far."""
         uid = await self._parts.views.resolve(request.match_info["uid"])
-        ends = {la.step: la for la in await self._parts.views.lines(uid) if isinstance(la, StepLine)}
+        ends = {
+            la.step: la for la in await self._parts.views.lines(uid) if isinstance(la, StepLine)
+        }
         found = [
             Made(path, port, a.kind, a.digest, a.rows, a.size_bytes)
             for path, end in ends.items()
@@ -124,18 +117,31 @@ class Origins:
     async def _manifests(self, walked: tuple[Derivation, ...]) -> dict[Digest, Manifest]:
         """The manifests of data sets that row-wise steps took and gave, where they still are."""
         found: dict[Digest, Manifest] = {}
+        ledgers: dict[str, dict[Digest, Manifest]] = {}
         for made in walked:
-            named = (*made.outputs.values(), *made.inputs.get(made.row_port, ()))
-            for digest in named:
+            for digest in (*made.outputs.values(), *made.inputs.get(made.row_port, ())):
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue
-                with contextlib.suppress(LostBlobError, IdentityError):
-                    blob = Digest(about.blob or digest)
-                    found[digest] = decode_manifest(
-                        await self._parts.given.store.blobs.get(blob)
-                    )
+                manifest = await self._stored(Digest(about.blob or digest))
+                if manifest is None:  # what no output of a run is, only the ledger describes
+                    if made.uid not in ledgers:
+                        ledgers[made.uid] = await self._in_ledger(made.uid)
+                    manifest = ledgers[made.uid].get(digest)
+                if manifest is not None:
+                    found[digest] = manifest
         return found
+
+    async def _stored(self, blob: Digest) -> Manifest | None:
+        with contextlib.suppress(LostBlobError, IdentityError):
+            return decode_manifest(await self._parts.given.store.blobs.get(blob))
+        return None
+
+    async def _in_ledger(self, uid: str) -> dict[Digest, Manifest]:
+        lines = await self._parts.views.lines(uid)
+        ends = (la for la in lines if isinstance(la, StepLine))
+        given = (a for end in ends for a in end.outputs.values() if a is not None)
+        return {a.digest: a.manifest for a in given if a.manifest is not None}
 
     async def _is_known(self, digest: Digest, walked: Direction) -> bool:
         other = Direction.DOWN if walked is Direction.UP else Direction.UP

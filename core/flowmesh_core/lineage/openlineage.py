@@ -56,11 +56,12 @@ def run_events(run: Exported) -> list[Json]:
         JSON-like documents, one ``RunEvent`` each. A step or run that has not ended has no end.
     """
     ends = {la.step: la for la in run.lines if isinstance(la, StepLine)}
-    found = _workflow_events(run)
+    start, *end = _workflow_events(run)
+    found = [start]
     plans = {s.path: s for s in run.plan.steps}
     for step in run.status.steps:
         found += _step_events(run, step, plans[step.path], ends)
-    return sorted(found, key=lambda e: str(e["eventTime"]))
+    return sorted([*found, *end], key=lambda e: str(e["eventTime"]))
 
 
 def _workflow_events(run: Exported) -> list[Json]:
@@ -238,7 +239,9 @@ def _source(plan: StepPlan) -> Json:
     if plan.engine == "data.sql" and isinstance(query, str):
         return {"sql": _facet("1-1-0/SQLJobFacet", query=query, dialect="duckdb")}
     if plan.engine == "code.python" and isinstance(code, str):
-        return {"sourceCode": _facet("1-0-1/SourceCodeJobFacet", language="python", sourceCode=code)}
+        return {
+            "sourceCode": _facet("1-0-1/SourceCodeJobFacet", language="python", sourceCode=code)
+        }
     return {}
 
 

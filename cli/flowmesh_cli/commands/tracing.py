@@ -1,0 +1,57 @@
+"""Commands that follow artifacts and check results: lineage, export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.failing import guarded
+from flowmesh_cli.options import JsonOption, RunArgument, StateDirOption
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the commands."""
+    panel = "Explain"
+    app.command("lineage", rich_help_panel=panel)(guarded(lineage))
+    export = typer.Typer(no_args_is_help=True, help="Write what other systems read.")
+    export.command("openlineage")(guarded(openlineage))
+    app.add_typer(export, name="export", rich_help_panel=panel)
+
+
+def lineage(
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            help="A reference, a digest or its beginning, or RUN/OUTPUT or RUN/STEP.PORT."
+        ),
+    ],
+    down: Annotated[
+        bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")
+    ] = False,
+    depth: Annotated[int, typer.Option(min=1, help="How many steps to follow.")] = 100,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Which rows of which data set its rows came from.")
+    ] = False,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Follow an artifact to what it was made from, or to what was made from it."""
+    from flowmesh_cli.tracing import show_lineage, show_rows  # noqa: PLC0415
+
+    if rows:
+        show_rows(artifact, state_dir=state_dir, as_json=json)
+    else:
+        show_lineage(artifact, down=down, depth=depth, state_dir=state_dir, as_json=json)
+
+
+def openlineage(
+    run: RunArgument = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write here, not to the screen.")
+    ] = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Write a run as OpenLineage events, one JSON document a line."""
+    from flowmesh_cli.tracing import export_openlineage  # noqa: PLC0415
+
+    export_openlineage(run, out=out, state_dir=state_dir)
