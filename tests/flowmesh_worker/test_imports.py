@@ -12,15 +12,15 @@ from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engine_api import BlobInput, HostSettings, Result, Work
-from flowmesh_worker.engines.imports.addresses import (
+from flowmesh_worker.engines.imports.dataset import DatasetImport
+from flowmesh_worker.engines.imports.resolve import Resolve
+from flowmesh_worker.engines.imports.sigv4 import signed_headers
+from flowmesh_worker.engines.net.addresses import (
     ALLOW_VARIABLE,
     REFUSE_VARIABLE,
     AddressRule,
     require_public,
 )
-from flowmesh_worker.engines.imports.dataset import DatasetImport
-from flowmesh_worker.engines.imports.resolve import Resolve
-from flowmesh_worker.engines.imports.sigv4 import signed_headers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))
 import versitygw
@@ -136,6 +136,7 @@ async def test_what_is_not_there_is_told_with_its_status(site: str) -> None:
         "https://[64:ff9b::a00:1]/x.jsonl",
         "https://[2002:a00:1::]/x.jsonl",
         "https://0x7f000002/x.jsonl",
+        "https://１２７.0.0.2/x.jsonl",  # noqa: RUF001 - full width, which is an address to a client
         "s3://bucket/key.jsonl?endpoint=https://10.0.0.1",
     ],
 )

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from flowmesh_cli.local.machine import Share, shares
+from flowmesh_cli.local.secrets import PREFIX
 from flowmesh_cli.state_dir import StateDir
 
 ORPHAN_TIMEOUT_S = 60
@@ -129,7 +130,7 @@ class LocalWorkers:
         with self._log(name).open("ab") as log:
             self._processes[name] = psutil.Popen(
                 self._command(name, share, folder),
-                env={**os.environ, _TOKEN_VARIABLE: self._options.token},
+                env={**_without_secrets(os.environ), _TOKEN_VARIABLE: self._options.token},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -162,6 +163,11 @@ class LocalWorkers:
 
     def _log(self, name: str) -> Path:
         return self._state.worker(name) / "log"
+
+
+def _without_secrets(given: Mapping[str, str]) -> dict[str, str]:
+    """A worker gets a secret with the attempt that needs it, and otherwise none."""
+    return {name: value for name, value in given.items() if not name.startswith(PREFIX)}
 
 
 def end_left_over(workers: Mapping[str, int]) -> None:

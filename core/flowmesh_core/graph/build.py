@@ -92,8 +92,16 @@ def _step(
         retry=_retry(spec.retry) if "retry" in given else _RETRY,
         cache=_cache(scope, entry, contract, params, fields),
         timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
-        secrets=tuple(spec.secrets),
+        secrets=_secrets(spec, contract, params),
     )
+
+
+def _secrets(
+    spec: StepSpec, contract: EngineContract, params: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The secrets that the step lists, and those that its parameters name."""
+    named = [params.get(p.name) for p in contract.params if p.format == "secret"]
+    return tuple(dict.fromkeys([*spec.secrets, *(str(n) for n in named if n is not None)]))
 
 
 def _resources(spec: ResourcesSpec) -> Resources:

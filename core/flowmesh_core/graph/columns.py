@@ -16,6 +16,7 @@ from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.scope import Columns, Keys, Scope
 from flowmesh_core.graph.verifiers import verifier_problems
+from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
 from flowmesh_core.spec.nearest import did_you_mean
 
 _ROLES = ("system", "user", "assistant")
@@ -143,4 +144,6 @@ def _format_problem(param: Param, value: Any) -> str:
             re.compile(value)
         except (re.error, RecursionError, OverflowError) as e:
             return f"not a regular expression: {e}"
+    if param.format == "secret" and not re.fullmatch(NAME_PATTERN, value):
+        return f"expected {PATTERN_WORDS[NAME_PATTERN]}"
     return ""

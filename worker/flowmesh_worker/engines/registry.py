@@ -28,6 +28,8 @@ BUILTIN = {
     "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",
     "eval.multiple-choice": "flowmesh_worker.engines.eval.multiple_choice:MultipleChoice",
     "eval.win-rate": "flowmesh_worker.engines.eval.win_rate:WinRate",
+    "http.chat": "flowmesh_worker.engines.http.chat:HttpChat",
+    "http.request": "flowmesh_worker.engines.http.request:HttpRequest",
     "llm.embed": "flowmesh_worker.engines.llm.embed:LlmEmbed",
     "llm.generate": "flowmesh_worker.engines.llm.generate:LlmGenerate",
     "model.import": "flowmesh_worker.engines.models.importing:ModelImport",

@@ -7,6 +7,7 @@ use. The engines themselves live in the worker.
 from flowmesh_core.catalog.builtin.code import CONTRACTS as CODE
 from flowmesh_core.catalog.builtin.data import CONTRACTS as DATA
 from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
+from flowmesh_core.catalog.builtin.http import CONTRACTS as HTTP
 from flowmesh_core.catalog.builtin.importing import CONTRACTS as IMPORTING
 from flowmesh_core.catalog.builtin.llm import CONTRACTS as LLM
 from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
@@ -16,4 +17,4 @@ from flowmesh_core.catalog.contract import EngineContract
 
 def contracts() -> tuple[EngineContract, ...]:
     """Every built-in contract."""
-    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *IMPORTING, *TESTING)
+    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *HTTP, *IMPORTING, *TESTING)

@@ -16,9 +16,9 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.imports.addresses import AddressRule
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import find_source, refused
+from flowmesh_worker.engines.net.addresses import AddressRule
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4

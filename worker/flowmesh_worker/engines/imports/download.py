@@ -1,14 +1,14 @@
 """Fetching a URL that a user gave: judged addresses, few redirects, a bound on size."""
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import aiohttp
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_worker.engines.imports.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.urls import origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5
@@ -67,12 +67,12 @@ class Downloader:
             resolver=JudgingResolver(self._rule), use_dns_cache=False, force_close=True
         )
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_read=_SILENCE_S)
-        first_host = urlsplit(url).hostname
+        first = origin(url)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
             for _ in range(_REDIRECTS_MAX + 1):
                 self._check(url)
                 headers = {"If-Match": if_match} if if_match else {}
-                if sign is not None and urlsplit(url).hostname == first_host:
+                if sign is not None and origin(url) == first:
                     headers |= sign(method, url)
                 try:
                     async with http.request(
@@ -83,27 +83,25 @@ class Downloader:
                         url = urljoin(url, response.headers.get("Location", ""))
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     raise _failed(
-                        FailureKind.ENGINE, f"{_shown(url)} did not answer: {error}"
+                        FailureKind.ENGINE, f"{shown(url)} did not answer: {error}"
                     ) from error
-        raise _failed(FailureKind.BAD_INPUT, f"{_shown(url)} redirects too often")
+        raise _failed(FailureKind.BAD_INPUT, f"{shown(url)} redirects too often")
 
     def _check(self, url: str) -> None:
-        parts = urlsplit(url)
-        host = parts.hostname
-        if parts.scheme not in ("https", "http") or not host:
+        try:
+            place = place_of(url)
+        except ValueError:
+            place = None
+        if place is None or place.scheme not in ("https", "http"):
             raise _failed(
                 FailureKind.BAD_INPUT,
-                f"{_shown(url)} is no URL that can be imported",
+                f"{shown(url)} is no URL that can be imported",
                 "use https:, s3:, hf: or a file that fmesh uploads",
             )
-        try:
-            literal = str(ipaddress.ip_address(host))
-        except ValueError:
-            literal = ""
-        if literal:
-            self._rule.require(host, [literal])
-        if parts.scheme == "http" and not (literal and self._rule.opened(literal)):
-            raise _failed(FailureKind.BAD_INPUT, f"{_shown(url)} is not encrypted", "use https:")
+        if place.literal:
+            self._rule.require(place.host, [place.literal])
+        if place.scheme == "http" and not (place.literal and self._rule.opened(place.literal)):
+            raise _failed(FailureKind.BAD_INPUT, f"{shown(url)} is not encrypted", "use https:")
 
     async def _take(
         self,
@@ -119,7 +117,7 @@ class Downloader:
             if size > self._max_bytes:
                 raise _failed(
                     FailureKind.BAD_INPUT,
-                    f"{_shown(url)} is larger than {self._max_bytes >> 20} MiB",
+                    f"{shown(url)} is larger than {self._max_bytes >> 20} MiB",
                     "split it, or raise resources.memory of the import",
                 )
             pieces.append(piece)
@@ -140,18 +138,11 @@ def _require_found(status: int, url: str) -> None:
     if status == _CHANGED:
         raise _failed(
             FailureKind.BAD_INPUT,
-            f"{_shown(url)} has changed since this run resolved it",
+            f"{shown(url)} has changed since this run resolved it",
             "submit the workflow again",
         )
     kind = FailureKind.ENGINE if status in _BUSY else FailureKind.BAD_INPUT
-    raise _failed(kind, f"{_shown(url)} answers with HTTP status {status}")
-
-
-def _shown(url: str) -> str:
-    """A URL without what may be secret in it: user, password and query."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+    raise _failed(kind, f"{shown(url)} answers with HTTP status {status}")
 
 
 def _failed(kind: FailureKind, message: str, remedy: str = "") -> AttemptError:

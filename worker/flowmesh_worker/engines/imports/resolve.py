@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 
 from flowmesh_core.identity import canonical_bytes, digest_value
 from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
-from flowmesh_worker.engines.imports.addresses import AddressRule
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
     find_folder,
@@ -20,6 +19,7 @@ from flowmesh_worker.engines.imports.sources import (
     hub_url,
     refused,
 )
+from flowmesh_worker.engines.net.addresses import AddressRule
 
 _ANSWER_BYTES_MAX = 16 << 20
 _YES = frozenset({"1", "on", "yes", "true"})

@@ -1,4 +1,4 @@
-"""Which network addresses users may have content fetched from.
+"""Which network addresses users may have content fetched from, and requests sent to.
 
 A URL is judged by the addresses that its name resolves to, at the moment of connecting and for each
 redirect, and the connection goes to exactly the address that was judged.
@@ -19,9 +19,14 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 ALLOW_VARIABLE = "FLOWMESH_IMPORT_ALLOW"
 """Networks that an administrator opens to imports, such as ``10.1.0.0/16``, separated by commas."""
 
-REFUSE_VARIABLE = "FLOWMESH_IMPORT_REFUSE"
-"""Further networks that imports may not reach, such as a cluster's public ranges."""
+REQUEST_ALLOW_VARIABLE = "FLOWMESH_HTTP_ALLOW"
+"""Networks that an administrator opens to requests (``http.request`` and its kin) in the same way;
+apart from imports, since a request can also change what it reaches."""
 
+REFUSE_VARIABLE = "FLOWMESH_IMPORT_REFUSE"
+"""Further networks that neither may reach, such as a cluster's public ranges."""
+
+_INSTEAD = {ALLOW_VARIABLE: "upload the file with fmesh, or "}
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 _V4_BITS = 0xFFFFFFFF
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -31,19 +36,35 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class AddressRule:
     """Says which addresses may be reached."""
 
-    def __init__(self, allowed: Sequence[Network] = (), refused: Sequence[Network] = ()) -> None:
-        """Takes the exceptions to the rule that only public addresses may be reached."""
+    def __init__(
+        self,
+        allowed: Sequence[Network] = (),
+        refused: Sequence[Network] = (),
+        opened_by: str = ALLOW_VARIABLE,
+    ) -> None:
+        """Takes the exceptions to the rule that only public addresses may be reached.
+
+        Args:
+            allowed: networks that are opened.
+            refused: networks that are closed although they are public.
+            opened_by: the variable that opens networks, for errors.
+        """
         self._allowed = allowed
         self._refused = refused
+        self._opened_by = opened_by
 
     @classmethod
-    def from_environment(cls) -> "AddressRule":
+    def from_environment(cls, opened_by: str = ALLOW_VARIABLE) -> "AddressRule":
         """The rule with an administrator's exceptions.
+
+        Args:
+            opened_by: the variable that opens networks: ``ALLOW_VARIABLE`` for imports,
+                ``REQUEST_ALLOW_VARIABLE`` for requests.
 
         Raises:
             ValueError: a variable holds something that is no network.
         """
-        return cls(_networks(ALLOW_VARIABLE), _networks(REFUSE_VARIABLE))
+        return cls(_networks(opened_by), _networks(REFUSE_VARIABLE), opened_by)
 
     def permits(self, text: str) -> bool:
         """Whether an address may be reached."""
@@ -71,19 +92,31 @@ class AddressRule:
                     Failure(
                         FailureKind.BAD_INPUT,
                         f"{host} is at {address}, which is not a public address; "
-                        "imports do not reach private, link-local or cluster networks",
-                        "upload the file with fmesh, or ask an administrator to open the network "
-                        f"with {ALLOW_VARIABLE}",
+                        "workflows do not reach private, link-local or cluster networks",
+                        f"{_INSTEAD.get(self._opened_by, '')}ask an administrator to open the "
+                        f"network with {self._opened_by}",
                     )
                 )
+
+    def require_opened(self, host: str, addresses: Sequence[str]) -> None:
+        """Refuses a host that is asked without encryption, unless an administrator opened it.
+
+        Raises:
+            AttemptError: kind ``bad-input``; names the host.
+        """
+        if not all(self.opened(address) for address in addresses):
+            raise AttemptError(
+                Failure(FailureKind.BAD_INPUT, f"http://{host} is not encrypted", "use https:")
+            )
 
 
 class JudgingResolver(AbstractResolver):
     """Resolves names and lets only permitted addresses through to the connection."""
 
-    def __init__(self, rule: AddressRule) -> None:
-        """Takes the rule."""
+    def __init__(self, rule: AddressRule, *, opened_only: bool = False) -> None:
+        """Takes the rule, and whether to let through what an administrator opened alone."""
         self._rule = rule
+        self._opened_only = opened_only
         self._inner = ThreadedResolver()
 
     async def resolve(
@@ -96,7 +129,10 @@ class JudgingResolver(AbstractResolver):
             OSError: the name does not resolve.
         """
         found = await self._inner.resolve(host, port, family)
-        self._rule.require(host, [r["host"] for r in found])
+        addresses = [r["host"] for r in found]
+        self._rule.require(host, addresses)
+        if self._opened_only:
+            self._rule.require_opened(host, addresses)
         return found
 
     async def close(self) -> None:

@@ -1,0 +1,134 @@
+"""``http.chat``: asks a model behind an OpenAI-compatible endpoint, one chat a row."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.errors import FailureKind
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.client import HttpClient
+from flowmesh_worker.engines.http.credentials import (
+    KEY_HEADER,
+    find_credential,
+    written_origin,
+)
+from flowmesh_worker.engines.http.request_templates import (
+    bounds,
+    header_templates,
+    rendered_headers,
+)
+from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls, idempotency_key
+from flowmesh_worker.engines.llm.prompts import Prompt
+from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+
+_PATH = "/chat/completions"
+_FINISH, _IN, _OUT = "finish_reason", "prompt_tokens", "completion_tokens"
+
+
+class HttpChat:
+    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+
+    capacity = 16
+
+    def __init__(self) -> None:
+        """Reads an administrator's exceptions for addresses."""
+        self._client = HttpClient(AddressRule.from_environment(REQUEST_ALLOW_VARIABLE))
+        self._calls = RowCalls(self._client)
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Asks once a row."""
+        given = work.dataset("rows")
+        output = str(work.params["output"])
+        rows = given.rows()
+        calls = _calls(work, rows)
+        blank = {output: None, _FINISH: None, STATUS: None, ERROR: None}
+        cells = await self._calls.run(work, calls, _reader(output), blank, progress)
+        tokens_in = sum(own.pop(_IN, 0) for own in cells)
+        tokens_out = sum(own.pop(_OUT, 0) for own in cells)
+        kinds = {
+            **given.manifest.schema.types(),
+            output: ColumnType.STRING,
+            _FINISH: ColumnType.STRING,
+            STATUS: ColumnType.INT,
+            ERROR: ColumnType.STRING,
+        }
+        merged = [{**row, **own} for row, own in zip(rows, cells, strict=True)]
+        return Result(
+            {"rows": Rows(merged, Schema.of(kinds))},
+            Usage(units=len(rows), tokens_in=tokens_in, tokens_out=tokens_out),
+        )
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._client.close()
+
+
+def _calls(work: Work, rows: list[dict[str, Any]]) -> list[Call]:
+    params = work.params
+    endpoint = str(params["endpoint"]).rstrip("/")
+    credential = find_credential(params, work.secrets)
+    if credential is not None:
+        written_origin(endpoint)
+    prompt = Prompt({k: params.get(k) for k in ("messages", "system")})
+    headers = header_templates(params.get("headers") or {}, credential)
+    calls = []
+    for number, row in enumerate(rows, 1):
+        messages = [{"role": r, "content": c} for r, c in prompt.render(row, number).messages]
+        own = {
+            "Content-Type": "application/json",
+            **rendered_headers(headers, row, number),
+            KEY_HEADER: idempotency_key(work.action_id, number),
+        }
+        body = orjson.dumps({**_body(params), "messages": messages})
+        url = endpoint + _PATH
+        calls.append(
+            Call("POST", url, own, body, credential, repeatable=True, **bounds(params))
+        )  # fmt: skip
+    return calls
+
+
+def _body(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the messages; a member of ``options`` that is null leaves one out."""
+    body = {
+        "model": params["model"],
+        "max_tokens": params["maxTokens"],
+        "temperature": params.get("temperature"),
+        "seed": params.get("seed"),
+        **(params.get("options") or {}),
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _reader(output: str) -> Any:
+    def read(answer: Answer) -> dict[str, Any]:
+        try:
+            said = orjson.loads(answer.text)
+            choice = said["choices"][0]
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+            usage = said.get("usage") or {}
+            counts = {name: int(usage.get(name) or 0) for name in (_IN, _OUT)}
+        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
+            text = counts = None
+        if not isinstance(text, str) or counts is None:
+            raise CallError(
+                FailureKind.BAD_INPUT,
+                "the answer is no chat completion with a text",
+                "see that with.endpoint speaks OpenAI's API (it ends in /v1, mostly)",
+            )
+        return {output: text, _FINISH: None if reason is None else str(reason), **counts}
+
+    return read

@@ -1,0 +1,224 @@
+"""Calls servers by one rule of addresses: judged at each connection, bounded in size and time.
+
+Made by the engines that call out, once an instance; the tool ``http`` of ``llm.agent`` is the
+same.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urljoin
+
+import aiohttp
+
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
+from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.urls import origin, place_of, shown
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_REDIRECTS_MAX = 5
+_FOLLOWED = frozenset({"GET", "HEAD"})
+_CONNECT_S = 15.0
+_PIECE = 1 << 16
+_SCHEMES = ("https", "http")
+
+
+class HttpClient:
+    """A client without cookies, proxies or credentials of its own. Close it at the end."""
+
+    def __init__(
+        self, rule: AddressRule, wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Takes the rule of addresses, and what waits between two tries."""
+        self._rule = rule
+        self._wait = wait
+        self._sessions: dict[tuple[str, bool], aiohttp.ClientSession] = {}
+
+    async def call(self, call: Call) -> Answer:
+        """Asks until there is an answer that need not or must not be asked for again.
+
+        Returns:
+            The last answer, whatever its status.
+
+        Raises:
+            CallError: no answer came, or it was too large.
+        """
+        tried = 0
+        while True:
+            tried += 1
+            asked_s = None
+            ended: Answer | CallError
+            try:
+                ended, asked_s = await self._once(call)
+            except CallError as error:
+                ended = error
+            wait = wait_s(tried, asked_s)
+            if not may_retry(call, tried, ended, wait):
+                break
+            await self._wait(wait)
+        if isinstance(ended, CallError):
+            raise ended
+        return ended
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
+
+    async def _once(self, call: Call) -> tuple[Answer, float | None]:
+        """One try: follows redirects of what only reads; gives what the server asked to wait."""
+        url = call.url
+        sent = False
+        for _ in range(_REDIRECTS_MAX + 1):
+            self._check(url)
+            seen = SimpleNamespace(sent=False)
+            headers = _headers(call, url)
+            try:
+                async with self._session(call, url).request(
+                    call.method,
+                    url,
+                    headers=headers,
+                    data=call.body,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(
+                        total=call.timeout_s, connect=min(_CONNECT_S, call.timeout_s)
+                    ),
+                    trace_request_ctx=seen,
+                ) as response:
+                    onward = response.headers.get("Location", "")
+                    follow = response.status in _REDIRECTS and call.method in _FOLLOWED and onward
+                    if not follow:
+                        return await _take(call, response, url)
+            except AttemptError as error:
+                raise _refused(error) from None
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                raise _no_answer(call, url, error, sent=sent or seen.sent) from None
+            url, sent = urljoin(url, onward), True
+        raise CallError(FailureKind.BAD_INPUT, f"{shown(call.url)} redirects too often")
+
+    def _check(self, url: str) -> None:
+        """Judges what no resolver will see: the scheme, and addresses written as such."""
+        try:
+            place = place_of(url)
+        except ValueError:
+            place = None
+        if place is None or place.scheme not in _SCHEMES:
+            raise CallError(
+                FailureKind.BAD_INPUT,
+                f"{shown(url)} is no URL that can be called",
+                "use https:",
+                sent=False,
+            )
+        if not place.literal:
+            return
+        try:
+            self._rule.require(place.host, [place.literal])
+            if place.scheme == "http":
+                self._rule.require_opened(place.host, [place.literal])
+        except AttemptError as error:
+            raise _refused(error) from None
+
+    def _session(self, call: Call, url: str) -> aiohttp.ClientSession:
+        # A kept connection may turn out closed after the call was written, which cannot be told
+        # from a server that died over it: calls that must not be repeated get fresh ones.
+        key = (place_of(url).scheme, call.repeatable)
+        session = self._sessions.get(key)
+        if session is None:
+            connector = aiohttp.TCPConnector(
+                resolver=JudgingResolver(self._rule, opened_only=key[0] == "http"),
+                use_dns_cache=False,
+                force_close=not call.repeatable,
+                limit=0,
+            )
+            session = self._sessions[key] = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "flowmesh"},
+                trace_configs=[_tells_when_sent()],
+            )
+        return session
+
+
+def _refused(error: AttemptError) -> CallError:
+    failure = error.failure
+    return CallError(failure.kind, failure.message, failure.remedy, sent=False)
+
+
+def _headers(call: Call, url: str) -> dict[str, str]:
+    """What goes with the call to this URL: nothing of the user's to another origin."""
+    if origin(url) != origin(call.url):
+        return {}
+    headers = dict(call.headers)
+    if call.credential is not None:
+        headers[call.credential.header] = call.credential.value
+    return headers
+
+
+async def _take(
+    call: Call, response: aiohttp.ClientResponse, url: str
+) -> tuple[Answer, float | None]:
+    pieces, size = [], 0
+    async for piece in response.content.iter_chunked(_PIECE):
+        size += len(piece)
+        if size > call.max_bytes:
+            raise CallError(
+                FailureKind.BAD_INPUT,
+                f"the answer of {shown(url)} is larger than {call.max_bytes:,} bytes",
+                "raise with.maxBytes, or ask for less",
+                status=response.status,
+            )
+        pieces.append(piece)
+    asked_s = retry_after_s(response.headers, time.time())
+    text = _decoded(b"".join(pieces), response.charset)
+    return Answer(url, response.status, call.hide(text), asked_s or 0.0), asked_s
+
+
+def _decoded(content: bytes, charset: str | None) -> str:
+    try:
+        return content.decode(charset or "utf-8", errors="replace")
+    except LookupError:
+        return content.decode(errors="replace")
+
+
+def _no_answer(call: Call, url: str, error: Exception, *, sent: bool) -> CallError:
+    if isinstance(error, TimeoutError):
+        why = f"did not answer within {call.timeout_s:g} s" if sent else "could not be reached"
+    elif isinstance(error, ValueError):
+        return CallError(
+            FailureKind.BAD_INPUT,
+            call.hide(f"{shown(url)} cannot be called: {error}"),
+            "mend with.url or with.headers",
+            sent=sent,
+        )
+    else:
+        why = f"did not answer: {error or type(error).__name__}"
+    after = ""
+    if sent and not call.repeatable:
+        after = (
+            "it may have acted on the call; see there before you run this again, or set"
+            " with.idempotent where a repeated call is harmless"
+        )
+    return CallError(FailureKind.ENGINE, call.hide(f"{shown(url)} {why}"), after, sent=sent)
+
+
+def _tells_when_sent() -> aiohttp.TraceConfig:
+    """Notes that bytes of a call go out; before that, a server cannot have seen it.
+
+    aiohttp sends what HTTP calls idempotent (``PUT``, ``DELETE``) again by itself where a server
+    hangs up, and has no switch for that: whether that is harmless is the user's to say.
+    """
+
+    async def note(_session: Any, context: Any, _params: Any) -> None:
+        seen = context.trace_request_ctx
+        if seen.sent:
+            raise aiohttp.ServerDisconnectedError
+        seen.sent = True
+
+    config = aiohttp.TraceConfig()
+    config.on_request_headers_sent.append(note)
+    return config

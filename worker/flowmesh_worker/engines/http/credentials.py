@@ -1,0 +1,75 @@
+"""A user's secret as a header, sent where the workflow's author wrote and nowhere else."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.http.call import Credential
+from flowmesh_worker.engines.net.urls import origin
+
+KEY_HEADER = "Idempotency-Key"
+_WRITTEN_OUT = re.compile(r"https?://[^\s/?#{}\\@]+(?=[/?#]|$)")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, section 5.6.2
+_OURS = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"),
+        *("expect", "keep-alive", "proxy-authorization", KEY_HEADER.lower()),
+    }
+)
+
+
+def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Credential | None:
+    """The header that ``secret`` and ``secretHeader`` ask for; None without a secret.
+
+    Raises:
+        AttemptError: kind ``bad-input``; the secret was not sent, or fits into no header.
+    """
+    name = params.get("secret")
+    if name is None:
+        return None
+    secret = secrets.get(str(name), "").strip()
+    if not secret:
+        raise _refused(
+            f"the secret {name!r} was not sent with this attempt, or is empty",
+            "create it; on a laptop it is an environment variable FMESH_SECRET_...",
+        )
+    if not secret.isprintable():
+        raise _refused(
+            f"the secret {name!r} has lines or control characters in it",
+            "a header takes one line of text",
+        )
+    header, _, scheme = (part.strip() for part in str(params["secretHeader"]).partition(":"))
+    require_settable(header, "secretHeader")
+    return Credential(header, f"{scheme} {secret}".strip(), secret)
+
+
+def written_origin(url: str) -> str:
+    """The origin that a template of a URL has in every row.
+
+    Raises:
+        AttemptError: kind ``bad-input``; rows could send the secret elsewhere.
+    """
+    found = _WRITTEN_OUT.match(url)
+    at = origin(found[0]) if found else ""
+    if not at:
+        raise _refused(
+            "with.secret needs a URL whose host is written out, or a row could send the secret"
+            " elsewhere",
+            "write https://HOST/... and put templates behind the host only",
+        )
+    return at
+
+
+def require_settable(header: str, where: str) -> None:
+    """Refuses a header that is none, or that the client writes itself.
+
+    Raises:
+        AttemptError: kind ``bad-input``.
+    """
+    if not _TOKEN.fullmatch(header) or header.lower() in _OURS:
+        raise _refused(f"with.{where} may not set {header!r}", "name another header")
+
+
+def _refused(message: str, remedy: str) -> AttemptError:
+    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))

@@ -1,0 +1,77 @@
+"""``http.request``: one request a row, the answer in a column."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.errors import FailureKind
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+from flowmesh_worker.engines.http.call import Answer, CallError
+from flowmesh_worker.engines.http.client import HttpClient
+from flowmesh_worker.engines.http.request_templates import RequestTemplates
+from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls
+from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+
+
+class HttpRequest:
+    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+
+    capacity = 16
+
+    def __init__(self) -> None:
+        """Reads an administrator's exceptions for addresses."""
+        self._client = HttpClient(AddressRule.from_environment(REQUEST_ALLOW_VARIABLE))
+        self._calls = RowCalls(self._client)
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Calls once a row."""
+        given = work.dataset("rows")
+        output, as_json = str(work.params["output"]), work.params["parse"] == "json"
+        rows = given.rows()
+        templates = RequestTemplates(work.params, work.secrets)
+        calls = [templates.call(work.action_id, row, n) for n, row in enumerate(rows, 1)]
+
+        def read(answer: Answer) -> dict[str, Any]:
+            return {output: _parsed(answer) if as_json else answer.text}
+
+        cells = await self._calls.run(
+            work, calls, read, {output: None, STATUS: None, ERROR: None}, progress
+        )
+        kinds = {
+            **given.manifest.schema.types(),
+            output: ColumnType.JSON if as_json else ColumnType.STRING,
+            STATUS: ColumnType.INT,
+            ERROR: ColumnType.STRING,
+        }
+        merged = [{**row, **own} for row, own in zip(rows, cells, strict=True)]
+        return Result({"rows": Rows(merged, Schema.of(kinds))}, Usage(units=len(rows)))
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._client.close()
+
+
+def _parsed(answer: Answer) -> Any:
+    if not answer.text:
+        return None
+    try:
+        return orjson.loads(answer.text)
+    except orjson.JSONDecodeError as error:
+        raise CallError(
+            FailureKind.BAD_INPUT,
+            f"the answer is no JSON ({error})",
+            "set with.parse: text to take it as it is",
+        ) from None

@@ -1,0 +1,68 @@
+"""When a call is tried again, and after how long."""
+
+import email.utils
+from collections.abc import Mapping
+from datetime import UTC
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_worker.engines.http.call import Answer, Call, CallError
+
+BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which the same call may succeed."""
+
+WAIT_MAX_S = 60.0
+"""A server that asks for more than this is not waited for here: the attempt ends and says so."""
+
+_FIRST_WAIT_S = 0.5
+_WAIT_S_MAX = 30.0
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """What ``Retry-After`` asks for, in seconds from now; None where it says nothing that counts.
+
+    Args:
+        headers: of an answer.
+        now_s: the time since the epoch, for the form that is a date (RFC 9110, section 10.2.3).
+    """
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - now_s)
+
+
+def wait_s(tried: int, asked_s: float | None) -> float:
+    """How long to wait before the next try.
+
+    Args:
+        tried: how many tries there were, at least 1.
+        asked_s: what the server asked for.
+    """
+    if asked_s is not None:
+        return asked_s
+    return min(_FIRST_WAIT_S * 2.0 ** (tried - 1), _WAIT_S_MAX)
+
+
+def may_retry(call: Call, tried: int, ended: Answer | CallError, wait: float) -> bool:
+    """Whether a call is made again.
+
+    A call that the server may have seen is repeated only where that is harmless.
+
+    Args:
+        call: what was asked.
+        tried: how many tries there were.
+        ended: how the last one ended.
+        wait: how long the next one would wait, in seconds.
+    """
+    if tried > call.retries or wait > WAIT_MAX_S:
+        return False
+    if isinstance(ended, Answer):
+        return call.repeatable and ended.status in BUSY
+    if ended.kind is not FailureKind.ENGINE:
+        return False
+    return call.repeatable or not ended.sent

@@ -1,0 +1,127 @@
+"""One call a row: how many at once, what a row gets of its answer, what a failed one does.
+
+All calls are made ready before the first is sent, so that a row that cannot be rendered fails its
+action before anything outside has changed.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from blake3 import blake3
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engine_api import Progress, Work
+from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.client import HttpClient
+from flowmesh_worker.engines.http.retrying import BUSY
+from flowmesh_worker.engines.net.urls import origin, shown
+
+STATUS, ERROR = "http_status", "http_error"
+"""The columns that say how a row's call went."""
+
+_KEY_TAG = b"flowmesh/idempotency-key/1\0"
+_KEY_BYTES = 16
+_OK = range(200, 300)
+_DETAIL_CHARS = 500
+Cells = dict[str, Any]
+Read = Callable[[Answer], Mapping[str, Any]]
+"""Makes a row's cells of a good answer; raises :class:`CallError` where it is none."""
+
+
+def idempotency_key(action_id: str, row: int) -> str:
+    """What a server knows a row's call by: the same in every try and every attempt.
+
+    Args:
+        action_id: names the engine, its parameters, the chunk's rows, and the run where results
+            are not shared between runs.
+        row: the row's number in the chunk, from 1; equal rows are calls of their own.
+    """
+    return blake3(_KEY_TAG + b"%s\0%d" % (action_id.encode(), row)).hexdigest(_KEY_BYTES)
+
+
+class RowCalls:
+    """Makes the calls of an engine instance. Calls of several actions share the bounds."""
+
+    def __init__(self, client: HttpClient) -> None:
+        """Takes the client."""
+        self._client = client
+        self._gates: dict[tuple[str, int], asyncio.Semaphore] = {}
+
+    async def run(
+        self, work: Work, calls: Sequence[Call], read: Read, blank: Cells, progress: Progress
+    ) -> list[Cells]:
+        """The cells that every row gets, in order.
+
+        Args:
+            work: its parameters ``maxConcurrency`` and ``onError`` say how.
+            calls: one a row.
+            read: makes cells of a good answer.
+            blank: the cells of a row without one.
+            progress: told of rows.
+
+        Raises:
+            AttemptError: a call failed and ``onError`` is ``fail``; the others are stopped.
+        """
+        at_once, record = int(work.params["maxConcurrency"]), work.params["onError"] == "record"
+        done = 0
+
+        async def one(number: int, call: Call) -> Cells:
+            nonlocal done
+            async with self._gate(call, at_once):
+                try:
+                    answer = await self._client.call(call)
+                    cells = {**blank, **_read(call, answer, read), STATUS: answer.status}
+                except CallError as error:
+                    if not record:
+                        raise _failed(number, error) from None
+                    cells = {**blank, STATUS: error.status or None, ERROR: _said(error)}
+            done += 1
+            progress(done, len(calls), "rows")
+            return cells
+
+        tasks = [asyncio.create_task(one(n, call)) for n, call in enumerate(calls, 1)]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _gate(self, call: Call, at_once: int) -> asyncio.Semaphore:
+        """One a server and bound, whichever actions call."""
+        return self._gates.setdefault((origin(call.url), at_once), asyncio.Semaphore(at_once))
+
+
+def _read(call: Call, answer: Answer, read: Read) -> Mapping[str, Any]:
+    if answer.status not in _OK:
+        raise CallError(
+            FailureKind.ENGINE if answer.status in BUSY else FailureKind.BAD_INPUT,
+            f"{call.method} {shown(call.url)} answers with HTTP status {answer.status}",
+            "see what the server says above",
+            status=answer.status,
+            retry_after_s=answer.retry_after_s,
+            detail=answer.text[:_DETAIL_CHARS],
+        )
+    try:
+        return read(answer)
+    except CallError as error:
+        error.status = answer.status
+        error.detail = error.detail or answer.text[:_DETAIL_CHARS]
+        raise
+
+
+def _said(error: CallError) -> str:
+    return f"{error.message}: {error.detail}" if error.detail else error.message
+
+
+def _failed(number: int, error: CallError) -> AttemptError:
+    return AttemptError(
+        Failure(
+            error.kind,
+            f"row {number} of this chunk: {error.message}",
+            error.remedy or "set with.onError: record to go on without such rows",
+            error.detail,
+            error.retry_after_s,
+        )
+    )

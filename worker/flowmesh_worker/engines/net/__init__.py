@@ -1,0 +1,1 @@
+"""What engines that reach out to the network share."""
