@@ -5,6 +5,8 @@ from typing import Any
 
 import orjson
 
+from flowmesh_core.catalog.builtin.http import REQUEST
+from flowmesh_core.catalog.choices import repeatable
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.http.call import Call, Credential
 from flowmesh_worker.engines.http.credentials import (
@@ -17,7 +19,6 @@ from flowmesh_worker.engines.http.row_calls import idempotency_key
 from flowmesh_worker.engines.llm.prompts import RowTemplate
 from flowmesh_worker.engines.net.urls import origin
 
-_REPEATABLE = frozenset({"GET", "HEAD"})
 _BODYLESS = frozenset({"GET", "HEAD"})
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 
@@ -33,6 +34,7 @@ class RequestTemplates:
         """
         self._params = params
         self._method = str(params["method"])
+        self._repeatable = repeatable(REQUEST, params)
         self._credential = find_credential(params, secrets)
         self._origin = written_origin(str(params["url"])) if self._credential else ""
         self._url = RowTemplate(str(params["url"]), "url")
@@ -61,10 +63,9 @@ class RequestTemplates:
         if body is not None and not any(name.lower() == "content-type" for name in headers):
             headers["Content-Type"] = _TEXT if self._params.get("json") is None else _JSON
         headers[KEY_HEADER] = idempotency_key(action_id, number)
-        repeatable = self._method in _REPEATABLE or bool(self._params["idempotent"])
         return Call(
             self._method, url, headers, body, self._credential,
-            repeatable=repeatable, **bounds(self._params),
+            repeatable=self._repeatable, **bounds(self._params),
         )  # fmt: skip
 
     def _body_template(self) -> Any:

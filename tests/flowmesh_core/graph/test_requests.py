@@ -1,0 +1,42 @@
+"""What the compiler makes of steps that call out: their secrets, whether they may be repeated."""
+
+from typing import Any
+
+from tests.flowmesh_core.graph.steps import INPUTS
+
+from flowmesh_core.catalog.choices import repeatable
+from flowmesh_core.catalog.load import builtin_catalog
+
+
+def request(**more: Any) -> dict[str, Any]:
+    given = {"url": "https://api.example.com/{{ question }}", **more}
+    return {"uses": "http.request", "inputs": {"rows": "inputs.questions"}, "with": given}
+
+
+def test_a_secret_that_a_parameter_names_is_sent_with_the_steps_own(compiled) -> None:
+    step = {**request(secret="api-key"), "secrets": ["other", "api-key"]}
+    [plan] = compiled(step, inputs=INPUTS).steps[-1:]
+    assert plan.secrets == ("other", "api-key")
+    assert compiled(request(), inputs=INPUTS).steps[-1].secrets == ()
+
+
+def test_a_secrets_name_is_one(problems) -> None:
+    [told] = problems(request(secret="../etc/passwd"), inputs=INPUTS).items()
+    assert told[0] == "spec.steps[0].with.secret"
+    assert "expected a name of letters" in told[1]
+
+
+def test_results_of_calls_are_reused_within_their_run_alone(compiled) -> None:
+    assert compiled(request(), inputs=INPUTS).steps[-1].cache.reuse == "run"
+
+
+def test_what_a_call_may_do_twice_follows_from_its_parameters(compiled) -> None:
+    contract = builtin_catalog().newest("http.request")
+    assert contract is not None
+
+    def twice(**more: Any) -> bool:
+        return repeatable(contract, compiled(request(**more), inputs=INPUTS).steps[-1].params)
+
+    assert twice()
+    assert not twice(method="POST")
+    assert twice(method="POST", idempotent=True)
