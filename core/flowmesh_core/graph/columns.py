@@ -39,7 +39,7 @@ def output_columns(
     if columns is None:
         return None
     added = (params.get(c[1:]) if c.startswith("$") else c for c in contract.adds_columns)
-    return columns | {str(a) for a in added}
+    return columns | {str(a) for a in added if a is not None}
 
 
 def check_params(

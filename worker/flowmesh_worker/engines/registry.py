@@ -33,6 +33,7 @@ BUILTIN = {
     "llm.embed": "flowmesh_worker.engines.llm.embed:LlmEmbed",
     "llm.generate": "flowmesh_worker.engines.llm.generate:LlmGenerate",
     "model.import": "flowmesh_worker.engines.models.importing:ModelImport",
+    "retrieve.topk": "flowmesh_worker.engines.retrieve.topk:TopK",
     "source.resolve": "flowmesh_worker.engines.imports.resolve:Resolve",
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
     "test.map": "flowmesh_worker.engines.testing.map:Map",

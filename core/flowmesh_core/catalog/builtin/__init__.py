@@ -10,6 +10,7 @@ from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
 from flowmesh_core.catalog.builtin.http import CONTRACTS as HTTP
 from flowmesh_core.catalog.builtin.importing import CONTRACTS as IMPORTING
 from flowmesh_core.catalog.builtin.llm import CONTRACTS as LLM
+from flowmesh_core.catalog.builtin.retrieve import CONTRACTS as RETRIEVE
 from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
 from flowmesh_core.catalog.builtin.train import CONTRACTS as TRAIN
 from flowmesh_core.catalog.contract import EngineContract
@@ -17,4 +18,4 @@ from flowmesh_core.catalog.contract import EngineContract
 
 def contracts() -> tuple[EngineContract, ...]:
     """Every built-in contract."""
-    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *HTTP, *IMPORTING, *TESTING)
+    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *HTTP, *IMPORTING, *RETRIEVE, *TESTING)

@@ -109,9 +109,9 @@ MULTIPLE_CHOICE = EngineContract(
             "completion",
             ParamType.STRING,
             columns="one",
-            doc="A column with a text to find the choice in: a letter or a choice's text alone, the"
-            ' last "answer is B", a leading "B)", or the words of one choice and no other. What'
-            " names none or several is `unparsed`, and wrong.",
+            doc="A column with a text to find the choice in: a letter or a choice's text alone, a"
+            ' letter that it settles on ("The answer is B", "B) Paris"), or the text of one choice'
+            " and no other. What names none or several is `unparsed`, and wrong.",
         ),
         _CONFIDENCE,
     ),

@@ -7,22 +7,18 @@ import re
 import string
 from collections.abc import Sequence
 
+from flowmesh_worker.engines.judging.final_choice import final_choice
+
 LETTERS = string.ascii_uppercase
 _OPENING = "([{*\"'`" + string.whitespace
 _CLOSING = ")]}*\"'`.,;:!?" + string.whitespace  # no sign: "-5" is not "5"
-_AMBIGUOUS = "AI"  # English words too, so they count only where punctuation or the end follows
-_DECLARED = re.compile(
-    r"\b(?:answer|choice|option)\b(?:\s+is)?\s*[:=]?\s*[(\[*\"']{0,3}([A-Z])\b(.?)", re.IGNORECASE
-)
-_LEADING = re.compile(r"^[(\[*\"']{0,3}([A-Z])(?:[)\].:,*\"']|\s*$)", re.MULTILINE)
 
 
 def read_choice(completion: str, choices: Sequence[str]) -> int | None:
     """The index of the choice that a completion names, or None.
 
-    Looked for in this order: the whole completion is a letter or a choice's text; it says "answer
-    is B" (the last one counts, since reasoning may revise); it begins with "B)" or "B."; it holds
-    the text of one choice alone, as words.
+    The whole completion may be a letter or a choice's text; else a letter that it settles on
+    counts (:func:`final_choice`), else the text of a choice, if no other choice's is there.
 
     Args:
         completion: what a model wrote.
@@ -30,15 +26,11 @@ def read_choice(completion: str, choices: Sequence[str]) -> int | None:
     """
     letters = LETTERS[: len(choices)]
     text = completion.strip()
-    for found in (
-        _whole(text, choices, letters),
-        _declared(text, letters),
-        _leading(text, letters),
-        _mentioned(text, choices),
-    ):
-        if found is not None:
-            return found
-    return None
+    whole = _whole(text, choices, letters)
+    if whole is not None:
+        return whole
+    settled = final_choice(text, tuple(letters))
+    return _mentioned(text, choices) if settled is None else letters.index(settled)
 
 
 def _whole(text: str, choices: Sequence[str], letters: str) -> int | None:
@@ -47,20 +39,6 @@ def _whole(text: str, choices: Sequence[str], letters: str) -> int | None:
     if len(named) == 1:
         return named[0]
     return letters.index(bare.upper()) if len(bare) == 1 and bare.upper() in letters else None
-
-
-def _declared(text: str, letters: str) -> int | None:
-    found = None
-    for letter, after in _DECLARED.findall(text):
-        plain = not after or after in string.punctuation
-        if letter in letters and (plain or letter not in _AMBIGUOUS):
-            found = letters.index(letter)
-    return found
-
-
-def _leading(text: str, letters: str) -> int | None:
-    match = _LEADING.match(text)
-    return letters.index(match[1]) if match and match[1] in letters else None
 
 
 def _mentioned(text: str, choices: Sequence[str]) -> int | None:

@@ -7,7 +7,8 @@ from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_worker.engine_api import DatasetInput, Rows
 from flowmesh_worker.engines.eval.choice_text import LETTERS, read_choice
 from flowmesh_worker.engines.eval.intervals import wilson
-from flowmesh_worker.engines.eval.scorer import Scorer, bad_rows, require_columns
+from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
+from flowmesh_worker.engines.llm.refusal import bad_input
 
 PREDICTED, CORRECT = "predicted", "correct"
 _ADDED = {PREDICTED: ColumnType.STRING, CORRECT: ColumnType.BOOL}
@@ -47,12 +48,12 @@ class MultipleChoice(Scorer):
 
 def _choices(value: Any, column: str, number: int) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(c, str) for c in value):
-        raise bad_rows(
+        raise bad_input(
             f"row {number}: column {column!r} holds {_shown(value)}, no list of texts",
             "give every question its choices, as [one, other]",
         )
     if len(set(value)) != len(value) or not 1 < len(value) <= len(LETTERS):
-        raise bad_rows(
+        raise bad_input(
             f"row {number}: column {column!r} holds {_shown(value)}",
             f"a question has 2 to {len(LETTERS)} choices, all different",
         )
@@ -72,7 +73,7 @@ def _answer(row: Mapping[str, Any], params: Mapping[str, Any], choices: Any, num
     elif kind == "text" and value in choices:
         found = choices.index(value)
     if found is None:
-        raise bad_rows(
+        raise bad_input(
             f"row {number}: column {column!r} holds {_shown(value)}, which is no {kind} of its"
             f" {len(choices)} choices",
             "mend the row, or with.answerIs: index (from 0), letter (from A) or text",
@@ -89,12 +90,12 @@ def _chosen(
     column = str(params["logprobs"])
     scores = row[column]
     if not isinstance(scores, list) or not all(_is_number(s) for s in scores):
-        raise bad_rows(
+        raise bad_input(
             f"row {number}: column {column!r} holds {_shown(scores)}, no list of numbers",
             "llm.score with choices makes such a column",
         )
     if len(scores) != len(choices):
-        raise bad_rows(
+        raise bad_input(
             f"row {number}: column {column!r} has {len(scores)} numbers for {len(choices)} choices",
             "score the same choices, in the same order",
         )

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.dataset import Schema
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -20,6 +19,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.llm.refusal import bad_input
 
 
 class Scorer:
@@ -49,11 +49,6 @@ class Scorer:
         raise NotImplementedError
 
 
-def bad_rows(message: str, remedy: str) -> AttemptError:
-    """The rows or the parameters are at fault."""
-    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
-
-
 def require_columns(schema: Schema, *wanted: str, port: str = "rows") -> None:
     """Refuses rows without the named columns.
 
@@ -62,7 +57,7 @@ def require_columns(schema: Schema, *wanted: str, port: str = "rows") -> None:
     """
     missing = [name for name in wanted if name not in schema.names]
     if missing:
-        raise bad_rows(
+        raise bad_input(
             f"input {port!r} has no column {', '.join(map(repr, missing))}",
             f"its columns are {', '.join(schema.names) or 'none'}",
         )

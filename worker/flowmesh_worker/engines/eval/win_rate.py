@@ -9,7 +9,8 @@ from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput, Rows
 from flowmesh_worker.engines.eval.intervals import sign_test, wilson
-from flowmesh_worker.engines.eval.scorer import Scorer, bad_rows, require_columns
+from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
+from flowmesh_worker.engines.llm.refusal import bad_input
 
 OUTCOME = "outcome"
 _TIE = 0.5
@@ -50,15 +51,15 @@ class WinRate(Scorer):
 
 def _check_params(params: Mapping[str, Any]) -> None:
     if (params.get("scoreA") is None) != (params.get("scoreB") is None):
-        raise bad_rows("with has one of scoreA and scoreB alone", "name both columns, or verdict")
+        raise bad_input("with has one of scoreA and scoreB alone", "name both columns, or verdict")
     labels = [_label(params[name]) for name in _LABELS]
     if len(set(labels)) != len(labels):
-        raise bad_rows(
+        raise bad_input(
             f"with.labelA, labelB and labelTie are {', '.join(map(repr, labels))}",
             "give three different labels",
         )
     if params["verdictNames"] == "places" and params.get("first") is None:
-        raise bad_rows(
+        raise bad_input(
             "with.verdictNames is places, and which answer stood where is not known",
             "name the column with.first",
         )
@@ -93,7 +94,7 @@ class _Judge:
             return None
         outcome = self._labels.get(_label(row[str(column)]))
         if outcome not in (0.0, 1.0):
-            raise bad_rows(
+            raise bad_input(
                 f"row {number}: column {column!r} holds {row[str(column)]!r}",
                 f"it says which was shown first: {self._params['labelA']!r} or"
                 f" {self._params['labelB']!r} (with.labelA, with.labelB)",
@@ -104,7 +105,7 @@ class _Judge:
     def _number(row: Mapping[str, Any], column: str, number: int) -> float:
         value = row[column]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise bad_rows(
+            raise bad_input(
                 f"row {number}: column {column!r} holds {value!r}, no number",
                 "score both answers of every row, or leave the row out",
             )
@@ -127,7 +128,7 @@ def _merged(judged: Sequence[_Judged], pair: Sequence[str]) -> list[_Judged]:
 def _require_both_orders(judged: Sequence[_Judged], what: str) -> None:
     orders = {j.a_first for j in judged}
     if orders in ({True}, {False}):
-        raise bad_rows(
+        raise bad_input(
             f"{what} with {'a' if orders == {True} else 'b'} first only",
             "judge both orders, or leave with.first out",
         )
