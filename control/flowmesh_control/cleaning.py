@@ -9,6 +9,7 @@ from flowmesh_control.clock import Clock
 from flowmesh_control.run_keys import RUNS, final_key
 from flowmesh_control.run_records import final_decoder
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run import checkpoints
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
@@ -17,7 +18,7 @@ from flowmesh_store.keys import ACTIONS
 from flowmesh_store.mark import mark, mark_results
 from flowmesh_store.store import Store
 
-_WITH_MANIFEST = frozenset({"dataset", "model", "adapter"})
+_WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
 
 
 class ScopeStats(msgspec.Struct, frozen=True):
@@ -97,7 +98,8 @@ class Cleaning:
 
     async def _live(self) -> set[Digest]:
         """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
-        found = [*self._of_live_runs(), *await self._of_ended_runs()]
+        found = [*self._of_live_runs(), *checkpoints.roots(self._state)]
+        found += await self._of_ended_runs()
         manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
         others = {d for a in found for d in a.blobs()}
         for worker in self._state.workers.values():

@@ -25,6 +25,7 @@ from flowmesh_store.blobs import Blobs
 from flowmesh_store.caching import CachingBlobs
 from flowmesh_worker.attempts import Attempts
 from flowmesh_worker.budget import Budget
+from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.connection import Connection, OrphanedError
 from flowmesh_worker.energy import EnergyShares, Meter
@@ -91,6 +92,7 @@ class Agent:
             self._lanes,
             self._outputs,
             EnergyShares(meter, settings.power_w),
+            Checkpoints(self._cache, self._scratch.path, self._held),
         )
         self._connection = Connection(
             settings.gateway, self._held, self, self._hello, settings.orphan_timeout_s
@@ -171,21 +173,29 @@ class Agent:
     async def _drain(self) -> None:
         self._held.drain()
         self._attempts.hand_back(running=False)
-        loop = asyncio.get_running_loop()
-        waits = [
-            loop.create_task(self._attempts.none_left.wait()),
-            loop.create_task(self._at_once.wait()),
-        ]
-        await asyncio.wait(
-            waits, timeout=self._settings.grace_s, return_when=asyncio.FIRST_COMPLETED
-        )
-        for wait in waits:
-            wait.cancel()
+        # What ends within half of the period does; the other half is for storing checkpoints.
+        half_s = self._settings.grace_s / 2
+        self._attempts.wind_down(within_s=half_s)
+        if not await self._left(half_s):
+            self._attempts.wind_down(within_s=0.0)
+            await self._left(half_s)
         self._attempts.hand_back(running=True)
         await self._attempts.none_left.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACKNOWLEDGED_WITHIN_S):
                 await self._held.nothing_to_acknowledge()
+
+    async def _left(self, within_s: float) -> bool:
+        """Waits until no attempt is left; not longer than told, nor after a second stop."""
+        loop = asyncio.get_running_loop()
+        waits = [
+            loop.create_task(self._attempts.none_left.wait()),
+            loop.create_task(self._at_once.wait()),
+        ]
+        done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return bool(done)
 
     def _hello(self, epoch: int) -> Hello:
         return Hello(
@@ -200,6 +210,7 @@ class Agent:
             lanes=self.lanes(),
             components=self.components(),
             draining=self._held.draining,
+            checkpoints=tuple(self._held.checkpoints.values()),
         )
 
     def _lanes_changed(self) -> None:

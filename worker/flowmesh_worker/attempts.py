@@ -8,7 +8,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from flowmesh_core.errors import FailureKind
+from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
@@ -17,6 +17,7 @@ from flowmesh_core.protocol.messages import (
     LogLine,
 )
 from flowmesh_core.protocol.results import Usage
+from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.energy import EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
@@ -26,9 +27,13 @@ from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lanes import Lanes
 from flowmesh_worker.outputs import Outputs, Stored, lacking_ports
+from flowmesh_worker.pace import Pace
+from flowmesh_worker.refusing import refused
 from flowmesh_worker.wanted_columns import lacking
 
 _LOG_CHARS_MAX = 8192
+_RESUMED = frozenset(k.value for k in FailureKind if Failure(k, "").retryable)
+"""Kinds of failure after which the action is tried again."""
 
 
 @dataclass(slots=True)
@@ -41,6 +46,8 @@ class _Attempt:
     fetch_s: float = 0.0
     put_s: float = 0.0
     timer: asyncio.TimerHandle | None = None
+    pace: Pace = field(default_factory=Pace)
+    resumed: bool = False
 
 
 class Attempts:
@@ -54,6 +61,7 @@ class Attempts:
         lanes: Lanes,
         outputs: Outputs,
         energy: EnergyShares,
+        checkpoints: Checkpoints,
     ) -> None:
         """Takes the parts that an attempt passes through."""
         self._held = held
@@ -62,6 +70,7 @@ class Attempts:
         self._lanes = lanes
         self._outputs = outputs
         self._energy = energy
+        self._checkpoints = checkpoints
         self._attempts: dict[str, _Attempt] = {}
         self.none_left = asyncio.Event()
         self.none_left.set()
@@ -83,7 +92,7 @@ class Attempts:
         self._attempts[assignment.attempt_id] = attempt
         self.none_left.clear()
         self._held.take(assignment.attempt_id)
-        refusal = self._refusal(assignment)
+        refusal = refused(self._engines, assignment, draining=self._held.draining)
         if refusal is not None:
             self._end(attempt, failure=refusal)
             return
@@ -106,26 +115,14 @@ class Attempts:
             if running or attempt.phase not in ("running", "storing"):
                 self.stop(attempt_id, FailureKind.DRAINED, "the worker was told to stop")
 
-    def _refusal(self, assignment: Assignment) -> FailureReport | None:
-        name = assignment.engine
-        contract = self._engines.contract(name)
-        if self._held.draining:
-            return FailureReport(FailureKind.DRAINED.value, "the worker takes nothing new")
-        if contract is None:
-            return FailureReport(
-                FailureKind.ENGINE.value,
-                f"this worker has no engine {name!r}",
-                f"it has {', '.join(self._engines.names())}; install the plugin in its image",
-            )
-        wanted = (assignment.contract, assignment.implementation)
-        if wanted != (contract.version, contract.implementation):
-            return FailureReport(
-                FailureKind.ENGINE.value,
-                f"{name} is wanted in contract and implementation {wanted}; this worker has "
-                f"{(contract.version, contract.implementation)}",
-                "use a pool with the pinned version, or re-pin the run",
-            )
-        return None
+    def wind_down(self, *, within_s: float) -> None:
+        """Asks running attempts for a checkpoint and themselves, unless they end by then anyway."""
+        for attempt in self._attempts.values():
+            job = attempt.job
+            if job is None or job.lane is None or attempt.phase != "running":
+                continue
+            if attempt.pace.remaining_s(time.monotonic()) > within_s:
+                job.lane.stop(job)
 
     async def _live(self, attempt: _Attempt) -> None:
         # The stack of pins is closed last, when nothing reads the inputs any more.
@@ -151,8 +148,14 @@ class Attempts:
         if refusal is not None:
             self._end(attempt, failure=refusal)
             return
-        outcome = await self._run(attempt, inputs)
+        resume = await self._checkpoints.fetch(a, pins)
+        outcome = await self._run(attempt, inputs, resume)
         if outcome.failure is not None or outcome.ended is None:
+            if outcome.failure is not None and outcome.failure.kind in _RESUMED:
+                # The next attempt is to begin at the newest one.
+                if attempt.timer is not None:
+                    attempt.timer.cancel()
+                await self._checkpoints.settled(a.attempt_id)
             self._end(attempt, outcome=outcome, failure=outcome.failure)
             return
         failure = lacking_ports(self._engines.contract(a.engine), a.params, outcome.ended.outputs)
@@ -162,8 +165,11 @@ class Attempts:
             return
         await self._store(attempt, outcome, outcome.ended)
 
-    async def _run(self, attempt: _Attempt, inputs: dict[str, HostInput]) -> Outcome:
+    async def _run(
+        self, attempt: _Attempt, inputs: dict[str, HostInput], resume: HostInput | None
+    ) -> Outcome:
         a = attempt.assignment
+        attempt.resumed = resume is not None
         attempt.job = Job(
             assignment=a,
             run=Run(
@@ -176,11 +182,13 @@ class Attempts:
                 cache_salt=a.cache_salt,
                 priority=a.priority,
                 secrets=a.secrets,
+                resume=resume,
             ),
             components=self._components(a, inputs),
             on_phase=lambda phase: self._phase(attempt, phase),
             on_progress=lambda done, total, unit: self._progress(attempt, done, total, unit),
             on_line=lambda text: self._held.log(LogLine(a.attempt_id, time.time(), text)),
+            on_checkpoint=lambda path, done: self._checkpoints.take(a.attempt_id, path, done),
             outcome=asyncio.get_running_loop().create_future(),
         )
         self._lanes.submit(attempt.job)
@@ -237,6 +245,7 @@ class Attempts:
         self._held.report(AttemptProgress(attempt_id, phase))
 
     def _progress(self, attempt: _Attempt, done: float, total: float, unit: str) -> None:
+        attempt.pace.seen(time.monotonic(), done, total)
         self._held.report(
             AttemptProgress(attempt.assignment.attempt_id, "running", int(done), done, total, unit)
         )
@@ -254,6 +263,7 @@ class Attempts:
             attempt.timer.cancel()
         if self._attempts.pop(a.attempt_id, None) is None:
             return
+        self._checkpoints.forget(a.attempt_id)
         artifacts, inline = stored or ({}, {})
         end = AttemptEnd(
             attempt_id=a.attempt_id,
@@ -296,6 +306,7 @@ class Attempts:
             joules=used.joules or joules,
             joules_estimated=not used.joules and self._energy.estimated,
             peak_memory_mib=max(used.peak_memory_mib, job.peak_memory_mib if job else 0),
+            resumed=attempt.resumed,
         )
 
 

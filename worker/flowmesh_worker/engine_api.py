@@ -9,6 +9,8 @@ A plugin has two entry points: group ``flowmesh.contracts`` names a callable tha
 under the contract's name.
 """
 
+import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.dataset.schema import Schema
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,50 @@ class Blob:
 Output = Rows | Tree | Metrics | Blob
 
 
+class TakesCheckpoint(Protocol):
+    """Takes a checkpoint over; may be called from any thread and returns at once."""
+
+    def __call__(self, path: Path, done: float) -> None:
+        """Takes a directory away: when this returns, nothing is at ``path`` any more.
+
+        The directory is stored in the background. One that is handed over while an older one still
+        waits to be stored takes its place. Nothing that goes wrong with it ends the attempt.
+
+        Args:
+            path: a directory below ``out_dir`` or the host's ``scratch``, complete and closed.
+            done: how far the work was, in the unit and on the scale of ``progress``.
+
+        Raises:
+            ValueError: the path is elsewhere, or no directory.
+        """
+        ...
+
+
+def _nobody_keeps(path: Path, done: float) -> None:
+    """Where no host is around the engine, as in its own tests: the directory still leaves."""
+    shutil.rmtree(path)
+
+
+class HandedBackError(AttemptError):
+    """Raised by an engine that stops because ``Work.stopping`` is set.
+
+    The action goes back and another worker takes it up from the newest checkpoint; the attempt
+    counts for nothing and nobody pays for it.
+    """
+
+    def __init__(self, message: str = "stopped between two steps, as its worker leaves") -> None:
+        """Takes what to say of it."""
+        super().__init__(Failure(FailureKind.DRAINED, message))
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One action for an engine.
+
+    An engine whose actions run for minutes keeps checkpoints: it calls ``checkpoint`` now and then,
+    begins at ``resume`` where there is one, and looks at ``stopping`` between two steps. Resumed or
+    not, it gives the same result, as far as its contract promises one (``exact``, ``seeded``). A
+    checkpoint that it cannot use (another version wrote it, say) it leaves alone and starts over.
 
     Attributes:
         action_id: its name; engines may log it.
@@ -147,6 +191,15 @@ class Work:
         cache_salt: separates prefix caches of tenants that do not share.
         priority: higher first, where the engine can order its queue.
         secrets: values sent for this one attempt; never log them.
+        resume: the newest checkpoint of this action, whichever attempt on whichever worker made it:
+            a directory of this attempt alone, which the engine may change; None to begin at the
+            start.
+        checkpoint: hands a directory over as the newest checkpoint.
+        stopping: set when the attempt is to end soon, since its worker leaves or nobody wants it.
+            An engine that keeps checkpoints then writes one, unless ``cancelled`` is set, hands it
+            over and raises ``HandedBackError``; half of the worker's grace period is left for
+            storing it. An engine that does not look at it goes on until the period is over.
+        cancelled: set, before ``stopping``, when nobody wants the attempt any more.
     """
 
     action_id: str
@@ -158,6 +211,10 @@ class Work:
     cache_salt: str = ""
     priority: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
+    resume: TreeInput | None = None
+    checkpoint: TakesCheckpoint = _nobody_keeps
+    stopping: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
     def dataset(self, port: str) -> DatasetInput:
         """The dataset at a port."""
@@ -195,7 +252,7 @@ class Result:
 
 
 class Progress(Protocol):
-    """Tells how far an action is; cheap to call often (the host thins it out)."""
+    """Tells how far an action is; cheap to call often, from any thread (the host thins it out)."""
 
     def __call__(self, done: float, total: float, unit: str) -> None:
         """Reports ``done`` of ``total`` in ``unit`` (``rows``, ``tokens``, ``steps``)."""

@@ -7,7 +7,13 @@ what is true then. Ends stay until the control plane acknowledges them.
 import asyncio
 from collections import OrderedDict, deque
 
-from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress, LogLine, Sync
+from flowmesh_core.protocol.messages import (
+    AttemptEnd,
+    AttemptProgress,
+    Checkpoint,
+    LogLine,
+    Sync,
+)
 from flowmesh_worker.state import WorkerState
 
 LOG_LINES_WAITING_MAX = 1000
@@ -21,6 +27,7 @@ class Held:
         """Starts empty."""
         self.progress: dict[str, AttemptProgress] = {}
         self.ended: dict[str, AttemptEnd] = {}
+        self.checkpoints: dict[str, Checkpoint] = {}
         self.draining = False
         self.news = asyncio.Event()
         self._none_ended = asyncio.Event()
@@ -28,6 +35,7 @@ class Held:
         self._settled: OrderedDict[str, None] = OrderedDict()
         self._changed: dict[str, AttemptProgress] = {}
         self._new_ends: dict[str, AttemptEnd] = {}
+        self._new_checkpoints: dict[str, Checkpoint] = {}
         self._logs: deque[LogLine] = deque(maxlen=LOG_LINES_WAITING_MAX)
         self._lanes_changed = False
         self._components_changed = False
@@ -49,6 +57,14 @@ class Held:
             self._changed[progress.attempt_id] = progress
             self.news.set()
 
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """An attempt's newest checkpoint is stored, or the one that it was given is spoiled."""
+        attempt_id = checkpoint.attempt_id
+        if attempt_id in self.progress or attempt_id in self.ended:
+            self.checkpoints[attempt_id] = checkpoint
+            self._new_checkpoints[attempt_id] = checkpoint
+            self.news.set()
+
     def end(self, end: AttemptEnd) -> None:
         """A held attempt has ended."""
         self.progress.pop(end.attempt_id, None)
@@ -62,6 +78,8 @@ class Held:
         """The control plane has dealt with an end; harmless for an unknown one."""
         if self.ended.pop(attempt_id, None) is not None:
             self._new_ends.pop(attempt_id, None)
+            self.checkpoints.pop(attempt_id, None)
+            self._new_checkpoints.pop(attempt_id, None)
             self._settled[attempt_id] = None
             if len(self._settled) > SETTLED_KEPT:
                 self._settled.popitem(last=False)
@@ -96,6 +114,7 @@ class Held:
         """A Hello told all of it; what comes next are changes after it."""
         self._changed.clear()
         self._new_ends.clear()
+        self._new_checkpoints.clear()
         self._lanes_changed = self._components_changed = False
         self.news.clear()
 
@@ -113,9 +132,11 @@ class Held:
             components=state.components() if self._components_changed else None,
             logs=tuple(self._logs),
             draining=self.draining,
+            checkpoints=tuple(self._new_checkpoints.values()),
         )
         self._changed.clear()
         self._new_ends.clear()
+        self._new_checkpoints.clear()
         self._logs.clear()
         self._lanes_changed = self._components_changed = False
         self.news.clear()

@@ -25,6 +25,10 @@ class JobLane(Protocol):
         """Stops the job, which nobody waits for any more."""
         ...
 
+    def stop(self, job: "Job") -> None:
+        """Asks the job to hand over a checkpoint and itself back, as far as its engine can."""
+        ...
+
     def release_files(self, attempt_id: str) -> None:
         """The outputs of an attempt are stored; its directory may go."""
         ...
@@ -54,6 +58,7 @@ class Job:
         on_phase: told ``loading``, ``queued`` and ``running``.
         on_progress: told how far it is.
         on_line: told what the host prints meanwhile.
+        on_checkpoint: told of a directory that it handed over, and how far the work was.
         outcome: set when it has ended.
         queued_s: when it was handed in; ``sent_s`` when the host got it (0 before).
         load_s: how long it waited for the engine to load.
@@ -65,6 +70,7 @@ class Job:
     on_phase: Callable[[str], None]
     on_progress: Callable[[float, float, str], None]
     on_line: Callable[[str], None]
+    on_checkpoint: Callable[[str, float], None]
     outcome: asyncio.Future[Outcome]
     queued_s: float = 0.0
     sent_s: float = 0.0

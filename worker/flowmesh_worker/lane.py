@@ -13,6 +13,7 @@ from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Reservation
 from flowmesh_worker.host.frames import (
     Cancel,
+    Checkpointed,
     Ended,
     FromHost,
     Loaded,
@@ -20,6 +21,7 @@ from flowmesh_worker.host.frames import (
     Progressed,
     Release,
     Start,
+    Stop,
 )
 from flowmesh_worker.host.process import HostProcess
 from flowmesh_worker.job import Job, Outcome
@@ -146,6 +148,11 @@ class Lane:
         elif not self._waiting():
             self._on_change(self)
 
+    def stop(self, job: Job) -> None:
+        """Asks a running job to hand over a checkpoint and itself back."""
+        if job.assignment.attempt_id in self.running:
+            self.process.send(Stop(job.assignment.attempt_id))
+
     def release_files(self, attempt_id: str) -> None:
         """The outputs of an attempt are stored; the host may remove them, and itself close."""
         if attempt_id not in self._kept:
@@ -202,6 +209,10 @@ class Lane:
                 job = self.running.get(message.attempt_id)
                 if job is not None:
                     job.on_progress(message.done, message.total, message.unit)
+            case Checkpointed():
+                job = self.running.get(message.attempt_id)
+                if job is not None and not job.abandoned:
+                    job.on_checkpoint(message.path, message.done)
             case Loaded():
                 self._loaded(message)
             case LoadFailed():

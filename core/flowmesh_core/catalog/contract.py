@@ -146,7 +146,8 @@ class EngineContract:
         row_output: for a row-wise engine, the output port that carries the rows.
         adds_columns: columns added to the row port's (those named by a parameter as ``$param``,
             where it is given).
-        work_unit: what it counts: ``tokens``, ``samples``, ``rows``, ``bytes`` or ``actions``.
+        work_unit: what it counts: ``tokens``, ``samples``, ``rows``, ``steps``, ``bytes`` or
+            ``actions``.
         needs_gpu_class: ``accelerator`` where it runs on the pool's devices, ``host`` elsewhere.
         user_code: whether it runs code of the user and needs a pool that allows it.
         idempotent: for external engines, whether a repeated call is harmless.

@@ -127,6 +127,8 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         cache_salt: separates prefix caches.
         secrets: for this attempt only.
         run_uids: subscribed runs, for logs.
+        resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot have it
+            says so (``Checkpoint.spoiled``) and begins at the start.
     """
 
     attempt_id: str
@@ -149,6 +151,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_salt: str = ""
     secrets: dict[str, str] = {}
     run_uids: tuple[str, ...] = ()
+    resume: InputRef | None = None
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -200,6 +203,22 @@ class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str = ""
 
 
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A checkpoint that an attempt left in the store, or one that it could not begin at.
+
+    Attributes:
+        digest: of its tree, all of which is stored.
+        done: how far the work was, on the scale of the attempt's progress.
+        spoiled: blobs of it that are missing or damaged: it is no checkpoint any more.
+    """
+
+    attempt_id: str
+    digest: Digest
+    done: float = 0.0
+    size_bytes: int = 0
+    spoiled: tuple[Digest, ...] = ()
+
+
 class LaneState(msgspec.Struct, frozen=True):
     """A running engine host.
 
@@ -236,6 +255,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         started_s: when the process started; its lifetime is billed from here.
         held: where every held attempt is.
         ended: ends that have not been acknowledged.
+        checkpoints: the newest of every attempt among those.
     """
 
     version: int
@@ -249,6 +269,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     lanes: tuple[LaneState, ...] = ()
     components: tuple[Component, ...] = ()
     draining: bool = False
+    checkpoints: tuple[Checkpoint, ...] = ()
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
@@ -260,6 +281,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
         lanes: all lanes, where any changed; None where none did.
         components: all components, where any changed; None where none did.
         metrics: counters and gauges by name, for the control plane's ``/metrics``.
+        checkpoints: those stored since; they are older than the ends beside them.
         goodbye: the worker leaves now; it holds nothing any more.
     """
 
@@ -272,6 +294,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     metrics: dict[str, float] = {}
     draining: bool = False
     goodbye: bool = False
+    checkpoints: tuple[Checkpoint, ...] = ()
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):

@@ -55,6 +55,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         fetch_s: seconds of fetching inputs; ``put_s`` of storing outputs.
         joules: energy; ``joules_estimated`` says that no meter was read.
         peak_memory_mib: peak device memory (host memory on a CPU).
+        resumed: whether it began at a checkpoint, so that ``run_s`` and ``units`` are of the rest.
     """
 
     units: int = 0
@@ -67,6 +68,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     joules: float = 0.0
     joules_estimated: bool = True
     peak_memory_mib: int = 0
+    resumed: bool = False
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,6 +7,7 @@ through ``State.touch``: this module never changes a step's course itself.
 from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.errors import Failure
 from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.run import checkpoints
 from flowmesh_core.run.commands import CancelAttempt, LookUp
 from flowmesh_core.run.estimate import name_of, spec_of
 from flowmesh_core.run.events import ActionKey
@@ -30,6 +31,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
             part.key = action.key
             action.subscribers[subscriber] = None
             action.view = None
+            checkpoints.begin(state, run, action, now_s)
             if action.attempts:
                 started(state, action, now_s)
             return
@@ -38,6 +40,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
     action = Action(key, spec_of(state, run, step, part.inputs, publish), lookup)
     action.subscribers[subscriber] = None
     state.actions[key] = action
+    checkpoints.begin(state, run, action, now_s)
     max_age_s = step.plan.cache.max_age_s
     state.emit(LookUp(key, lookup, run.created_s - max_age_s if max_age_s else 0.0))
 
@@ -246,6 +249,7 @@ def _cancel_attempts(state: State, action: Action) -> None:
 
 def _forget(state: State, action: Action) -> None:
     state.ready.pop(action.key, None)
+    state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:
         del state.actions[action.key]
     state.dirty = True

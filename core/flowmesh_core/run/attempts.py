@@ -9,7 +9,7 @@ from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.snapshot import NEGLIGIBLE_BYTES
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
-from flowmesh_core.run import actions, money, remedies
+from flowmesh_core.run import actions, checkpoints, money, remedies
 from flowmesh_core.run.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
@@ -140,9 +140,10 @@ def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> N
     mates = len(worker.held)
     if mates <= SMALL:  # in a full lane the few of other lanes do not matter
         mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
-    state.model.observe(
-        key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
-    )
+    if not usage.resumed:  # it did a part of the work only, and nobody knows which
+        state.model.observe(
+            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
+        )
     state.model.observe_memory(key, device_class, usage.peak_memory_mib)
 
 
@@ -261,6 +262,7 @@ def failed(
     _count_attempt(state, action)
     money.settle(state, attempt, payers, failure.kind, now_s, failure.message)
     if action.state is ActionState.RUNNING and not action.attempts:
+        checkpoints.note(state, action, now_s)
         remedies.after_failure(state, worker, attempt, failure, now_s)
 
 

@@ -66,6 +66,25 @@ class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
     units: int = 0
 
 
+class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_defaults=True):
+    """An attempt left a checkpoint: where the action goes on after a restart, if it is not done.
+
+    Attributes:
+        scope: with ``action_id``, the action that it is of.
+        digest: of its tree.
+        done: how far the work was, on the scale of the attempt's progress.
+    """
+
+    time_s: float
+    step: str
+    chunk: int
+    scope: str
+    action_id: Digest
+    digest: Digest
+    done: float = 0.0
+    size_bytes: int = 0
+
+
 class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment"):
     """A change of ``suspend``, ``priority``, ``budgetUsd`` or ``deadline``."""
 
@@ -94,7 +113,7 @@ class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True
     step: str = ""
 
 
-Line = AttemptLine | HitLine | AmendmentLine | StepLine | VerdictLine
+Line = AttemptLine | HitLine | CheckpointLine | AmendmentLine | StepLine | VerdictLine
 
 _decoder = msgspec.json.Decoder(Line)
 

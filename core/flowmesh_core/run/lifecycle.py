@@ -6,10 +6,16 @@ from typing import Any
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import actions, repair, steps
+from flowmesh_core.run import actions, checkpoints, repair, steps
 from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
 from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, VerdictLine
+from flowmesh_core.run.ledger import (
+    AmendmentLine,
+    AttemptLine,
+    CheckpointLine,
+    HitLine,
+    VerdictLine,
+)
 from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
@@ -77,6 +83,8 @@ def _restore(run: Run, event: Submitted) -> None:
         elif isinstance(line, HitLine):
             run.saved_nanousd += line.saved_nanousd
             run.own_actions.add(line.action_id)
+        elif isinstance(line, CheckpointLine):
+            checkpoints.restore(run, line)
         elif isinstance(line, AmendmentLine):
             _apply(run, line.changes)
 

@@ -15,7 +15,16 @@ from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.learned import LearnedMemory
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.receipts.book import Book
-from flowmesh_core.run import actions, attempts, lifecycle, money, placing, steps, workers
+from flowmesh_core.run import (
+    actions,
+    attempts,
+    checkpoints,
+    lifecycle,
+    money,
+    placing,
+    steps,
+    workers,
+)
 from flowmesh_core.run.commands import CancelAttempt, Command
 from flowmesh_core.run.events import (
     Amended,
@@ -153,6 +162,7 @@ class Machine:
                 workers.lost(state, name, "no synchronisation within the watchdog", now_s)
             else:
                 money.accrue(state, worker, now_s)
+        checkpoints.note_all(state, now_s)
         lifecycle.deadlines(state, now_s)
         lifecycle.overspent(state, now_s)
         state.dirty = state.dirty or bool(state.ready)
@@ -167,3 +177,4 @@ class Machine:
         for name, attempt_id in state.unclaimed_held.values():
             state.emit(CancelAttempt(name, attempt_id))
         state.unclaimed_held.clear()
+        state.unclaimed_checkpoints.clear()

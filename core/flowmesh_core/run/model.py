@@ -78,6 +78,22 @@ class ActionSpec(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
+class KeptCheckpoint:
+    """The newest checkpoint of an action: a tree, and how far the work was.
+
+    Attributes:
+        time_s: when it was reported.
+        noted: whether the ledgers of the subscribed runs know of it.
+    """
+
+    digest: Digest
+    done: float
+    size_bytes: int
+    time_s: float
+    noted: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One try of an action on one worker.
 
@@ -90,6 +106,7 @@ class Attempt:
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
         logged: lines of its log came while it ran, so its end repeats them.
+        resumed: digest of the checkpoint that it began at; empty where it began at the start.
     """
 
     attempt_id: str
@@ -116,6 +133,7 @@ class Attempt:
     end: AttemptEnd | None = None
     cancelled: bool = False
     logged: bool = False
+    resumed: str = ""
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
 
@@ -131,6 +149,8 @@ class Action:
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
         view: what the scheduler sees of it, until something of that changes.
+        checkpoint: where its next attempt begins.
+        noted_s: when the ledgers last heard of a checkpoint.
     """
 
     key: ActionKey
@@ -152,6 +172,8 @@ class Action:
     last_failure: Failure | None = None
     publishing: Attempt | None = None
     view: ReadyAction | None = None
+    checkpoint: KeptCheckpoint | None = None
+    noted_s: float = float("-inf")
 
     def runs(self) -> list[str]:
         """Uids of the subscribed runs, in order of subscription."""
@@ -244,6 +266,7 @@ class Run:
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
         own_actions: actions that a restored ledger says this run paid for already.
+        checkpoints: what a restored ledger says of actions that are not wanted again yet.
     """
 
     uid: str
@@ -270,6 +293,7 @@ class Run:
     joules_estimated: bool = False
     lines: list[Line] = field(default_factory=list)
     own_actions: set[Digest] = field(default_factory=set)
+    checkpoints: dict[ActionKey, KeptCheckpoint] = field(default_factory=dict)
     cancel_reason: str = ""
     failed_step: str = ""
     failure: Failure | None = None

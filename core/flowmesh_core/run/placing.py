@@ -20,7 +20,7 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.protocol.messages import Assignment, InputRef
-from flowmesh_core.run import actions, attempts, money, workers
+from flowmesh_core.run import actions, attempts, checkpoints, money, workers
 from flowmesh_core.run.commands import Assign
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Run, Worker
@@ -134,15 +134,20 @@ def _view(state: State, action: Action) -> ReadyAction:
         ),
         ready_s=action.ready_s,
         work=spec.work,
-        inputs=tuple(
-            (a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.components
-        ),
+        inputs=_near_by(action),
         weights=runs[0].plan.weights,
         isolate=action.isolate,
         avoid=frozenset(action.avoid) if action.avoid else _NOBODY,
         not_before_s=action.not_before_s,
     )
     return action.view
+
+
+def _near_by(action: Action) -> tuple[tuple[Digest, int], ...]:
+    """What an attempt reads besides components, and how much of it."""
+    spec, kept = action.spec, action.checkpoint
+    read = [(a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.components]
+    return tuple(read) if kept is None else (*read, (kept.digest, kept.size_bytes))
 
 
 def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
@@ -339,6 +344,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
         isolate=action.isolate,
         cache_salt=spec.cache_salt,
         run_uids=tuple(r.uid for r in runs),
+        resume=checkpoints.resume(action, attempt),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.run import actions, repair
+from flowmesh_core.run import actions, checkpoints, repair
 from flowmesh_core.run.model import Attempt, Worker
 from flowmesh_core.run.state import State
 
@@ -64,6 +64,8 @@ def _retry(
     factor = state.settings.backoff_factor ** (count - 1)
     action.not_before_s = now_s + max(failure.retry_after_s, action.spec.backoff_s * factor)
     action.avoid.add(attempt.worker)
+    if count == action.spec.max_attempts - 1:
+        checkpoints.doubt(action, attempt)
     actions.back_to_ready(state, action, now_s)
 
 
@@ -86,6 +88,8 @@ def _lost(
         )
         actions.fail(state, action, poison)
         return
+    if action.losses == state.settings.poison_losses - 1:
+        checkpoints.doubt(action, attempt)
     actions.back_to_ready(state, action, now_s)
 
 

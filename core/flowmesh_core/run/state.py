@@ -16,7 +16,7 @@ from flowmesh_core.units import Digest
 if TYPE_CHECKING:
     from flowmesh_core.costmodel.model import CostModel
     from flowmesh_core.fleet.learned import LearnedMemory
-    from flowmesh_core.protocol.messages import AttemptEnd
+    from flowmesh_core.protocol.messages import AttemptEnd, Checkpoint
     from flowmesh_core.run.ledger import Line
     from flowmesh_core.scheduler.fairness import FairShare
 
@@ -31,6 +31,8 @@ class State:
         ready: actions that wait for a placement, in order of readiness.
         unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
         unclaimed_held: attempts that workers run though their action is not known (yet).
+        unclaimed_checkpoints: what workers say of actions that are not known (yet), and when.
+        unnoted: actions whose newest checkpoint the ledgers do not know.
         resumed_bills: incarnation → what was billed for it before a restart.
         touched: runs whose steps need another look before ``apply`` returns.
         shown: runs whose status has changed in this ``apply``.
@@ -57,6 +59,8 @@ class State:
     ready: dict[ActionKey, Action] = field(default_factory=dict)
     unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
     unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
+    unclaimed_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
+    unnoted: dict[ActionKey, Action] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     out: list[Command] = field(default_factory=list)

@@ -6,7 +6,7 @@ from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.protocol.messages import AttemptProgress, Hello, LaneState, Sync
 from flowmesh_core.receipts.meter import Meter
-from flowmesh_core.run import actions, attempts, money
+from flowmesh_core.run import actions, attempts, checkpoints, money
 from flowmesh_core.run.commands import KeepAttempts
 from flowmesh_core.run.model import Attempt, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
@@ -30,6 +30,7 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     keep = _held(state, worker, hello, now_s)
     _progress(state, worker, hello.held, now_s)
     money.accrue(state, worker, now_s)
+    checkpoints.reported(state, worker, hello.checkpoints, now_s)
     for end in hello.ended:
         attempts.ended(state, worker, end, now_s)
     state.emit(KeepAttempts(name, tuple(keep)))
@@ -95,6 +96,7 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
     if sync.components is not None:
         worker.components = sync.components
     _log(state, worker, sync)
+    checkpoints.reported(state, worker, sync.checkpoints, now_s)
     for end in sync.ended:
         attempts.ended(state, worker, end, now_s)
     if sync.draining != worker.draining:

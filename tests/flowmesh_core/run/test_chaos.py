@@ -8,6 +8,7 @@ from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run import checkpoints
 from flowmesh_core.run.events import CancelRequested
 
 FAULTS = ("engine", "host-crashed", "preempted", "drained", "out-of-memory", "bad-input")
@@ -39,7 +40,7 @@ def random_plan(rng: random.Random) -> tuple[Plan, list[Artifact]]:
 def fault(world: World, rng: random.Random, uids: list[str]) -> None:  # noqa: C901, PLR0912 - one case a fault
     attempts = world.attempts()
     workers = list(world.machine.state.workers)
-    match rng.randrange(12):
+    match rng.randrange(14):
         case 0:
             made, artifacts = random_plan(rng)
             share = rng.choice(("", "group-x"))
@@ -70,6 +71,13 @@ def fault(world: World, rng: random.Random, uids: list[str]) -> None:  # noqa: C
             world.mute_store = True
         case 9:
             world.answer()
+        case 10 if attempts:
+            world.checkpoint(rng.choice(attempts).attempt_id, float(rng.randrange(1, 9)))
+        case 11 if any(a.resume for a in attempts):
+            chosen = rng.choice([a for a in attempts if a.resume])
+            assert chosen.resume is not None
+            spoiled = chosen.resume.artifact.digest
+            world.checkpoint(chosen.attempt_id, 0.0, spoiled, digest=spoiled)
         case _:
             if attempts:
                 world.finish(rng.choice(attempts).attempt_id)
@@ -107,6 +115,8 @@ def test_whatever_happens_every_run_ends_and_the_money_adds_up(seed: int) -> Non
     assert book.bill_nanousd == book.receipts_nanousd + book.fabric_nanousd
     paid = sum(f.paid_nanousd for f in world.finals.values())
     assert paid == book.receipts_nanousd
+    assert checkpoints.roots(world.machine.state) == [], "garbage when everything is done"
+    assert not world.machine.state.unnoted
     for uid, run in world.ended_runs.items():
         for path, step_run in run.steps.items():
             assert step_run.ended, f"{uid} {path}"

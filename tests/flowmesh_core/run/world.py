@@ -19,6 +19,7 @@ from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
     AttemptProgress,
+    Checkpoint,
     FailureReport,
     Hello,
     Sync,
@@ -27,6 +28,7 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
 from flowmesh_core.run import commands as c
 from flowmesh_core.run import events as e
+from flowmesh_core.run.ledger import Line
 from flowmesh_core.run.machine import Machine
 from flowmesh_core.run.model import Run
 from flowmesh_core.run.settings import Settings
@@ -34,6 +36,7 @@ from flowmesh_core.scheduler.decide import decide
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.project import run_status
 from flowmesh_core.status.view import RunStatus
+from flowmesh_core.units import Digest
 
 PRICE = 3_600_000_000  # $3.60 an hour: a micro-dollar a millisecond
 
@@ -175,6 +178,8 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    ledger: dict[str, list[Line]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
     mute_store: bool = False
     unanswered: list[c.Command] = field(default_factory=list)
     receipts: int = 0
@@ -199,7 +204,7 @@ class World:
         for command in pending:
             self._do(command)
 
-    def _do(self, command: c.Command) -> None:
+    def _do(self, command: c.Command) -> None:  # noqa: C901 - one case a command
         if self.mute_store and isinstance(command, c.LookUp | c.Publish | c.CheckBlobs):
             self.unanswered.append(command)
             return
@@ -211,6 +216,9 @@ class World:
             case c.Publish(key, result, replace):
                 self._publish(key, result, replace)
             case c.Assign(worker, assignment):
+                if assignment.resume is not None:
+                    digest = assignment.resume.artifact.digest
+                    assert self.left.get(digest) == assignment.action_id, "of the same action"
                 self.held.setdefault(worker, {})[assignment.attempt_id] = assignment
             case c.CancelAttempt(worker, attempt_id):
                 if self.held.get(worker, {}).pop(attempt_id, None):
@@ -222,6 +230,8 @@ class World:
                 self.finals[uid] = run_status(self.machine.state, uid, self.now)
                 self.ended_runs[uid] = self.machine.state.runs[uid]
                 self.apply(e.Finalised(uid))
+            case c.Append(uid, line):
+                self.ledger.setdefault(uid, []).append(line)
             case c.Discard(digests):
                 self.discarded |= digests
 
@@ -257,6 +267,7 @@ class World:
         started = changes.pop("started_s", self.now)
         held = tuple(AttemptProgress(a, "running") for a in self.held.get(name, {}))
         ended = changes.pop("ended", ())
+        said = changes.pop("checkpoints", ())
         self.apply(
             e.WorkerConnected(
                 Hello(
@@ -268,6 +279,7 @@ class World:
                     shape(name, **changes),
                     held,
                     ended,
+                    checkpoints=said,
                 )
             )
         )
@@ -284,6 +296,17 @@ class World:
     def begin(self, attempt_id: str, units: int = 0) -> None:
         worker = self.worker_of(attempt_id)
         self._sync(worker, progress=(AttemptProgress(attempt_id, "running", units),))
+
+    def checkpoint(self, attempt_id: str, done: float, *spoiled: str, digest: str = "") -> str:
+        """A worker says that it stored a checkpoint, or that one is spoiled; its digest."""
+        name = Digest(digest or digest_bytes(f"{attempt_id} at {done}".encode()))
+        if spoiled:
+            self.left.pop(name, None)
+        else:
+            self.left[name] = attempt_id.split("/")[1]
+        report = Checkpoint(attempt_id, name, done, 100, tuple(map(Digest, spoiled)))
+        self._sync(self.worker_of(attempt_id), checkpoints=(report,))
+        return name
 
     def worker_of(self, attempt_id: str) -> str:
         return next(w for w, held in self.held.items() if attempt_id in held)
@@ -388,5 +411,8 @@ class World:
         for run in state.runs.values():
             assert run.open_steps == sum(not s.ended for s in run.steps.values())
             assert run.reserved_nanousd >= 0
+        for action in state.unnoted.values():
+            assert state.actions.get(action.key) is action
+            assert action.checkpoint is None or not action.checkpoint.noted
         published = self.publications
         assert len(published) == len(set(published)), "one publication per action and generation"

@@ -39,6 +39,7 @@ BUILTIN = {
     "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
+    "test.steps": "flowmesh_worker.engines.testing.steps:Steps",
     "train.sft": "flowmesh_worker.engines.train.sft:TrainSft",
 }
 """The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so

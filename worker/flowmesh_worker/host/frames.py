@@ -84,7 +84,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
-    """Do one attempt."""
+    """Do one attempt; ``resume`` is the directory of the checkpoint that it begins at."""
 
     attempt_id: str
     action_id: Digest
@@ -95,6 +95,13 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     cache_salt: str
     priority: int
     secrets: dict[str, str]
+    resume: HostInput | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+    """The worker leaves: the attempt should hand over a checkpoint and itself back."""
+
+    attempt_id: str
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
@@ -140,6 +147,14 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed")
     unit: str
 
 
+class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag="checkpointed"):
+    """An attempt handed over a checkpoint: a directory that is the agent's from now on."""
+
+    attempt_id: str
+    path: str
+    done: float
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """An attempt ended.
 
@@ -154,5 +169,5 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     keeps_files: bool
 
 
-ToHost = Start | Run | Cancel | Release | Close
-FromHost = Loaded | LoadFailed | Progressed | Ended
+ToHost = Start | Run | Stop | Cancel | Release | Close
+FromHost = Loaded | LoadFailed | Progressed | Checkpointed | Ended

@@ -14,6 +14,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
 from flowmesh_worker.failures import engine_failure
 from flowmesh_worker.host.channel import Channel
+from flowmesh_worker.host.checkpoints import CheckpointTaker, Signals
 from flowmesh_worker.host.frames import (
     Cancel,
     Close,
@@ -26,11 +27,13 @@ from flowmesh_worker.host.frames import (
     Release,
     Run,
     Start,
+    Stop,
     ToHost,
 )
 from flowmesh_worker.host.libraries import loaded_libraries
 from flowmesh_worker.host.peak import PeakMemory
 from flowmesh_worker.host.results import prepare_outputs
+from flowmesh_worker.host.telling import Telling
 from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
 
 _PROGRESS_EVERY_S = 0.25
@@ -50,6 +53,7 @@ class HostServer:
         self._scratch = Path()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._directories: dict[str, AttemptDir] = {}
+        self._signals: dict[str, Signals] = {}
         self._numbers = itertools.count(1)
         self._peak = PeakMemory()
         self._closed = asyncio.Event()
@@ -61,7 +65,8 @@ class HostServer:
             self._connection, ToHost, self._receive, self._agent_gone
         )
         await self._closed.wait()
-        for task in self._tasks.values():
+        for attempt_id, task in self._tasks.items():
+            self._signals[attempt_id].cancel()
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._engine is not None:
@@ -80,12 +85,17 @@ class HostServer:
     def _receive(self, message: ToHost) -> None:
         match message:
             case Run():
+                self._signals[message.attempt_id] = Signals()
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.attempt_id] = task
             case Release():
                 self._remove(message.attempt_id)
+            case Stop():
+                if message.attempt_id in self._signals:
+                    self._signals[message.attempt_id].stopping.set()
             case Cancel():
                 if message.attempt_id in self._tasks:
+                    self._signals[message.attempt_id].cancel()
                     # After its first step: a task stopped before that never says how it ended.
                     asyncio.get_running_loop().call_soon(self._tasks[message.attempt_id].cancel)
             case Start():
@@ -145,14 +155,18 @@ class HostServer:
             used = HostUsage(time.perf_counter() - began, peak_memory_mib=self._peak.mib())
         keeps_files = failure is None and directory.made
         self._tasks.pop(run.attempt_id, None)
+        self._signals.pop(run.attempt_id, None)
         if not keeps_files:
             self._remove(run.attempt_id)
         self._send(Ended(run.attempt_id, outputs, failure, used, keeps_files))
 
     async def _work(self, run: Run, directory: AttemptDir) -> Result:
         assert self._engine is not None
-        work = HostWork(run, local_inputs(run.inputs), directory)
-        return await self._engine.run(work, _Progress(self._send, run.attempt_id))
+        signals = self._signals[run.attempt_id]
+        tell = Telling(self._send)
+        taker = CheckpointTaker(run.attempt_id, self._scratch, tell, signals)
+        work = HostWork(run, local_inputs(run.inputs), directory, taker, signals)
+        return await self._engine.run(work, _Progress(tell, run.attempt_id))
 
     def _used(self, result: Result, run_s: float) -> HostUsage:
         usage = result.usage
@@ -174,10 +188,10 @@ class HostServer:
 class _Progress:
     """Thins progress out to a few messages a second; the last one always comes with the end."""
 
-    __slots__ = ("_attempt_id", "_next_s", "_send")
+    __slots__ = ("_attempt_id", "_next_s", "_tell")
 
-    def __init__(self, send: Any, attempt_id: str) -> None:
-        self._send = send
+    def __init__(self, tell: Telling, attempt_id: str) -> None:
+        self._tell = tell
         self._attempt_id = attempt_id
         self._next_s = 0.0
 
@@ -185,7 +199,7 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next_s:
             self._next_s = now + _PROGRESS_EVERY_S
-            self._send(Progressed(self._attempt_id, float(done), float(total), unit))
+            self._tell(Progressed(self._attempt_id, float(done), float(total), unit))
 
 
 def _engine_class(loads: str) -> Any:

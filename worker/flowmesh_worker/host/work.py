@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowmesh_worker.engine_api import BlobInput, DatasetInput, Input, TreeInput, Work
+from flowmesh_worker.host.checkpoints import CheckpointTaker, Signals
 from flowmesh_worker.host.frames import HostInput, Run
 
 
@@ -35,8 +36,16 @@ class HostWork(Work):
     __slots__ = ("_outputs",)
     _outputs: AttemptDir
 
-    def __init__(self, run: Run, inputs: Mapping[str, Input], outputs: AttemptDir) -> None:
-        """Takes what the agent sent and the inputs made of it."""
+    def __init__(
+        self,
+        run: Run,
+        inputs: Mapping[str, Input],
+        outputs: AttemptDir,
+        checkpoint: CheckpointTaker,
+        signals: Signals,
+    ) -> None:
+        """Takes what the agent sent, the inputs made of it, and what goes on beside the run."""
+        resume = run.resume
         values = {
             "action_id": run.action_id,
             "attempt_id": run.attempt_id,
@@ -46,6 +55,10 @@ class HostWork(Work):
             "cache_salt": run.cache_salt,
             "priority": run.priority,
             "secrets": run.secrets,
+            "resume": TreeInput(resume.digest, Path(resume.paths[0])) if resume else None,
+            "checkpoint": checkpoint,
+            "stopping": signals.stopping,
+            "cancelled": signals.cancelled,
             "_outputs": outputs,
         }
         for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Contracts of the engines that tests and benchmarks use: they do nothing, wait, map or fail."""
+"""Contracts of the engines for tests and benchmarks: they do nothing, wait, count, map or fail."""
 
 from flowmesh_core.catalog.contract import (
     EngineContract,
@@ -42,6 +42,38 @@ SLEEP = EngineContract(
     capacity=256,
     base_memory_mib=64,
     doc="Waits.",
+)
+
+STEPS = EngineContract(
+    name="test.steps",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            doc="`value`, the parameter, and `chain`, a digest that follows from every step.",
+        ),
+    ),
+    params=(
+        Param("steps", ParamType.INTEGER, required=True, minimum=0, doc="How far to count."),
+        Param(
+            "stepSeconds", ParamType.NUMBER, default=0.0, minimum=0, doc="How long a step takes."
+        ),
+        Param(
+            "checkpointEvery",
+            ParamType.INTEGER,
+            default=0,
+            minimum=0,
+            doc="Steps between two checkpoints; 0 keeps none.",
+        ),
+        _VALUE,
+    ),
+    work_unit="steps",
+    capacity=256,
+    base_memory_mib=64,
+    doc="Counts in steps and keeps checkpoints. Its usage counts the steps of the last attempt.",
 )
 
 MAP = EngineContract(
@@ -94,4 +126,4 @@ FAIL = EngineContract(
     doc="Fails.",
 )
 
-CONTRACTS = (NOOP, SLEEP, MAP, FAIL)
+CONTRACTS = (NOOP, SLEEP, STEPS, MAP, FAIL)

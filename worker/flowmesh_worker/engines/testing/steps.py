@@ -1,0 +1,74 @@
+"""``test.steps``: counts in steps with checkpoints, as a trainer does, in a thread of its own."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from flowmesh_core.identity import digest_value
+from flowmesh_worker.engine_api import (
+    HandedBackError,
+    HostSettings,
+    Metrics,
+    Progress,
+    Result,
+    TreeInput,
+    Usage,
+    Work,
+)
+
+_STATE = "state.json"
+
+
+class Steps:
+    """Counts; each step's digest follows from the one before, so that none can be left out."""
+
+    capacity = 256
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads nothing."""
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Counts from the checkpoint, or from 0, to ``steps``."""
+        return await asyncio.to_thread(_count, work, progress)
+
+    async def close(self) -> None:
+        """Frees nothing."""
+
+
+def _count(work: Work, progress: Progress) -> Result:
+    steps, every = int(work.params["steps"]), int(work.params["checkpointEvery"])
+    seconds = float(work.params["stepSeconds"])
+    begun, chain = _begin(work.resume, steps)
+    for done in range(begun, steps):
+        progress(done, steps, "steps")
+        if work.stopping.wait(seconds):
+            if every and not work.cancelled.is_set():
+                _hand_over(work, done, chain)
+            raise HandedBackError
+        chain = digest_value("test.steps", [chain, work.params.get("value"), done])
+        if every and (done + 1) % every == 0 and done + 1 < steps:
+            _hand_over(work, done + 1, chain)
+    metrics = {"value": work.params.get("value"), "chain": chain}
+    return Result({"metrics": Metrics(metrics)}, Usage(units=steps - begun))
+
+
+def _begin(resume: TreeInput | None, steps: int) -> tuple[int, str]:
+    """Where to begin: what the checkpoint says, or the start where it says nothing of use."""
+    if resume is None:
+        return 0, ""
+    try:
+        state = json.loads((resume.path / _STATE).read_text())
+        done, chain = int(state["done"]), str(state["chain"])
+    except (OSError, ValueError, KeyError):
+        return 0, ""
+    return (done, chain) if 0 <= done <= steps else (0, "")
+
+
+def _hand_over(work: Work, done: int, chain: str) -> None:
+    path = Path(work.out_dir) / "checkpoint"
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    (path / _STATE).write_text(json.dumps({"done": done, "chain": chain}))
+    work.checkpoint(path, done)

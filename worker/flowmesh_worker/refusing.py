@@ -1,0 +1,28 @@
+"""What a worker refuses as it comes in, before anything is fetched for it."""
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import Assignment, FailureReport
+from flowmesh_worker.engines.registry import Engines
+
+
+def refused(engines: Engines, assignment: Assignment, *, draining: bool) -> FailureReport | None:
+    """Why an assignment cannot be taken up here, or None where it can."""
+    name = assignment.engine
+    contract = engines.contract(name)
+    if draining:
+        return FailureReport(FailureKind.DRAINED.value, "the worker takes nothing new")
+    if contract is None:
+        return FailureReport(
+            FailureKind.ENGINE.value,
+            f"this worker has no engine {name!r}",
+            f"it has {', '.join(engines.names())}; install the plugin in its image",
+        )
+    wanted = (assignment.contract, assignment.implementation)
+    if wanted != (contract.version, contract.implementation):
+        return FailureReport(
+            FailureKind.ENGINE.value,
+            f"{name} is wanted in contract and implementation {wanted}; this worker has "
+            f"{(contract.version, contract.implementation)}",
+            "use a pool with the pinned version, or re-pin the run",
+        )
+    return None
