@@ -27,6 +27,7 @@ BUILTIN = {
     "dataset.import": "flowmesh_worker.engines.imports.dataset:DatasetImport",
     "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",
     "eval.multiple-choice": "flowmesh_worker.engines.eval.multiple_choice:MultipleChoice",
+    "eval.pass-at-k": "flowmesh_worker.engines.eval.pass_at_k:PassAtK",
     "eval.win-rate": "flowmesh_worker.engines.eval.win_rate:WinRate",
     "http.chat": "flowmesh_worker.engines.http.chat:HttpChat",
     "http.request": "flowmesh_worker.engines.http.request:HttpRequest",

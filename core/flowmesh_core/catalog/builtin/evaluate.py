@@ -8,6 +8,7 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
+from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 
 EXACT_MATCH = EngineContract(
     name="eval.exact-match",
@@ -124,6 +125,62 @@ MULTIPLE_CHOICE = EngineContract(
     ),
 )
 
+PASS_AT_K = EngineContract(
+    name="eval.pass-at-k",
+    version=1,
+    implementation=1,
+    inputs=(
+        Port("rows", PortKind.DATASET, doc="A sample a row, as llm.generate makes with `samples`."),
+    ),
+    outputs=(
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            doc="For every k `pass_at_k`, the mean over problems, with `pass_at_k_low` and"
+            " `pass_at_k_high` (`pass_at_4_low`, say): Wilson's interval with the effective sample"
+            " size that the spread over problems gives; `problems`; `samples`.",
+        ),
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="A row a problem: its columns, `samples`, `passed`, and `pass_at_k` for every k.",
+        ),
+    ),
+    params=(
+        Param(
+            "problem",
+            ParamType.LIST,
+            required=True,
+            columns="many",
+            doc="The columns that name a problem: rows that agree in them are its samples.",
+        ),
+        Param("correct", ParamType.STRING, columns="one", doc="A column of booleans: who passes."),
+        Param(
+            "judge",
+            ParamType.LIST,
+            format=VERIFIERS,
+            doc="Checks that a completion must pass, all of them, as in train.grpo.",
+        ),
+        Param("completion", ParamType.STRING, default="completion", doc="What `judge` looks at."),
+        Param(
+            "k",
+            ParamType.LIST,
+            default=[1],
+            doc="How many samples one may try; a list of whole numbers. No problem may have fewer"
+            " samples.",
+        ),
+        _CONFIDENCE,
+    ),
+    one_of=(("correct", "judge"),),
+    work_unit="rows",
+    doc="Estimates how often at least one of k samples solves a problem, by the unbiased estimator"
+    " of Chen et al. 2021 (arXiv:2107.03374).",
+    examples=(
+        "with: {problem: [question], judge: [{name: number-equals, target: target}], k: [1, 4]}",
+        "with: {problem: [task], correct: passed, k: [1]}",
+    ),
+)
+
 WIN_RATE = EngineContract(
     name="eval.win-rate",
     version=1,
@@ -189,4 +246,4 @@ WIN_RATE = EngineContract(
     ),
 )
 
-CONTRACTS = (EXACT_MATCH, MULTIPLE_CHOICE, WIN_RATE)
+CONTRACTS = (EXACT_MATCH, MULTIPLE_CHOICE, PASS_AT_K, WIN_RATE)
