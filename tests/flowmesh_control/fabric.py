@@ -52,14 +52,14 @@ class Fabric:
     http: ClientSession
     workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def worker(self, name: str) -> "subprocess.Popen[bytes]":
-        """Starts a worker process."""
+    def worker(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
+        """Starts a worker process, with more arguments that stand over the usual ones."""
         log = (self.root / f"{name}.log").open("ab")
         gateway = self.control.url.replace("http://", "ws://")
         arguments = ["--gateway", gateway, "--store", str(self.root / "store"), "--name", name]
         arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
         arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
-        arguments += ["--orphan-timeout", "60", "--grace", "1"]
+        arguments += ["--orphan-timeout", "60", "--grace", "1", *more]
         process = subprocess.Popen(
             [sys.executable, "-m", "flowmesh_worker", *arguments],
             env={**os.environ, "FLOWMESH_WORKER_TOKEN": WORKER_TOKEN},

@@ -1,0 +1,70 @@
+"""What a test sees of a fabric from outside: states, ledgers, and the processes of a worker."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+from tests.flowmesh_control.fabric import Fabric
+
+from flowmesh_core.run.ledger import Line, decode_lines
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+if TYPE_CHECKING:
+    import subprocess
+
+WITHIN_S = 60.0
+HOST = "flowmesh_worker.host"
+
+
+async def until(holds: Callable[[], Awaitable[Any]], within_s: float = WITHIN_S) -> Any:
+    """What the condition gives, once it gives something."""
+    async with asyncio.timeout(within_s):
+        while not (found := await holds()):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def status_of(fabric: Fabric, uid: str) -> RunStatus:
+    return msgspec.convert(await fabric.call("GET", f"/v1/runs/{uid}"), RunStatus)
+
+
+async def step_of(fabric: Fabric, uid: str) -> StepStatus:
+    """The status of a run's only step."""
+    (step,) = (await status_of(fabric, uid)).steps
+    return step
+
+
+async def done_units(fabric: Fabric, uid: str, at_least: float) -> StepStatus:
+    """The only step, once it has got so far."""
+
+    async def far() -> StepStatus | None:
+        step = await step_of(fabric, uid)
+        return step if step.done_units >= at_least and step.workers else None
+
+    found: StepStatus = await until(far)
+    return found
+
+
+def ledger(fabric: Fabric, uid: str) -> list[Line]:
+    """A run's lines that are on the disk."""
+    found = sorted((fabric.root / "store" / "runs" / uid / "ledger").glob("*"))
+    segments = [p.read_bytes() for p in found if not p.name.endswith("-00000000")]
+    return [line for data in segments for line in decode_lines(_records(data))]
+
+
+def _records(data: bytes) -> bytes:
+    return b"\n".join(line for line in data.splitlines() if line.startswith(b'{"type"'))
+
+
+def hosts_of(worker: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """A worker's engine hosts."""
+    found = []
+    for child in psutil.Process(worker.pid).children(recursive=True):
+        try:
+            if HOST in child.cmdline():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found

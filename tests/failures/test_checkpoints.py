@@ -1,0 +1,116 @@
+"""An attempt's work survives what ends it: preemption, dead hosts, workers and control planes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
+from tests.flowmesh_control.fabric import Fabric, workflow
+
+from flowmesh_core.identity import digest_value
+from flowmesh_core.run import checkpoints
+from flowmesh_core.run.ledger import AttemptLine, CheckpointLine
+from flowmesh_core.status.view import RunStatus
+
+pytestmark = pytest.mark.slow
+
+STEPS = 200
+
+
+def counting(value: str, every: int = 5) -> dict[str, Any]:
+    params = {"steps": STEPS, "stepSeconds": 0.02, "checkpointEvery": every, "value": value}
+    step = {"name": "count", "uses": "test.steps", "with": params}
+    return workflow("counting", {"steps": [step], "outputs": {"result": "count.metrics"}})
+
+
+def whole(value: str) -> str:
+    """What an undisturbed attempt gives."""
+    chain = ""
+    for done in range(STEPS):
+        chain = digest_value("test.steps", [chain, value, done])
+    return chain
+
+
+async def result(fabric: Fabric, status: RunStatus, value: str) -> AttemptLine:
+    """The attempt that gave the result, which must be that of an undisturbed one."""
+    assert status.phase == "Succeeded", status
+    given = await fabric.call("GET", f"/v1/runs/{status.uid}/outputs/result")
+    assert whole(value) in (given.decode() if isinstance(given, bytes) else str(given))
+
+    async def line() -> AttemptLine | None:
+        lines = [ln for ln in ledger(fabric, status.uid) if isinstance(ln, AttemptLine)]
+        return next((ln for ln in lines if ln.outcome == "published"), None)
+
+    found: AttemptLine = await until(line)
+    return found
+
+
+def newest(fabric: Fabric, uid: str) -> CheckpointLine | None:
+    found = [line for line in ledger(fabric, uid) if isinstance(line, CheckpointLine)]
+    return found[-1] if found else None
+
+
+async def test_after_a_killed_host_and_a_preempted_worker_it_goes_on_elsewhere(
+    fabric: Fabric,
+) -> None:
+    first = fabric.worker("w1", "--grace", "3")
+    uid = await fabric.submit(counting("a"))
+    await done_units(fabric, uid, 30)
+    (host,) = hosts_of(first)
+    host.kill()
+    await done_units(fabric, uid, 45)
+    assert (await step_of(fabric, uid)).workers == ("w1",)
+    fabric.worker("w2")
+    first.terminate()
+    status = await fabric.ended(uid)
+    line = await result(fabric, status, "a")
+    assert line.worker == "w2"
+    assert 0 < line.units < STEPS - 45
+    assert newest(fabric, uid) is not None
+    assert await asyncio.to_thread(first.wait, 20) == 0
+
+
+async def test_after_kill_9_of_control_plane_and_worker_the_ledger_says_where_to_go_on(
+    killable: Fabric,
+) -> None:
+    fabric, control = killable, killable.control
+    first = fabric.worker("w1")
+    uid = await fabric.submit(counting("b", every=25))
+    await done_units(fabric, uid, 26)
+
+    async def written() -> CheckpointLine | None:
+        return newest(fabric, uid)
+
+    line = await until(written)
+    control.kill()  # type: ignore[attr-defined]
+    first.kill()
+    first.wait()
+    await control.start(fabric.http)  # type: ignore[arg-type]
+    fabric.worker("w2")
+    status = await fabric.ended(uid)
+    published = await result(fabric, status, "b")
+    assert published.units == STEPS - line.done
+
+
+async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabric) -> None:
+    first = fabric.worker("w1", "--grace", "3")
+    uid = await fabric.submit(counting("c"))
+    await done_units(fabric, uid, 20)
+    first.terminate()
+    assert await asyncio.to_thread(first.wait, 20) == 0
+    (kept,) = checkpoints.roots(fabric.control.parts.given.machine.state)
+    damaged = damage(fabric, kept.digest)
+    fabric.worker("w2")
+    published = await result(fabric, await fabric.ended(uid), "c")
+    assert (published.worker, published.units) == ("w2", STEPS)
+    assert not damaged.exists()
+
+
+def damage(fabric: Fabric, digest: str) -> Path:
+    """Changes a byte of a blob; where it is."""
+    (path,) = (fabric.root / "store" / "cas").glob(f"**/{digest}")
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content[:-1] + b" ")
+    return path
