@@ -3,6 +3,7 @@
 #   VENV=path   use an environment that you set up yourself; nothing is installed then
 #   PYTHON=...  the Python 3.11 that the environment is made from
 #   ARGS="..."  more arguments for pytest, the demo or a benchmark
+#   DIR=path    the plugin that `make plugin` installs
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -14,6 +15,8 @@ UV_VERSION := 0.13.9
 RAY := .cache/ray/.ready
 UV := .cache/uv-$(UV_VERSION)/bin/uv
 INSTALL = $(UV) pip install --system-certs --quiet
+# Runs uv so that one sees what it does: bars on a terminal, a line a download elsewhere.
+TOLD := hack/told.sh
 CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-cpu.txt
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header
@@ -27,6 +30,7 @@ VENV := .venv
 READY := .venv/.ready
 endif
 BIN := $(VENV)/bin
+DIR ?= examples/plugin
 
 # No hub and no usage reports: everything that runs here is on this machine.
 export HF_HUB_OFFLINE := 1
@@ -85,6 +89,7 @@ bench-dispatch: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
 
 # Ray's own environment: its pins and ours need not agree.
 $(RAY): constraints/ray.txt $(UV)
+	@echo "setting up Ray's own environment, to compare with (half a minute, once)"
 	@$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .cache/ray
 	@VIRTUAL_ENV=.cache/ray $(INSTALL) --requirements constraints/ray.txt
 	@touch $@
@@ -109,6 +114,10 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra worker-gpu -o constraints/gpu.txt $(ARGS)
 	@echo ray | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
 
+.PHONY: plugin
+plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plugin DIR=examples/plugin
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --system-certs --no-deps $(DIR)
+
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches
 	@rm -rf .venv .cache bin build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -116,13 +125,17 @@ clean: ## remove what make made: environment, tools, caches
 
 $(UV):
 	@hack/need.sh python "$(PYTHON)"
+	@echo "fetching the installer (uv, 60 MB on disk) into .cache"
 	@$(PYTHON) -m venv $(@D)/..
 	@$(@D)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
 .venv/.ready: pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
 	@hack/need.sh python "$(PYTHON)"
-	@echo "setting up .venv (6 GB; about five minutes from nothing, half a minute from a warm cache)"
+	@echo "setting up .venv: 6 GB on disk, the most of it PyTorch and vLLM;"
+	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
-	@VIRTUAL_ENV=.venv $(INSTALL) $(CPU_PINS) --editable '.[operator,worker-cpu,sim,dev]'
+	@VIRTUAL_ENV=.venv $(TOLD) $(UV) pip install --system-certs $(CPU_PINS) \
+		--editable '.[operator,worker-cpu,sim,dev]'
 	@touch $@
+	@echo ".venv is ready"

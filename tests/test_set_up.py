@@ -1,0 +1,61 @@
+"""What `make` says while it sets the environment up: minutes, gigabytes, and never silence."""
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOLD = ROOT / "hack" / "told.sh"
+SAYS = ["sh", "-c", "echo 'Downloading torch (500MiB)' >&2; echo ' + torch==1' >&2; exit $CODE"]
+
+
+def recipe(target: str) -> str:
+    """The commands of a target, none of them run."""
+    command = ["make", "--no-print-directory", "-n", "-B", target]
+    plain = {k: v for k, v in os.environ.items() if k not in ("VENV", "MAKEFLAGS")}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=plain, check=True)
+    return done.stdout
+
+
+def test_the_large_installation_says_its_size_and_is_not_quiet() -> None:
+    (install,) = [
+        line
+        for line in recipe(".venv/.ready").replace("\\\n", " ").splitlines()
+        if "--editable" in line
+    ]
+    assert "hack/told.sh" in install
+    assert "--quiet" not in install
+    assert "6 GB" in recipe(".venv/.ready")
+
+
+def test_a_plugin_is_installed_without_touching_what_is_there() -> None:
+    (install,) = [line for line in recipe("plugin").splitlines() if "examples/plugin" in line]
+    assert "--no-deps" in install
+
+
+def test_elsewhere_than_on_a_terminal_downloads_are_told_and_packages_are_not() -> None:
+    done = subprocess.run(
+        [TOLD, *SAYS], capture_output=True, text=True, env={**os.environ, "CODE": "0"}, check=True
+    )
+    assert done.stderr == "Downloading torch (500MiB)\n"
+
+
+def test_a_failure_of_the_installer_is_one_of_the_set_up() -> None:
+    environment = {**os.environ, "CODE": "3"}
+    assert subprocess.run([TOLD, *SAYS], env=environment, check=False).returncode == 3
+
+
+def test_on_a_terminal_the_installer_draws_for_itself() -> None:
+    terminal, inside = pty.openpty()
+    environment = {**os.environ, "CODE": "0"}
+    subprocess.run(
+        [TOLD, "sh", "-c", "test -t 1 && test -t 2 && echo drawn"],
+        stdout=inside,
+        stderr=inside,
+        env=environment,
+        check=True,
+    )
+    os.close(inside)
+    assert b"drawn" in os.read(terminal, 100)
+    os.close(terminal)
