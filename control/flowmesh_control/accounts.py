@@ -3,7 +3,8 @@
 The book is written every few seconds under ``accounts/<epoch>``, after the ledgers that it counts.
 What the ledgers say beyond the last record is added when the next epoch begins: they name the
 attempt, its bill and the worker's process, so nothing is billed twice when that worker goes on.
-What an attempt had run up without an end that a ledger knows becomes the fabric's.
+What an attempt had run up without an end that a ledger knows becomes the fabric's, unless a worker
+says that it still runs or has ended: then it is taken up with what it had run up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,10 +40,16 @@ class AccountsRecord(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Opening:
-    """What a new epoch's accounts begin with."""
+    """What a new epoch's accounts begin with.
+
+    Attributes:
+        unsettled: by attempt that no ledger has an end of, what it had run up: the fabric's, until
+            a worker says that it goes on.
+    """
 
     book: Book = field(default_factory=Book)
     billed: dict[str, int] = field(default_factory=dict)
+    unsettled: dict[str, int] = field(default_factory=dict)
 
 
 class Accounts:
@@ -83,7 +90,8 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         billed={w.incarnation: w.meter.billed_nanousd for w in state.workers.values()}
         | state.resumed_bills,
         counted=dict(counted),
-        unsettled={a.attempt_id: a.charged_nanousd for a in state.attempts.values()},
+        unsettled={a.attempt_id: a.charged_nanousd for a in state.attempts.values()}
+        | state.resumed_charges,
     )
 
 
@@ -120,7 +128,8 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
         elif isinstance(line, HitLine):
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
-    return Opening(book, billed)
+    unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
+    return Opening(book, billed, unsettled)
 
 
 def _count_hit(book: Book, line: HitLine) -> None:

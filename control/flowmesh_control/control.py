@@ -164,6 +164,7 @@ class ControlPlane:
             model=await load_model(records),
             book=recovered.opening.book,
             billed=recovered.opening.billed,
+            unsettled=recovered.opening.unsettled if recovered.submitted else {},
             recovering_until_s=until_s,
         )
         given = Given(

@@ -33,6 +33,8 @@ def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
     action = attempt.action
     if not attempt.logged:
         _log(state, action, end)
+    if attempt.adopted:
+        money.make_up(state, worker, attempt)
     if end.failure is None:
         _succeeded(state, worker, attempt, now_s)
         return
@@ -91,6 +93,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         reserve_nanousd=0,
         phase="running",
     )
+    money.resume(state, attempt)
     hold(state, worker, action, attempt, now_s)
     return attempt
 

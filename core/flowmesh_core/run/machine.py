@@ -63,6 +63,7 @@ class Machine:
         model: CostModel,
         book: Book | None = None,
         billed: Mapping[str, int] | None = None,
+        unsettled: Mapping[str, int] | None = None,
         recovering_until_s: float = 0.0,
     ) -> None:
         """Starts empty.
@@ -74,6 +75,8 @@ class Machine:
             model: the cost model; learns in place.
             book: accounts of earlier epochs to go on with.
             billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
+            unsettled: attempt of an earlier epoch → nano-dollars that it had run up there, which are
+                the fabric's until it is adopted.
             recovering_until_s: dispatch nothing before; workers say what they run and hold.
         """
         self.state = State(
@@ -85,6 +88,7 @@ class Machine:
             learned=LearnedMemory(),
             book=book or Book(),
             resumed_bills=dict(billed or {}),
+            resumed_charges=dict(unsettled or {}),
             recovering_until_s=recovering_until_s,
         )
 
@@ -178,3 +182,4 @@ class Machine:
             state.emit(CancelAttempt(name, attempt_id))
         state.unclaimed_held.clear()
         state.unclaimed_checkpoints.clear()
+        state.resumed_charges.clear()

@@ -103,6 +103,7 @@ class Attempt:
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
         memory_mib: what its host reserves.
         reserved: what is held back from each run's budget for it.
+        adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
         logged: lines of its log came while it ran, so its end repeats them.
@@ -128,6 +129,7 @@ class Attempt:
     unit: str = ""
     charged_nanousd: int = 0
     load_nanousd: int = 0
+    adopted: bool = False
     payers: tuple[str, ...] = ()
     payer_steps: dict[str, tuple[str, int]] = field(default_factory=dict)
     end: AttemptEnd | None = None
@@ -341,6 +343,7 @@ class Worker:
     Attributes:
         held: attempts assigned to it and not ended, by id.
         near: digests that it is known to hold on disk, newest last.
+        idle_nanousd: of its bill in this epoch, what no attempt was charged.
     """
 
     shape: WorkerShape
@@ -352,6 +355,7 @@ class Worker:
     components: tuple[Component, ...] = ()
     held: dict[str, Attempt] = field(default_factory=dict)
     near: dict[Digest, None] = field(default_factory=dict)
+    idle_nanousd: int = 0
     draining: bool = False
 
     @property

@@ -11,6 +11,7 @@ from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
 
 MADE = frozenset({"published", "adopted"})
+_SECONDS_PER_HOUR = 3600
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
 
 
@@ -31,6 +32,7 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     }
     shares = split_segment(delta, active)
     state.book.fabric_nanousd += shares.fabric
+    worker.idle_nanousd += shares.fabric
     for attempt_id, share in shares.execution.items():
         worker.held[attempt_id].charged_nanousd += share
     for attempt_id, share in shares.loading.items():
@@ -39,6 +41,32 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     for attempt_id in active:
         attempt = worker.held[attempt_id]
         attempt.metered_units = max(attempt.metered_units, attempt.units)
+
+
+def resume(state: State, attempt: Attempt) -> None:
+    """Takes an adopted attempt's account up where the earlier epoch's books left it."""
+    attempt.adopted = True
+    charged = state.resumed_charges.pop(attempt.attempt_id, 0)
+    attempt.charged_nanousd += charged
+    state.book.fabric_nanousd -= charged
+
+
+def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
+    """Charges an adopted attempt that has ended for what it used while no epoch looked.
+
+    By its usage at the worker's price, but never more than its part of what nobody was charged of
+    that worker's bill: attempts that ran side by side share the time.
+    """
+    usage = attempt.end.usage if attempt.end else Usage()
+    busy_s = usage.run_s + usage.load_s
+    used = int(worker.shape.price_nanousd_per_hour * busy_s / _SECONDS_PER_HOUR)
+    beside = 1 + sum(a.adopted for a in worker.held.values())
+    due = max(0, min(used - attempt.charged_nanousd, worker.idle_nanousd // beside))
+    worker.idle_nanousd -= due
+    state.book.fabric_nanousd -= due
+    attempt.charged_nanousd += due
+    if due:
+        attempt.load_nanousd += int(due * usage.load_s / busy_s)
 
 
 def settle(

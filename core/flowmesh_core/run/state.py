@@ -34,6 +34,7 @@ class State:
         unclaimed_checkpoints: what workers say of actions that are not known (yet), and when.
         unnoted: actions whose newest checkpoint the ledgers do not know.
         resumed_bills: incarnation → what was billed for it before a restart.
+        resumed_charges: attempt → what it had run up before a restart, until it is adopted.
         touched: runs whose steps need another look before ``apply`` returns.
         shown: runs whose status has changed in this ``apply``.
         reasons_told_s: when waiting steps were last told why they wait.
@@ -62,6 +63,7 @@ class State:
     unclaimed_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
     unnoted: dict[ActionKey, Action] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
+    resumed_charges: dict[str, int] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     out: list[Command] = field(default_factory=list)
     shown: dict[str, None] = field(default_factory=dict)

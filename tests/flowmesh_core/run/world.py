@@ -184,6 +184,7 @@ class World:
     unanswered: list[c.Command] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
+    accounts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.machine = Machine(
@@ -192,6 +193,7 @@ class World:
             settings=self.settings,
             model=CostModel(),
             recovering_until_s=self.recovering_until_s,
+            **self.accounts,
         )
         self.incarnations: dict[str, str] = {}
         self.seqs: dict[str, int] = {}
