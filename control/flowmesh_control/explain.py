@@ -34,7 +34,8 @@ class Explanation(msgspec.Struct, frozen=True):
     Attributes:
         weights: coefficients of throughput, cost and locality.
         actions: the first of those that wait or run, ``more`` counts the others.
-        attempts: where its actions ran, by the ledger.
+        attempts: where its actions ran, by the ledger; ``placed`` of the first of a batch says what
+            the decision saw.
     """
 
     uid: str

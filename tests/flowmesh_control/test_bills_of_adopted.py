@@ -1,4 +1,4 @@
-"""Attempts that outlive their control plane are charged as others are, and the books still agree."""
+"""Attempts that outlive their control plane are charged as others are; the books still agree."""
 
 from typing import Any
 

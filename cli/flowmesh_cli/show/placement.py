@@ -4,7 +4,8 @@ from flowmesh_cli import figures
 from flowmesh_cli.show.why import show_attempts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.explain import Explanation
-from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
+from flowmesh_core.run.ledger import AttemptLine
 from flowmesh_core.run.states import ENDED, StepState
 from flowmesh_core.status.view import StepStatus
 
@@ -32,6 +33,32 @@ def show_explanation(terminal: Terminal, found: Explanation, step: StepStatus) -
     elif not found.actions:
         terminal.text(f"  {_never_ran(step)}")
     show_attempts(terminal, found.attempts)
+    for attempt in found.attempts:
+        if attempt.placed:
+            _show_choice(terminal, attempt)
+
+
+def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
+    """What the decision saw that sent an attempt, and its batch, to its worker."""
+    chunk = f"action {attempt.chunk}: " if attempt.chunk > 0 else ""
+    others = len(attempt.placed) - 1
+    beside = f", before {figures.count(others, 'other')}" if others else ", the only one that could"
+    terminal.text(f"  {chunk}{attempt.worker} was chosen{beside}:")
+    terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=" ".join(_HEADINGS[1:-1]))
+
+
+def _scored(one: ScoredWorker) -> list[str]:
+    return [
+        one.worker,
+        f"{one.utility:.3f}",
+        f"{one.throughput:.3f}",
+        f"{one.cost:.3f}",
+        f"{one.locality:.3f}",
+        figures.seconds(max(0.0, one.start_s)),
+        figures.seconds(max(0.0, one.finish_s)),
+        figures.usd(one.nanousd, estimated=True),
+        "its engine ran" if one.lane else "an engine would start",
+    ]
 
 
 def _never_ran(step: StepStatus) -> str:

@@ -265,6 +265,26 @@ class Candidate:
     lane: bool
 
 
+class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A worker with the terms of its utility as a decision saw them, for the ledger.
+
+    Attributes:
+        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is what they add up to.
+        start_s: predicted seconds to the start; ``finish_s`` to the end.
+        lane: whether an engine of the signature was open there.
+    """
+
+    worker: str
+    utility: float
+    throughput: float
+    cost: float
+    locality: float
+    start_s: float
+    finish_s: float
+    nanousd: int
+    lane: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A batch of actions of one signature and the worker it goes to.
@@ -273,6 +293,7 @@ class Placement:
         reserve_nanousd: predicted p95 cost of each action, in the order of ``actions``.
         predicted_s: predicted run seconds of each action.
         terms: of the first action of the batch.
+        candidates: the same, and then the best of the other workers, a few.
     """
 
     worker: str
@@ -281,6 +302,7 @@ class Placement:
     terms: UtilityTerms
     predicted_s: tuple[float, ...]
     reserve_nanousd: tuple[int, ...]
+    candidates: tuple[ScoredWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

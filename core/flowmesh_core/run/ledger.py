@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
@@ -21,6 +22,8 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: how many runs split the bill.
         exec_nanousd: of the bill, ``load_nanousd`` for loading.
+        placed: why it went to its worker: this one and the best others as the decision scored them;
+            said of one attempt of a batch, and of a few batches of a step.
     """
 
     time_s: float
@@ -43,6 +46,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     joules: float = 0.0
     joules_estimated: bool = True
     message: str = ""
+    placed: tuple[ScoredWorker, ...] = ()
 
 
 class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):

@@ -75,8 +75,8 @@ class Machine:
             model: the cost model; learns in place.
             book: accounts of earlier epochs to go on with.
             billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
-            unsettled: attempt of an earlier epoch → nano-dollars that it had run up there, which are
-                the fabric's until it is adopted.
+            unsettled: attempt of an earlier epoch → nano-dollars that it had run up there: the
+                fabric's until it is adopted.
             recovering_until_s: dispatch nothing before; workers say what they run and hold.
         """
         self.state = State(

@@ -12,7 +12,13 @@ import msgspec
 
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
-from flowmesh_core.fleet.snapshot import ReadyAction, Requirement, SignatureInfo, Work
+from flowmesh_core.fleet.snapshot import (
+    ReadyAction,
+    Requirement,
+    ScoredWorker,
+    SignatureInfo,
+    Work,
+)
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -103,6 +109,7 @@ class Attempt:
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
         memory_mib: what its host reserves.
         reserved: what is held back from each run's budget for it.
+        placed: why it went to its worker; the attempts of a batch have one object.
         adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
@@ -129,6 +136,7 @@ class Attempt:
     unit: str = ""
     charged_nanousd: int = 0
     load_nanousd: int = 0
+    placed: tuple[ScoredWorker, ...] = ()
     adopted: bool = False
     payers: tuple[str, ...] = ()
     payer_steps: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -214,6 +222,8 @@ class StepRun:
         step_level: its only part is a step-level result.
         skip_lookup: the step-level result lost a blob; go by the parts.
         outputs: by port; None for a skipped step's.
+        placed: the last reason that the ledger was told why it went to its worker; ``told``
+            counts them.
     """
 
     plan: StepPlan
@@ -244,6 +254,8 @@ class StepRun:
     joules: float = 0.0
     tokens: int = 0
     shared_with: dict[str, None] = field(default_factory=dict)
+    placed: tuple[ScoredWorker, ...] = ()
+    told: int = 0
     log: deque[str] = field(default_factory=lambda: deque(maxlen=50))
     started_s: float = 0.0
     ended_s: float = 0.0

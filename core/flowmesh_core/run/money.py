@@ -3,6 +3,7 @@
 Σ receipts + fabric + unsettled = bill after every call.
 """
 
+from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.receipts.meter import Activity, split_segment
 from flowmesh_core.run.ledger import AttemptLine
@@ -11,6 +12,8 @@ from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
 
 MADE = frozenset({"published", "adopted"})
+PLACEMENTS_TOLD = 8
+"""Of so many batches of a step the ledger says why they went to their worker."""
 _SECONDS_PER_HOUR = 3600
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
 
@@ -99,7 +102,8 @@ def settle(
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
         mine = outcome if payer.uid == payers[0].uid or outcome not in MADE else "shared"
-        line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered))
+        placed = _why(run, payer, attempt)
+        line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed)
         state.append(run, line)
         state.book.receipts_nanousd += share
         state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
@@ -126,6 +130,7 @@ def _line(
     share: int,
     load: int,
     sharers: int,
+    placed: tuple[ScoredWorker, ...],
 ) -> AttemptLine:
     return AttemptLine(
         time_s=now_s,
@@ -148,7 +153,18 @@ def _line(
         joules=usage.joules,
         joules_estimated=usage.joules_estimated,
         message=message,
+        placed=placed,
     )
+
+
+def _why(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
+    """Why the attempt went to its worker, where the ledger was not told of the same batch."""
+    step, placed = run.steps[payer.path], attempt.placed
+    if placed is step.placed or step.told >= PLACEMENTS_TOLD:
+        return ()
+    step.placed = placed
+    step.told += 1
+    return placed
 
 
 def _book(run: Run, payer: Subscriber, line: AttemptLine) -> None:

@@ -273,6 +273,7 @@ def _assign(
         reserve_nanousd=reserve,
         memory_mib=memory_mib,
         deadline_s=_deadline_at_s(runs),
+        placed=placement.candidates,
     )
     attempts.hold(state, worker, action, attempt, now_s)
     money.reserve(state, attempt)

@@ -16,6 +16,7 @@ from flowmesh_core.fleet.snapshot import (
 )
 from flowmesh_core.scheduler.exchange import improve
 from flowmesh_core.scheduler.groups import collect
+from flowmesh_core.scheduler.runners_up import candidates
 from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, serve
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.tick import Tick
@@ -86,6 +87,7 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
         terms=first.seeker.scale.terms(first.place.prospect, first.place.tier),
         predicted_s=tuple(predicted),
         reserve_nanousd=tuple(reserve),
+        candidates=candidates(first.seeker, first.place),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import floor, inf
 
-from flowmesh_core.fleet.snapshot import ReadyAction
+from flowmesh_core.fleet.snapshot import ReadyAction, ScoredWorker
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import Option, Options, with_inputs
 from flowmesh_core.scheduler.groups import Group
@@ -26,6 +26,9 @@ class Seeker:
 
     Places only get worse within a tick (lanes fill, memory goes), so an entry that turns out to be
     taken is put back at its next tier, and what was dropped stays dropped.
+
+    Attributes:
+        ranked: the best options on the snapshot; worked out by ``runners_up`` where it is asked.
     """
 
     def __init__(self, tick: Tick, group: Group, options: Options, scale: Scale) -> None:
@@ -44,6 +47,7 @@ class Seeker:
         self._option_of: dict[int, Option] = {}
         self._last: Place | None = None
         self._would_wait: float | None = None
+        self.ranked: list[tuple[Option, ScoredWorker]] | None = None
 
     def reset(self) -> None:
         """Looks again at every place, after some became free."""

@@ -307,3 +307,21 @@ def test_an_action_that_is_not_ready_is_explained_all_the_same():
     assert [c.worker for c in candidates_of(waiting, view, CostModel())] == ["w"]
     lost = snapshot([worker("w", engines={})], [waiting], [LLM])
     assert candidates_of(waiting, lost, CostModel()) == []
+
+
+def test_a_placement_names_its_worker_and_the_best_of_the_others():
+    workers = [worker(f"w{n}", price_nanousd_per_hour=n * 10**9) for n in range(1, 8)]
+    (placement,) = decide(snapshot(workers, many(1, LLM), [LLM]), CostModel()).placements
+    winner, *others = placement.candidates
+    assert winner.worker == placement.worker == "w1"
+    assert winner.utility == pytest.approx(placement.terms.utility, abs=1e-4)
+    assert [other.worker for other in others] == ["w2", "w3", "w4", "w5"]
+    assert [other.cost for other in others] == sorted(other.cost for other in others)
+
+
+def test_workers_that_are_alike_are_named_once_and_the_chosen_one_never_twice():
+    view = snapshot([worker("a"), worker("b"), worker("c")], many(1, LLM), [LLM])
+    (placement,) = decide(view, CostModel()).placements
+    assert [one.worker for one in placement.candidates] == ["a", "b"]
+    alone = decide(snapshot([worker("a")], many(1, LLM), [LLM]), CostModel()).placements
+    assert [one.worker for one in alone[0].candidates] == ["a"]
