@@ -12,6 +12,7 @@ from flowmesh_cli.failing import CliError, DeclinedError
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.cleaning import CacheStats
+from flowmesh_core.audit.quarantine import Quarantined
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.view import FabricStatus
 from flowmesh_store.collect import Collected
@@ -23,8 +24,9 @@ def show_stats(*, state_dir: Path | None, as_json: bool) -> None:
     with look(state_dir) as http:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
+        quarantine = http.get("/v1/quarantine", list[Quarantined])
     if as_json:
-        terminal.answer({"cache": stats, "fabric": fabric})
+        terminal.answer({"cache": stats, "fabric": fabric, "quarantine": quarantine})
         return
     terminal.text(f"{figures.count(stats.blobs, 'blob')}, {figures.size(stats.blob_bytes)}")
     rows = [[s.scope, str(s.results), figures.size(s.size_bytes)] for s in stats.scopes]
@@ -34,6 +36,9 @@ def show_stats(*, state_dir: Path | None, as_json: bool) -> None:
         f"so far {figures.count(hits, 'hit')}, {fabric.executed} executed actions, "
         f"saved {figures.usd(fabric.saved_nanousd)}"
     )
+    if quarantine:
+        classes = figures.count(len(quarantine), "signature class")
+        terminal.text(f"in quarantine: {classes} (fmesh audit --list)")
 
 
 def collect_garbage(*, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:

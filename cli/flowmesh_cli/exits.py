@@ -9,7 +9,7 @@ class ExitCode(IntEnum):
     OK = 0
     """everything that was asked for is done"""
     FAILED = 1
-    """a run failed, or the store could not do what was asked"""
+    """a run failed, an audit found a difference, or the store could not do what was asked"""
     USAGE = 2
     """the command line or a file is wrong; nothing was started"""
     NO_FABRIC = 3

@@ -23,7 +23,7 @@ def find_run(http: Http, given: str) -> str:
     if not runs:
         raise CliError("there are no runs", ExitCode.NOT_FOUND, remedy="start one with `fmesh run`")
     if not given:
-        return runs[-1].uid
+        return next((r for r in reversed(runs) if not r.audit_of), runs[-1]).uid
     namespace, _, name = given.rpartition("/")
     exact = [r for r in runs if r.uid == given]
     called = [r for r in runs if r.name == name and namespace in ("", r.namespace)]

@@ -45,7 +45,7 @@ def run_files(
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
         attach(state_dir, options) as session,
-        Interrupts(at_once=lambda: _leave_at_once(session)) as interrupts,
+        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
     ):
         if policies:
             put_policies(session.http, sources.policies)
@@ -55,9 +55,9 @@ def run_files(
         for run in accepted:
             if run.resumed:
                 terminal.note(f"{run.namespace}/{run.name} goes on as {run.uid}")
-        runs = _follow(session, [a.uid for a in accepted], terminal, interrupts)
+        runs = follow(session, [a.uid for a in accepted], terminal, interrupts)
         show_end(terminal, session.http, runs)
-        _wait_for_others(session, terminal, interrupts)
+        wait_for_others(session, terminal, interrupts)
     code = ExitCode.INTERRUPTED if interrupts.asked else worst(runs)
     if code:
         raise typer.Exit(code)
@@ -146,9 +146,10 @@ def worst(runs: Sequence[RunStatus]) -> ExitCode:
     return ExitCode.CANCELLED if Phase.CANCELLED in phases else ExitCode.OK
 
 
-def _follow(
+def follow(
     session: Session, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
 ) -> list[RunStatus]:
+    """Shows runs until they have ended; Ctrl-C cancels them."""
     progress = progress_for(terminal)
     try:
         follower = Follower(lambda: session.http, session.again, progress, interrupts)
@@ -157,7 +158,7 @@ def _follow(
         progress.close()
 
 
-def _wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts) -> None:
+def wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts) -> None:
     """An owner serves until every run that joined has ended."""
     said = False
     while not interrupts.asked:
@@ -169,6 +170,7 @@ def _wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupt
         interrupts.wait(_WAIT_FOR_OTHERS_S)
 
 
-def _leave_at_once(session: Session) -> None:
+def leave_at_once(session: Session) -> None:
+    """Ends this process and its workers; what is published stays."""
     session.abandon()
     os._exit(ExitCode.INTERRUPTED)

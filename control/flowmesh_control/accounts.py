@@ -15,7 +15,7 @@ import msgspec
 from flowmesh_control.run_keys import ACCOUNTS, accounts_key
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.receipts.book import Book
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import HitKind
 from flowmesh_store.ports import RecordStore
@@ -124,7 +124,7 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
                 book.bill_nanousd += fresh
                 billed[line.incarnation] = billed.get(line.incarnation, 0) + fresh
             # Said in the ledger of one of those that paid, whichever is read first.
-            book.executed += line.outcome in ("published", "adopted")
+            book.executed += line.outcome in RAN
         elif isinstance(line, HitLine):
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd

@@ -91,6 +91,7 @@ class Admission:
         catalog: Catalog,
         limits: Limits,
         clock: Clock,
+        bumps: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
         submitted: Callable[[Submitted], Awaitable[None]],
     ) -> None:
@@ -103,6 +104,7 @@ class Admission:
             catalog: the engines.
             limits: bounds on one workflow.
             clock: gives the time of creation.
+            bumps: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether a run of this uid still goes on.
             submitted: hands an accepted run to the machine.
         """
@@ -112,6 +114,7 @@ class Admission:
         self._catalog = catalog
         self._limits = limits
         self._clock = clock
+        self._bumps = bumps
         self._unfinished = unfinished
         self._submitted = submitted
         self._by_digest: dict[Digest, str] = {}
@@ -130,18 +133,44 @@ class Admission:
             StoreError: it could not be written; nothing was accepted.
         """
         compiled = await self.compile(submission)
-        plan = compiled.plan
-        digest = _digest(plan.namespace, compiled)
+        digest = _digest(compiled.plan.namespace, compiled)
         async with self._lock:
             standing = await self._standing(submission, digest)
             if standing:
+                plan = compiled.plan
                 return Accepted(standing, plan.name, plan.namespace, resumed=True)
-            uid = submission.uid or f"{plan.name}-{secrets.token_hex(4)}"
-            created_s = self._clock()
-            await self._write(uid, created_s, digest, compiled)
-            self._by_digest[digest] = uid
-        await self._submitted(Submitted(uid, plan, created_s, compiled.scopes, compiled.artifacts))
+            uid = submission.uid or f"{compiled.plan.name}-{secrets.token_hex(4)}"
+            submitted = await self._accept(compiled, digest, uid)
+        await self._submitted(submitted)
+        return Accepted(uid, compiled.plan.name, compiled.plan.namespace, resumed=False)
+
+    async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> Accepted:
+        """Accepts what the control plane compiled itself, or finds the run that it already is.
+
+        Raises:
+            StoreError: it could not be written; nothing was accepted.
+        """
+        plan = compiled.plan
+        async with self._lock:
+            standing = self._unended(digest)
+            if standing:
+                return Accepted(standing, plan.name, plan.namespace, resumed=True)
+            submitted = await self._accept(compiled, digest, uid)
+        await self._submitted(submitted)
         return Accepted(uid, plan.name, plan.namespace, resumed=False)
+
+    async def standing(self, digest: Digest) -> str:
+        """The unfinished run of this digest; empty where there is none."""
+        async with self._lock:
+            return self._unended(digest)
+
+    async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> Submitted:
+        created_s, bumps = self._clock(), dict(self._bumps())
+        await self._write(uid, created_s, digest, compiled, bumps)
+        self._by_digest[digest] = uid
+        return Submitted(
+            uid, compiled.plan, created_s, compiled.scopes, compiled.artifacts, bumps=bumps
+        )
 
     async def compile(self, submission: Submission) -> Compiled:
         """Checks and compiles a workflow without accepting it.
@@ -210,15 +239,26 @@ class Admission:
         if submission.uid:
             record = await self._records.read(spec_key(submission.uid))
             return "" if record is None else spec_decoder.decode(record.data).uid
-        uid = self._by_digest.get(digest, "")
-        if not uid or not self._unfinished(uid):
-            self._by_digest.pop(digest, None)
-            return ""
+        uid = self._unended(digest)
         return uid if submission.resume else ""
 
-    async def _write(self, uid: str, created_s: float, digest: Digest, compiled: Compiled) -> None:
+    def _unended(self, digest: Digest) -> str:
+        uid = self._by_digest.get(digest, "")
+        if uid and self._unfinished(uid):
+            return uid
+        self._by_digest.pop(digest, None)
+        return ""
+
+    async def _write(
+        self,
+        uid: str,
+        created_s: float,
+        digest: Digest,
+        compiled: Compiled,
+        bumps: dict[Digest, int],
+    ) -> None:
         plan = compiled.plan
-        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts)
+        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts, bumps)
         spec = SpecRecord(
             uid=uid,
             name=plan.name,

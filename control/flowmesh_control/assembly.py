@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from flowmesh_control.admission import Admission
 from flowmesh_control.archive import Archive
+from flowmesh_control.auditing import Auditing
+from flowmesh_control.audits import Audits
 from flowmesh_control.changes import Changes
 from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
@@ -56,6 +58,7 @@ class Given:
     ledger: Ledger
     archive: Archive
     policies: Policies
+    audits: Audits
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
@@ -75,6 +78,7 @@ class Parts:
     views: Views
     changes: Changes
     lineage: Lineage
+    auditing: Auditing
     metrics: Metrics
     trouble: Trouble
 
@@ -112,6 +116,7 @@ def assemble(given: Given) -> Parts:
     )
     loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
     loops.append(loop)
+    admission, views = _admission(given, content, loop), _views(given, logs)
     return Parts(
         given=given,
         loop=loop,
@@ -119,11 +124,14 @@ def assemble(given: Given) -> Parts:
         gateway=gateway,
         cache=cache,
         content=content,
-        admission=_admission(given, content, loop),
-        views=_views(given, logs),
+        admission=admission,
+        views=views,
         changes=changes,
         lineage=lineage,
-        metrics=Metrics(state=state, loop=loop, hands=hands, workers=telemetry),
+        auditing=_auditing(given, cache, views, admission),
+        metrics=Metrics(
+            state=state, loop=loop, hands=hands, workers=telemetry, audits=given.audits
+        ),
         trouble=trouble,
     )
 
@@ -148,6 +156,7 @@ def _finishing(given: Given, lineage: Lineage, logs: KeptLogs) -> Finishing:
         state=given.machine.state,
         ledger=given.ledger,
         lineage=lineage,
+        audits=given.audits,
         logs=logs,
         archive=given.archive,
         master_key=given.master_key,
@@ -164,8 +173,22 @@ def _admission(given: Given, content: Content, loop: Loop) -> Admission:
         catalog=given.catalog,
         limits=given.settings.limits,
         clock=given.clock,
+        bumps=given.audits.quarantine.bumps,
         unfinished=lambda uid: _goes_on(state.runs.get(uid)) or uid in waiting,
         submitted=loop.ask,
+    )
+
+
+def _auditing(given: Given, cache: ActionCache, views: Views, admission: Admission) -> Auditing:
+    return Auditing(
+        records=given.store.records,
+        blobs=given.store.blobs,
+        cache=cache,
+        catalog=given.catalog,
+        views=views,
+        admission=admission,
+        audits=given.audits,
+        clock=given.clock,
     )
 
 

@@ -18,6 +18,7 @@ from flowmesh_control.accounts import Accounts, capture
 from flowmesh_control.api.app import build_app
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
+from flowmesh_control.audits import Audits
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
@@ -26,6 +27,7 @@ from flowmesh_control.ledger import Ledger
 from flowmesh_control.model_file import ModelFile, load_model
 from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
+from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.recovery import Recovered, recover
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.catalog import Catalog
@@ -153,8 +155,11 @@ class ControlPlane:
             Archive(records),
             Policies(records),
         )
+        audits = Audits(records, Quarantine(records), self._clock)
         await policies.load()
+        await audits.quarantine.load()
         recovered = await recover(records, ledger=ledger, archive=archive, catalog=self._catalog)
+        await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
         machine = Machine(
             epoch=epoch,
@@ -180,6 +185,7 @@ class ControlPlane:
             ledger=ledger,
             archive=archive,
             policies=policies,
+            audits=audits,
             waiting=recovered.waiting,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,

@@ -3,6 +3,7 @@
 import msgspec
 
 from flowmesh_control.archive import Archive
+from flowmesh_control.audits import Audits
 from flowmesh_control.clock import Clock
 from flowmesh_control.epochs import check_leads
 from flowmesh_control.kept_logs import KeptLogs
@@ -33,6 +34,7 @@ class Finishing:
         state: State,
         ledger: Ledger,
         lineage: Lineage,
+        audits: Audits,
         logs: KeptLogs,
         archive: Archive,
         master_key: bytes,
@@ -43,6 +45,7 @@ class Finishing:
         self._state = state
         self._ledger = ledger
         self._lineage = lineage
+        self._audits = audits
         self._logs = logs
         self._archive = archive
         self._master_key = master_key
@@ -56,9 +59,12 @@ class Finishing:
         try:
             await self._ledger.flush(uid)
             lines = self._ledger.lines(uid) or ()
-            found = derivations(uid, run.plan, run.artifacts, lines, run.steps)
-            await self._lineage.write(uid, found)
+            if not run.plan.audit_of:  # an audit makes nothing that was not there
+                found = derivations(uid, run.plan, run.artifacts, lines, run.steps)
+                await self._lineage.write(uid, found)
             await check_leads(self._records, self._state.epoch)
+            if run.plan.audit_of:
+                await self._audits.conclude(run)
             await self._logs.keep(run)
             final = self._final(run)
             await self._write(uid, final)

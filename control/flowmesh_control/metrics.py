@@ -10,9 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from flowmesh_control.audits import Audits
 from flowmesh_control.hands import Hands
 from flowmesh_control.logs import LogBook
 from flowmesh_control.loop import Loop
+from flowmesh_core.audit.report import Verdict
 from flowmesh_core.protocol.messages import Sync
 from flowmesh_core.run.state import State
 from flowmesh_core.status.project import fabric_status
@@ -42,12 +44,21 @@ class WorkerTelemetry:
 class Metrics(Collector):
     """The collector behind ``GET /metrics``."""
 
-    def __init__(self, *, state: State, loop: Loop, hands: Hands, workers: WorkerTelemetry) -> None:
+    def __init__(
+        self,
+        *,
+        state: State,
+        loop: Loop,
+        hands: Hands,
+        workers: WorkerTelemetry,
+        audits: Audits,
+    ) -> None:
         """Takes what is measured."""
         self._state = state
         self._loop = loop
         self._hands = hands
         self._workers = workers
+        self._audits = audits
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -63,6 +74,7 @@ class Metrics(Collector):
         """Reads every figure."""
         yield from self._fabric()
         yield from self._loop_figures()
+        yield from self._audit_figures()
         yield from self._worker_figures()
 
     def _fabric(self) -> Iterator[Metric]:
@@ -113,6 +125,19 @@ class Metrics(Collector):
         yield _counter("flowmesh_scheduler_seconds", "Seconds spent deciding.", self._loop.decide_s)
         yield _gauge("flowmesh_jobs_waiting", "Store work nobody has begun.", self._hands.backlog)
         yield _counter("flowmesh_store_retries", "Store work tried again.", self._hands.retries)
+
+    def _audit_figures(self) -> Iterator[Metric]:
+        audited = CounterMetricFamily(
+            "flowmesh_audit_actions", "Actions drawn by audits, by verdict.", labels=["verdict"]
+        )
+        for verdict in Verdict:
+            audited.add_metric([verdict], self._audits.counts[verdict])
+        yield audited
+        yield _gauge(
+            "flowmesh_audit_quarantined",
+            "Signature classes in quarantine.",
+            len(self._audits.quarantine.bumps()),
+        )
 
     def _worker_figures(self) -> Iterator[Metric]:
         figures = GaugeMetricFamily(

@@ -6,6 +6,7 @@ measured by the learned cost model on the workers that are connected.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,7 +24,7 @@ from flowmesh_core.run.model import Action, Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
 from flowmesh_core.scheduler.constraints import unmet
-from flowmesh_core.units import usd_text
+from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
@@ -96,11 +97,26 @@ class _Cost:
 class Planner:
     """Forecasts workflows on the fleet as it is."""
 
-    def __init__(self, *, state: State, cache: ActionCache, clock: Clock) -> None:
-        """Takes the live state, of which only fleet and cost model are read."""
+    def __init__(
+        self,
+        *,
+        state: State,
+        cache: ActionCache,
+        clock: Clock,
+        bumps: Callable[[], Mapping[Digest, int]],
+    ) -> None:
+        """Takes the live state, of which only fleet and cost model are read.
+
+        Args:
+            state: the machine's.
+            cache: published results.
+            clock: seconds since the epoch.
+            bumps: the signature classes in quarantine, as for a run that is accepted now.
+        """
         self._state = state
         self._cache = cache
         self._clock = clock
+        self._bumps = bumps
 
     async def forecast(self, compiled: Compiled) -> Forecast:
         """Walks a compiled workflow through published results."""
@@ -140,7 +156,15 @@ class Planner:
             model=self._state.model,
         )
         todo: list[Command] = machine.apply(
-            Submitted(PLAN_UID, compiled.plan, now_s, compiled.scopes, compiled.artifacts), now_s
+            Submitted(
+                PLAN_UID,
+                compiled.plan,
+                now_s,
+                compiled.scopes,
+                compiled.artifacts,
+                bumps=self._bumps(),
+            ),
+            now_s,
         )
         while todo:
             command = todo.pop()

@@ -97,6 +97,7 @@ async def _take_up(
             scopes=pins.scopes,
             artifacts=pins.artifacts,
             restored=restored,
+            bumps=pins.bumps,
         )
     )
 

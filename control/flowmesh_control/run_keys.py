@@ -7,6 +7,8 @@
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
     runs/<uid>/logs                     the last lines that its steps printed
     runs/<uid>/final                    the verdict and the last status
+    runs/<uid>/audit                    of an audit, what it found; written before final
+    quarantine/<class>                  signature classes whose results did not repeat
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
     accounts/<epoch>                    the fabric's accounts
@@ -20,6 +22,7 @@ RUNS = "runs/"
 POLICIES = "policies/"
 ACCOUNTS = "accounts/"
 LEARNED = "learned/"
+QUARANTINE = "quarantine/"
 
 
 def spec_key(uid: str) -> str:
@@ -40,6 +43,16 @@ def final_key(uid: str) -> str:
 def logs_key(uid: str) -> str:
     """The last lines that its steps printed."""
     return f"runs/{uid}/logs"
+
+
+def audit_key(uid: str) -> str:
+    """What an audit found."""
+    return f"runs/{uid}/audit"
+
+
+def quarantine_key(signature_class: str) -> str:
+    """A signature class whose results did not repeat."""
+    return f"{QUARANTINE}{signature_class}"
 
 
 def ledger_prefix(uid: str) -> str:

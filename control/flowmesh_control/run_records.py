@@ -36,12 +36,14 @@ class PinsRecord(msgspec.Struct, frozen=True):
     Attributes:
         scheme: version of the identity scheme.
         artifacts: the content of the references in the plan.
+        bumps: signature classes in quarantine at its creation: they salt the names of its actions.
     """
 
     scheme: int
     plan: Plan
     scopes: ScopePlan
     artifacts: dict[str, Artifact] = {}
+    bumps: dict[Digest, int] = {}
 
 
 class FinalRecord(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         steps: how many there are; ``completed``, ``failed``, ``skipped`` and ``cancelled`` of them
             have ended so, the others have not ended.
+        audit_of: of an audit, the run whose actions it makes again.
     """
 
     uid: str
@@ -76,6 +79,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     paid_nanousd: int = 0
     saved_nanousd: int = 0
     message: str = ""
+    audit_of: str = ""
 
 
 def summary_of(status: RunStatus) -> Summary:
@@ -98,6 +102,7 @@ def summary_of(status: RunStatus) -> Summary:
         paid_nanousd=status.paid_nanousd,
         saved_nanousd=status.saved_nanousd,
         message=status.message,
+        audit_of=status.audit_of,
     )
 
 

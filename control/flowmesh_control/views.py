@@ -123,7 +123,8 @@ class Views:
             NotFoundError: there is no such run.
         """
         status = await self.status(uid)
-        return receipt(uid, status.name, status.namespace, await self.lines(uid))
+        lines = await self.lines(uid)
+        return receipt(uid, status.name, status.namespace, lines, audit_of=status.audit_of)
 
     async def logs(self, uid: str, step: str | None) -> list[LogLine]:
         """What the attempts of a run, or of one of its steps, printed last.

@@ -7,6 +7,7 @@
     runs/<uid>/...                   spec, pins, ledger segments, final
     epochs/<n>                       leaderships
     lineage/by-output|by-input/...   indexes
+    quarantine/<class>               signature classes whose results did not repeat
     proof/...                        the check of conditional writes at start
 """
 

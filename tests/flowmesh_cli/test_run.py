@@ -17,7 +17,7 @@ RUN_FIELDS = {
     "uid", "name", "namespace", "phase", "created_s", "ended_s", "steps", "counts", "actions",
     "executed", "hits", "paid_nanousd", "saved_nanousd", "joules", "joules_estimated",
     "budget_nanousd", "deadline_s", "priority", "failed_step", "reason", "message", "remedy", "log",
-    "outputs", "eta_s",
+    "outputs", "eta_s", "audit_of",
 }  # fmt: skip
 FABRIC_FIELDS = {
     "epoch", "workers", "ready_actions", "running_actions", "bill_nanousd", "receipts_nanousd",

@@ -1,10 +1,11 @@
-"""Commands that follow artifacts and check results: lineage, export."""
+"""Commands that follow artifacts and check results: lineage, audit, export."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flowmesh_cli.commands.running import PriceOption, WorkersOption
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption, RunArgument, StateDirOption
 
@@ -13,6 +14,7 @@ def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     panel = "Explain"
     app.command("lineage", rich_help_panel=panel)(guarded(lineage))
+    app.command("audit", rich_help_panel=panel)(guarded(audit))
     export = typer.Typer(no_args_is_help=True, help="Write what other systems read.")
     export.command("openlineage")(guarded(openlineage))
     app.add_typer(export, name="export", rich_help_panel=panel)
@@ -42,6 +44,46 @@ def lineage(
         show_rows(artifact, state_dir=state_dir, as_json=json)
     else:
         show_lineage(artifact, down=down, depth=depth, state_dir=state_dir, as_json=json)
+
+
+def audit(
+    *,
+    run: RunArgument = "",
+    sample: Annotated[
+        str, typer.Option("--sample", metavar="SHARE", help="Of its actions; at least one.")
+    ] = "5%",
+    seed: Annotated[int, typer.Option("--seed", help="Draws the sample.")] = 0,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show all audits and what is in quarantine.")
+    ] = False,
+    release: Annotated[
+        str, typer.Option("--release", metavar="CLASS", help="End a quarantine.")
+    ] = "",
+    workers: WorkersOption = 1,
+    price_usd_per_hour: PriceOption = None,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make results of an ended run again, alone, and compare them with what was published.
+
+    What does not repeat though its engine says so is quarantined: later runs do not find it, and
+    make it again. Exit code 1 where something differs. Starts a fabric where none is running.
+    """
+    from flowmesh_cli import auditing  # noqa: PLC0415
+
+    if list_:
+        auditing.list_audits(state_dir=state_dir, as_json=json)
+    elif release:
+        auditing.release_class(release, state_dir=state_dir, as_json=json)
+    else:
+        auditing.audit_run(
+            run,
+            auditing.read_sample(sample, seed),
+            workers=workers,
+            price_usd_per_hour=price_usd_per_hour,
+            state_dir=state_dir,
+            as_json=json,
+        )
 
 
 def openlineage(

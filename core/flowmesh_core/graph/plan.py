@@ -146,6 +146,7 @@ class Plan(msgspec.Struct, frozen=True):
         budget_nanousd: 0 is no budget.
         deadline_s: seconds after creation; 0 is none.
         suspend: accepted but not dispatched.
+        audit_of: of an audit, the run whose actions it makes again; empty for every other run.
     """
 
     name: str
@@ -158,3 +159,4 @@ class Plan(msgspec.Struct, frozen=True):
     budget_nanousd: int = 0
     deadline_s: float = 0.0
     suspend: bool = False
+    audit_of: str = ""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
+from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
 
 
 class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,7 +34,11 @@ class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run's receipt. Σ ``paid_nanousd`` over all runs + fabric = the workers' bill."""
+    """A run's receipt. Σ ``paid_nanousd`` over all runs + fabric = the workers' bill.
+
+    Attributes:
+        audit_of: of an audit, the run that it made again: who asked for the audit pays for it.
+    """
 
     uid: str
     name: str
@@ -46,9 +50,12 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     joules_estimated: bool
     executed: int
     hits: int
+    audit_of: str = ""
 
 
-def receipt(uid: str, name: str, namespace: str, lines: Iterable[Line]) -> Receipt:
+def receipt(
+    uid: str, name: str, namespace: str, lines: Iterable[Line], *, audit_of: str = ""
+) -> Receipt:
     """Projects a run's ledger to its receipt, one line a step in order of first mention."""
     steps: dict[str, ReceiptLine] = {}
     for line in lines:
@@ -72,11 +79,12 @@ def receipt(uid: str, name: str, namespace: str, lines: Iterable[Line]) -> Recei
         joules_estimated=any(r.joules_estimated for r in rows),
         executed=sum(r.executed for r in rows),
         hits=sum(r.hits for r in rows),
+        audit_of=audit_of,
     )
 
 
 def _with_attempt(row: ReceiptLine, line: AttemptLine) -> ReceiptLine:
-    ran = line.outcome in ("published", "adopted")
+    ran = line.outcome in RAN
     failed = not ran and line.outcome != "shared"
     return msgspec.structs.replace(
         row,

@@ -15,6 +15,7 @@ from flowmesh_core.run.ledger import HitLine
 from flowmesh_core.run.model import Action, Part, Run, StepRun, Subscriber
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ActionState, HitKind, StepState
+from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
 
 def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> None:
@@ -38,6 +39,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
     key = ActionKey(publish, name)
     part.key = key
     action = Action(key, spec_of(state, run, step, part.inputs, publish), lookup)
+    action.isolate = publish.startswith(AUDIT_SCOPE)
     action.subscribers[subscriber] = None
     state.actions[key] = action
     checkpoints.begin(state, run, action, now_s)

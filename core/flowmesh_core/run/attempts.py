@@ -15,6 +15,7 @@ from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
+from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
 SMALL = 32
 
@@ -134,7 +135,12 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         return
     action.state = ActionState.PUBLISHING
     action.publishing = attempt
-    state.emit(Publish(action.key, _result(state, worker, attempt, end, now_s), action.replace))
+    result = _result(state, worker, attempt, end, now_s)
+    if action.key.scope.startswith(AUDIT_SCOPE):
+        # Audited results are compared, and stand nowhere: nobody can find them.
+        published(state, action.key, result, now_s, outcome="audited")
+    else:
+        state.emit(Publish(action.key, result, action.replace))
 
 
 def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
@@ -185,15 +191,22 @@ def _result(
 
 
 def published(
-    state: State, key: ActionKey, result: ActionResult, now_s: float, *, adopted: bool
+    state: State, key: ActionKey, result: ActionResult, now_s: float, *, outcome: str
 ) -> None:
-    """Takes the answer to a publication: settles the attempt, completes the subscribers."""
+    """Takes the answer to a publication: settles the attempt, completes the subscribers.
+
+    Args:
+        state: the machine's.
+        key: the action.
+        result: what stands in the store now.
+        now_s: the time.
+        outcome: ``published``, ``adopted``, or ``audited`` for what is published nowhere.
+    """
     action = state.actions.get(key)
     attempt = _publishing(state, key)
     if attempt is None:
         return  # a step-level result; nobody waits for it
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
-    outcome = "adopted" if adopted else "published"
     subscribers = list(attempt.action.subscribers)
     shares = money.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
     if action is not attempt.action:

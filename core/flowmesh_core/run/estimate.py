@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.audit.quarantine import salt_of, signature_class
 from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
@@ -32,17 +33,22 @@ def name_of(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> Digest:
         plan.params,
         plan.fields,
         {port: artifact.digest for port, artifact in inputs.items()},
-        _salt(run, plan),
+        _salt(run, step, inputs),
         ignored_inputs=[p for p in plan.cache.ignored_inputs if p in inputs],
     )
 
 
-def _salt(run: Run, plan: StepPlan) -> str:
+def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
+    plan = step.plan
     parts = [run.scopes.salt, plan.cache.salt]
     if plan.cache.reuse == "run":
         parts.append(f"run:{run.uid}")
     elif plan.cache.reuse == "never":
         parts += [f"run:{run.uid}", f"step:{plan.path}"]
+    if run.bumps:
+        digests = {port: artifact.digest for port, artifact in inputs.items()}
+        found = signature_class(step.contract, plan.params, plan.fields, digests)
+        parts += [salt] if (salt := salt_of(run.bumps, found)) else []
     return SEPARATOR.join(parts) if any(parts) else ""
 
 

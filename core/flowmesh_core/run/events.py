@@ -28,6 +28,7 @@ class Submitted(msgspec.Struct, frozen=True):
     Attributes:
         artifacts: the content of every ``cas:`` reference in the plan, already verified.
         restored: ledger lines of an unfinished run that is taken up again.
+        bumps: signature classes that were in quarantine when the run was accepted.
     """
 
     uid: str
@@ -36,6 +37,7 @@ class Submitted(msgspec.Struct, frozen=True):
     scopes: ScopePlan
     artifacts: Mapping[str, Artifact] = {}
     restored: tuple[Line, ...] = ()
+    bumps: Mapping[Digest, int] = {}
 
 
 class LookedUp(msgspec.Struct, frozen=True):

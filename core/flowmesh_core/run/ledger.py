@@ -18,7 +18,8 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
 
     Attributes:
         outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run was
-            merged with the one that asked first), ``replica``, ``cancelled``, or a failure kind.
+            merged with the one that asked first), ``audited`` (it was compared, and published
+            nowhere), ``replica``, ``cancelled``, or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: how many runs split the bill.
         exec_nanousd: of the bill, ``load_nanousd`` for loading.
@@ -116,6 +117,9 @@ class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True
     message: str = ""
     step: str = ""
 
+
+RAN = frozenset({"published", "adopted", "audited"})
+"""Outcomes of attempts that a run had executed to a result."""
 
 Line = AttemptLine | HitLine | CheckpointLine | AmendmentLine | StepLine | VerdictLine
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.protocol.results import Artifact
@@ -31,13 +32,25 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
     """Takes up a run; one that is known already is left alone."""
     if event.uid in state.runs:
         return
+    run = run_of(state.catalog, event)
+    state.runs[event.uid] = run
+    _restore(run, event)
+    state.changed(run)
+    for path, step in run.steps.items():
+        if not step.waiting:
+            state.touch(run, path)
+    state.touched[run.uid] = None
+
+
+def run_of(catalog: Catalog, event: Submitted) -> Run:
+    """A run as it was accepted, before anything of it has begun."""
     plan = event.plan
     step_runs = {}
     children: dict[str, list[str]] = {}
     for step in plan.steps:
-        contract = state.catalog.pinned(step.engine, step.contract, step.implementation)
+        contract = catalog.pinned(step.engine, step.contract, step.implementation)
         if contract is None:
-            contract = state.catalog.newest(step.engine)
+            contract = catalog.newest(step.engine)
         if contract is None:
             raise KeyError(f"admission let engine {step.engine!r} through, which is unknown")
         parents = step.parents()
@@ -58,15 +71,10 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
         budget_nanousd=plan.budget_nanousd,
         deadline_s=plan.deadline_s,
         suspended=plan.suspend,
+        bumps=event.bumps,
     )
     run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
-    state.runs[event.uid] = run
-    _restore(run, event)
-    state.changed(run)
-    for step in plan.steps:
-        if not step_runs[step.path].waiting:
-            state.touch(run, step.path)
-    state.touched[run.uid] = None
+    return run
 
 
 def _restore(run: Run, event: Submitted) -> None:

@@ -133,7 +133,8 @@ class Machine:
             case WorkerSynced():
                 workers.synced(state, event.name, event.incarnation, event.sync, now_s)
             case Published():
-                attempts.published(state, event.key, event.result, now_s, adopted=event.adopted)
+                outcome = "adopted" if event.adopted else "published"
+                attempts.published(state, event.key, event.result, now_s, outcome=outcome)
             case LookedUp():
                 actions.looked_up(state, event.key, event.result, now_s)
                 steps.step_looked_up(state, event.key, event.result, now_s)

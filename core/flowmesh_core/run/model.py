@@ -281,6 +281,7 @@ class Run:
         checking: its outputs' blobs are being checked.
         own_actions: actions that a restored ledger says this run paid for already.
         checkpoints: what a restored ledger says of actions that are not wanted again yet.
+        bumps: signature classes that were in quarantine when it was accepted.
     """
 
     uid: str
@@ -308,6 +309,7 @@ class Run:
     lines: list[Line] = field(default_factory=list)
     own_actions: set[Digest] = field(default_factory=set)
     checkpoints: dict[ActionKey, KeptCheckpoint] = field(default_factory=dict)
+    bumps: Mapping[Digest, int] = field(default_factory=dict)
     cancel_reason: str = ""
     failed_step: str = ""
     failure: Failure | None = None

@@ -6,12 +6,11 @@
 from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.receipts.meter import Activity, split_segment
-from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.run.ledger import RAN, AttemptLine
 from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
 
-MADE = frozenset({"published", "adopted"})
 PLACEMENTS_TOLD = 8
 """Of so many batches of a step the ledger says why they went to their worker."""
 _SECONDS_PER_HOUR = 3600
@@ -101,7 +100,7 @@ def settle(
     usage = attempt.end.usage if attempt.end else Usage()
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
-        mine = outcome if payer.uid == payers[0].uid or outcome not in MADE else "shared"
+        mine = outcome if payer.uid == payers[0].uid or outcome not in RAN else "shared"
         placed = _why(run, payer, attempt)
         line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed)
         state.append(run, line)

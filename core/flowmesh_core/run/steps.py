@@ -53,7 +53,7 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         return
     try:
         wanted = not step.plan.when or _condition(run, step)
-        inputs = _inputs(run, step, skip=streams) if wanted else None
+        inputs = inputs_of(run, step, skip=streams) if wanted else None
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.BAD_INPUT, e.reason, e.remedy)
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.BAD_INPUT)
@@ -107,7 +107,7 @@ def _fields(step: StepRun) -> dict[str, Mapping[str, Any]] | None:
     }
 
 
-def _inputs(run: Run, step: StepRun, *, skip: str) -> dict[str, Artifact] | None:
+def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact] | None:
     """Artifacts by port; None where a required input comes from a skipped step."""
     found: dict[str, Artifact] = {}
     for edge in step.plan.edges:

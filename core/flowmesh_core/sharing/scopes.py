@@ -13,6 +13,8 @@ from flowmesh_core.errors import Problem, SpecError
 
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
+AUDIT_SCOPE = "audit-"
+"""Begins the scope of an audit's actions; nobody else publishes or looks there."""
 
 
 class Sharing(StrEnum):
@@ -81,6 +83,12 @@ def namespace_scope(namespace: str) -> str:
 def group_scope(group: str) -> str:
     """The scope of a group."""
     return f"group-{group}"
+
+
+def audit_scopes(uid: str) -> ScopePlan:
+    """The scopes of an audit: its own for what is in flight, and none to look in."""
+    scope = f"{AUDIT_SCOPE}{uid}"
+    return ScopePlan(publish=scope, lookup=(), private=scope)
 
 
 def plan_scopes(

@@ -52,6 +52,7 @@ def run_status(state: State, uid: str, now_s: float) -> RunStatus:
         log=_failure_log(run, failed),
         outputs={name: _output(run, name) for name in run.plan.outputs},
         eta_s=_eta_s(run, now_s),
+        audit_of=run.plan.audit_of,
     )
 
 

@@ -62,6 +62,7 @@ class RunStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         outputs: by name: kind, ``cas:`` reference (empty for a skipped step), rows, bytes, metrics.
         counts: steps by state.
         eta_s: predicted seconds to the end; -1 is unknown.
+        audit_of: of an audit, the run whose actions it makes again.
     """
 
     uid: str
@@ -89,6 +90,7 @@ class RunStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     log: tuple[str, ...] = ()
     outputs: dict[str, dict[str, Any] | None] = {}
     eta_s: float = -1.0
+    audit_of: str = ""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -36,6 +36,7 @@ BUILTIN = {
     "model.import": "flowmesh_worker.engines.models.importing:ModelImport",
     "retrieve.topk": "flowmesh_worker.engines.retrieve.topk:TopK",
     "source.resolve": "flowmesh_worker.engines.imports.resolve:Resolve",
+    "test.drift": "flowmesh_worker.engines.testing.drift:Drift",
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
     "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",

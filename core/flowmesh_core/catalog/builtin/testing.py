@@ -126,4 +126,24 @@ FAIL = EngineContract(
     doc="Fails.",
 )
 
-CONTRACTS = (NOOP, SLEEP, STEPS, MAP, FAIL)
+DRIFT = EngineContract(
+    name="test.drift",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(
+        Port("metrics", PortKind.METRICS, doc="`value`, and `drift`, another text each time."),
+    ),
+    params=(
+        Param(
+            "family", ParamType.STRING, default="", batch_wide=True, doc="Part of the signature."
+        ),
+        _VALUE,
+    ),
+    work_unit="actions",
+    capacity=256,
+    base_memory_mib=64,
+    doc="Declares that it repeats, and does not: what audits are to find.",
+)
+
+CONTRACTS = (NOOP, DRIFT, SLEEP, STEPS, MAP, FAIL)

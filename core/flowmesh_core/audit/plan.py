@@ -1,0 +1,62 @@
+"""The plan of an audit: a run of its own, one step for each action that is made again.
+
+Its steps depend on nothing but stored content, are looked up nowhere and published nowhere: the
+machine gives a result of this run to its step alone. Every attempt runs isolated.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from flowmesh_core.audit.made import Made
+from flowmesh_core.graph.plan import ArtifactSource, Cache, Edge, Plan, StepPlan
+from flowmesh_core.protocol.results import Artifact
+
+LEAST_PRIORITY = -1000
+"""An audit waits for everything else of its tenant."""
+
+
+def audit_plan(uid: str, plan: Plan, chosen: Sequence[Made]) -> tuple[Plan, dict[str, Artifact]]:
+    """Plans an audit.
+
+    Args:
+        uid: the audited run.
+        plan: its plan.
+        chosen: the actions to make again.
+
+    Returns:
+        The plan, and its artifacts by reference.
+    """
+    artifacts: dict[str, Artifact] = {}
+    steps = tuple(_step(made, artifacts) for made in chosen)
+    made = Plan(
+        name=f"audit-of-{plan.name}",
+        namespace=plan.namespace,
+        steps=steps,
+        outputs={},
+        weights=plan.weights,
+        priority=LEAST_PRIORITY,
+        audit_of=uid,
+    )
+    return made, artifacts
+
+
+def audit_path(made: Made) -> str:
+    """The path of an action's step in the audit."""
+    return made.step.path if made.chunk < 0 else f"{made.step.path}/{made.chunk}"
+
+
+def _step(made: Made, artifacts: dict[str, Artifact]) -> StepPlan:
+    edges = []
+    for port, artifact in made.inputs.items():
+        reference = f"audit:{artifact.digest}:{artifact.blob}"
+        artifacts[reference] = artifact
+        edges.append(Edge(port, artifact.kind, (ArtifactSource(artifact.kind, reference),)))
+    return msgspec.structs.replace(
+        made.step,
+        path=audit_path(made),
+        edges=tuple(edges),
+        when="",
+        when_steps=(),
+        cache=Cache(salt=made.step.cache.salt),
+    )
