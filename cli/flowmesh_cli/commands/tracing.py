@@ -92,8 +92,13 @@ def openlineage(
         Path | None, typer.Option("--out", metavar="FILE", help="Write here, not to the screen.")
     ] = None,
     state_dir: StateDirOption = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Answer errors as JSON, too; events always are.")
+    ] = False,
 ) -> None:
     """Write a run as OpenLineage events, one JSON document a line."""
     from flowmesh_cli.tracing import export_openlineage  # noqa: PLC0415
+
+    del json  # read by ``guarded``
 
     export_openlineage(run, out=out, state_dir=state_dir)
