@@ -80,14 +80,15 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]
+    terms = first.seeker.scale.terms(first.place.prospect, first.place.tier)
     return Placement(
         worker=account.view.name,
         signature=signature,
         actions=tuple(one.action.action_id for one in batch),
-        terms=first.seeker.scale.terms(first.place.prospect, first.place.tier),
+        terms=terms,
         predicted_s=tuple(predicted),
         reserve_nanousd=tuple(reserve),
-        candidates=candidates(first.seeker, first.place),
+        candidates=candidates(first.seeker, first.place, terms),
     )
 
 

@@ -12,6 +12,10 @@ from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect, Scale
 
 
+HEADS = 31
+"""A heap's n best stand among its first 2^n - 1 entries."""
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
@@ -28,6 +32,7 @@ class Seeker:
     taken is put back at its next tier, and what was dropped stays dropped.
 
     Attributes:
+        heads: entries among which the five best on the snapshot are.
         ranked: the best options on the snapshot; worked out by ``runners_up`` where it is asked.
     """
 
@@ -44,6 +49,7 @@ class Seeker:
             for i, utility in enumerate(scale.utilities(prospects))
         ]
         heapify(self._entries)
+        self.heads = self._entries[:HEADS]
         self._option_of: dict[int, Option] = {}
         self._last: Place | None = None
         self._would_wait: float | None = None
