@@ -42,8 +42,8 @@ def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
     """What the decision saw that sent an attempt, and its batch, to its worker."""
     chunk = f"action {attempt.chunk}: " if attempt.chunk > 0 else ""
     others = len(attempt.placed) - 1
-    beside = f", before {figures.count(others, 'other')}" if others else ", the only one that could"
-    terminal.text(f"  {chunk}{attempt.worker} was chosen{beside}:")
+    before = f" before {figures.count(others, 'other')}" if others else ""
+    terminal.text(f"  {chunk}{attempt.worker} was chosen{before}:")
     terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=" ".join(_HEADINGS[1:-1]))
 
 

@@ -16,7 +16,7 @@ from flowmesh_core.fleet.snapshot import (
 )
 from flowmesh_core.scheduler.exchange import improve
 from flowmesh_core.scheduler.groups import collect
-from flowmesh_core.scheduler.runners_up import candidates
+from flowmesh_core.scheduler.runners_up import RunnersUp
 from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, serve
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.tick import Tick
@@ -60,10 +60,11 @@ def _placements(tick: Tick, served: list[Served]) -> tuple[Placement, ...]:
     batches: dict[tuple[int, str], list[Served]] = {}
     for one in served:
         batches.setdefault((one.place.member, one.action.signature), []).append(one)
-    return tuple(_placement(tick, member, batch) for (member, _), batch in batches.items())
+    others = RunnersUp()
+    return tuple(_placement(tick, others, member, batch) for (member, _), batch in batches.items())
 
 
-def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
+def _placement(tick: Tick, others: RunnersUp, member: int, batch: list[Served]) -> Placement:
     account = tick.accounts[member]
     signature = batch[0].action.signature
     shape = account.view.shape
@@ -88,7 +89,7 @@ def _placement(tick: Tick, member: int, batch: list[Served]) -> Placement:
         terms=terms,
         predicted_s=tuple(predicted),
         reserve_nanousd=tuple(reserve),
-        candidates=candidates(first.seeker, first.place, terms),
+        candidates=others.candidates(first.seeker, first.place, terms),
     )
 
 

@@ -1,7 +1,7 @@
 """The workers that a batch could have gone to instead, for the ledger.
 
-Worked out once a tick for all batches of a group, from what its seeker knows anyway: a decision
-must not wait for what only people read later.
+Worked out once a tick for all batches of a group, from what its seeker knows anyway, and of the
+first groups alone: a decision must not wait for what only people read later.
 """
 
 from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
@@ -9,25 +9,42 @@ from flowmesh_core.scheduler.candidates import Option
 from flowmesh_core.scheduler.seeker import Place, Seeker
 
 OTHERS = 4
+GROUPS = 16
+"""Of so many groups a tick the others are named; of the rest the chosen worker alone."""
+
+_Ranked = list[tuple[Option, ScoredWorker]]
 
 
-def candidates(seeker: Seeker, place: Place, terms: UtilityTerms) -> tuple[ScoredWorker, ...]:
-    """The worker of a place with its terms, then the best others: one of each kind."""
-    found = [_scored(seeker, place.member, terms, lane=place.prospect.lane)]
-    for option, scored in _best(seeker):
-        if option.members[0] != place.member:
-            found.append(scored)
-        elif len(option.members) > 1:
-            found.append(_of(seeker, option, option.members[1]))
-    return tuple(found[: OTHERS + 1])
+class RunnersUp:
+    """Names them in one tick."""
+
+    def __init__(self) -> None:
+        """Starts without any."""
+        self._ranked: dict[Seeker, _Ranked] = {}
+
+    def candidates(
+        self, seeker: Seeker, place: Place, terms: UtilityTerms
+    ) -> tuple[ScoredWorker, ...]:
+        """The worker of a place with its terms, then the best others: one of each kind."""
+        chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
+        ranked = self._ranked.get(seeker)
+        if ranked is None:
+            if len(self._ranked) == GROUPS:
+                return (chosen,)
+            ranked = self._ranked[seeker] = _rank(seeker)
+        found = [chosen]
+        for option, scored in ranked:
+            if option.members[0] != place.member:
+                found.append(scored)
+            elif len(option.members) > 1:
+                found.append(_of(seeker, option, option.members[1]))
+        return tuple(found[: OTHERS + 1])
 
 
-def _best(seeker: Seeker) -> list[tuple[Option, ScoredWorker]]:
-    if seeker.ranked is None:
-        numbers = [int(entry[1]) for entry in sorted(seeker.heads)[: OTHERS + 1]]
-        chosen = [seeker.options[number] for number in numbers]
-        seeker.ranked = [(option, _of(seeker, option, option.members[0])) for option in chosen]
-    return seeker.ranked
+def _rank(seeker: Seeker) -> _Ranked:
+    numbers = [int(entry[1]) for entry in sorted(seeker.heads)[: OTHERS + 1]]
+    chosen = [seeker.options[number] for number in numbers]
+    return [(option, _of(seeker, option, option.members[0])) for option in chosen]
 
 
 def _of(seeker: Seeker, option: Option, member: int) -> ScoredWorker:

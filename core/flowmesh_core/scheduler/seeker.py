@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import floor, inf
 
-from flowmesh_core.fleet.snapshot import ReadyAction, ScoredWorker
+from flowmesh_core.fleet.snapshot import ReadyAction
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import Option, Options, with_inputs
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect, Scale
-
 
 HEADS = 31
 """A heap's n best stand among its first 2^n - 1 entries."""
@@ -33,7 +32,6 @@ class Seeker:
 
     Attributes:
         heads: entries among which the five best on the snapshot are.
-        ranked: the best options on the snapshot; worked out by ``runners_up`` where it is asked.
     """
 
     def __init__(self, tick: Tick, group: Group, options: Options, scale: Scale) -> None:
@@ -53,7 +51,6 @@ class Seeker:
         self._option_of: dict[int, Option] = {}
         self._last: Place | None = None
         self._would_wait: float | None = None
-        self.ranked: list[tuple[Option, ScoredWorker]] | None = None
 
     def reset(self) -> None:
         """Looks again at every place, after some became free."""
