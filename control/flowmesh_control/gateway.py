@@ -84,7 +84,7 @@ class Gateway:
             post: takes events.
             tokens: who may join.
             telemetry: takes logs and figures.
-            clock: seconds since the epoch.
+            clock: seconds on any clock that does not step.
             watchdog_s: a worker silent for so long is lost.
             sync_interval_s: how often workers are to say something.
             knows: whether the machine still counts on a worker; one that it has given up is told

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession
 
+from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticTokens
 from flowmesh_control.plugins import load_catalog
@@ -33,7 +34,7 @@ class NoSecrets:
         raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
 
 
-def control_plane(root: Path, **machine: Any) -> ControlPlane:
+def control_plane(root: Path, clock: Clock = system_clock, **machine: Any) -> ControlPlane:
     return ControlPlane(
         open_store(root / "store", durability=Durability.PROCESS),
         ControlSettings(machine=Settings(**{"sync_window_s": 1.0, **machine}), flush_s=0.2),
@@ -42,6 +43,7 @@ def control_plane(root: Path, **machine: Any) -> ControlPlane:
         api_token=API_TOKEN,
         tokens=StaticTokens({"local": WORKER_TOKEN}),
         secrets=NoSecrets(),
+        clock=clock,
     )
 
 

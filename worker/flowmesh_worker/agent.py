@@ -45,6 +45,11 @@ _HOSTS_END_WITHIN_S = 3.0
 _log = logging.getLogger(__name__)
 
 
+def since_boot_s() -> float:
+    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Agent:
     """One worker."""
 
@@ -61,7 +66,7 @@ class Agent:
         """Takes what it is told, what it is, and the store."""
         self._settings = settings
         self._shape = shape
-        self._started_s = time.time()
+        self._started_s, self._born_s = time.time(), since_boot_s()
         self._incarnation = uuid.uuid4().hex
         self._held = Held()
         self._stopping = asyncio.Event()
@@ -166,7 +171,7 @@ class Agent:
             "held": float(len(self._held.progress)),
             "lanes": float(len(self._lanes.report())),
             "stored_bytes": float(self._outputs.stored_bytes),
-            "uptime_s": time.time() - self._started_s,
+            "uptime_s": since_boot_s() - self._born_s,
             "agent_cpu_s": sum(os.times()[:2]),
         }
 
@@ -211,6 +216,7 @@ class Agent:
             components=self.components(),
             draining=self._held.draining,
             checkpoints=tuple(self._held.checkpoints.values()),
+            age_s=since_boot_s() - self._born_s,
         )
 
     def _lanes_changed(self) -> None:

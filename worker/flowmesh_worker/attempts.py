@@ -294,7 +294,7 @@ class Attempts:
         joules = self._energy.end(attempt.assignment.attempt_id)
         run_s = used.run_s
         if not run_s and job is not None and job.sent_s:
-            run_s = time.time() - job.sent_s
+            run_s = time.monotonic() - job.sent_s
         return Usage(
             units=used.units,
             tokens_in=used.tokens_in,

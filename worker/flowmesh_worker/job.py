@@ -60,7 +60,8 @@ class Job:
         on_line: told what the host prints meanwhile.
         on_checkpoint: told of a directory that it handed over, and how far the work was.
         outcome: set when it has ended.
-        queued_s: when it was handed in; ``sent_s`` when the host got it (0 before).
+        queued_s: when it was handed in, ``sent_s`` when the host got it (0 before), on a clock
+            that does not step.
         load_s: how long it waited for the engine to load.
     """
 

@@ -196,7 +196,7 @@ class Lane:
             job = heapq.heappop(self._queue)[2]
             if job.abandoned:
                 continue
-            job.sent_s = time.time()
+            job.sent_s = time.monotonic()
             self.running[job.assignment.attempt_id] = job
             self.process.send(job.run)
             job.on_phase("running")
@@ -224,7 +224,7 @@ class Lane:
         self.capacity = message.capacity
         self.load_s = message.load_s
         self._libraries = message.libraries
-        now = time.time()
+        now = time.monotonic()
         for _, _, job in self._queue:
             job.load_s = now - job.queued_s
             job.on_phase("queued")

@@ -58,7 +58,7 @@ class Lanes:
 
     def submit(self, job: Job) -> None:
         """Takes a job; its outcome is set when it has ended, whatever happens."""
-        job.queued_s = time.time()
+        job.queued_s = time.monotonic()
         job.lane = None
         lane = self._lanes.get(_key(job))
         if lane is not None and lane.state != "closing":

@@ -252,7 +252,9 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         token: what it joins with.
         epoch: the highest epoch it has seen.
         incarnation: unique per process start, so that a restarted worker of the same name is new.
-        started_s: when the process started; its lifetime is billed from here.
+        started_s: when the process started, by the worker's clock.
+        age_s: how long ago that was, whatever its clock says; its lifetime is billed from there.
+            0 where an older worker does not say.
         held: where every held attempt is.
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
@@ -270,6 +272,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     components: tuple[Component, ...] = ()
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
+    age_s: float = 0.0
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):

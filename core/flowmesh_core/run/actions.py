@@ -250,6 +250,8 @@ def _cancel_attempts(state: State, action: Action) -> None:
 
 
 def _forget(state: State, action: Action) -> None:
+    # Attempts of it may linger on workers that have not heard; its runs may be gone by then.
+    action.subscribers.clear()
     state.ready.pop(action.key, None)
     state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:

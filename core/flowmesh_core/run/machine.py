@@ -23,6 +23,7 @@ from flowmesh_core.run import (
     money,
     placing,
     steps,
+    stragglers,
     workers,
 )
 from flowmesh_core.run.commands import CancelAttempt, Command
@@ -94,8 +95,8 @@ class Machine:
 
     @property
     def wants_decision(self) -> bool:
-        """Whether ready work or the fleet has changed since the last snapshot."""
-        return self.state.dirty and bool(self.state.ready)
+        """Whether ready work or the fleet has changed since the last snapshot, or some is late."""
+        return self.state.dirty and bool(self.state.ready or self.state.late)
 
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler is to decide on now."""
@@ -170,7 +171,8 @@ class Machine:
         checkpoints.note_all(state, now_s)
         lifecycle.deadlines(state, now_s)
         lifecycle.overspent(state, now_s)
-        state.dirty = state.dirty or bool(state.ready)
+        state.late = bool(stragglers.late(state, now_s))
+        state.dirty = state.dirty or bool(state.ready) or state.late
         if state.recovering_until_s and now_s >= state.recovering_until_s:
             state.recovering_until_s = 0.0
             self._end_recovery()

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from flowmesh_core.catalog.contract import Determinism
-from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.snapshot import (
     Decision,
@@ -20,7 +18,7 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.protocol.messages import Assignment, InputRef
-from flowmesh_core.run import actions, attempts, checkpoints, money, workers
+from flowmesh_core.run import actions, attempts, checkpoints, money, stragglers, workers
 from flowmesh_core.run.commands import Assign
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Run, Worker
@@ -49,8 +47,8 @@ def snapshot(state: State, now_s: float) -> Snapshot:
     """What the scheduler decides on; empty while a recovery waits for workers."""
     recovering = now_s < state.recovering_until_s
     ready = [] if recovering else [a.view or _view(state, a) for a in _placeable(state)]
-    if state.settings.replicas and not recovering:
-        ready += _stragglers(state, now_s)
+    if not recovering:
+        ready += _replicas(state, now_s)
     return Snapshot(
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
         ready=ready,
@@ -161,23 +159,9 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 _INF = float("inf")
 
 
-def _stragglers(state: State, now_s: float) -> list[ReadyAction]:
-    """Actions that have run for far longer than predicted, while somebody idles."""
-    if all(w.held or w.draining for w in state.workers.values()):
-        return []
-    settings = state.settings
-    found = []
-    for attempt in state.attempts.values():
-        action = attempt.action
-        late = attempt.running_s and now_s - attempt.running_s > max(
-            settings.replica_after_s, settings.replica_factor * attempt.predicted_s
-        )
-        if not late or len(action.attempts) != 1 or action.state is not ActionState.RUNNING:
-            continue
-        spec = action.spec
-        if determinism_of(spec.contract, spec.params, spec.fields) is not Determinism.EXTERNAL:
-            found.append(structs.replace(_view(state, action), replica_of=attempt.worker))
-    return found
+def _replicas(state: State, now_s: float) -> list[ReadyAction]:
+    late = stragglers.late(state, now_s)
+    return [structs.replace(_view(state, a.action), replica_of=a.worker) for a in late]
 
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:

@@ -16,7 +16,7 @@ class Settings:
         unplaceable_after_s: an action that no worker can ever take fails after this time;
             0 waits for ever (a pool may grow).
         result_ttl_s: how long results are kept.
-        replicas: whether stragglers get a replica.
+        replicas: whether stragglers get a replica, once a few of their kind were seen.
         replica_factor: a straggler has run for this many times its predicted p95.
         replica_after_s: and for at least this long.
     """

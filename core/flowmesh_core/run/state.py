@@ -39,6 +39,7 @@ class State:
         shown: runs whose status has changed in this ``apply``.
         reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
+        late: whether a running attempt had need of a replica when time last passed.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, also where an action is wanted anew after it was forgotten.
     """
@@ -71,6 +72,7 @@ class State:
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
     attempts_made: int = 0
+    late: bool = False
     dirty: bool = False
 
     def emit(self, command: Command) -> None:

@@ -39,9 +39,10 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
 
 def _new(state: State, hello: Hello, now_s: float) -> Worker:
     shape = hello.shape
-    meter = Meter(shape.price_nanousd_per_hour, min(hello.started_s, now_s))
+    started_s = now_s - hello.age_s if hello.age_s else min(hello.started_s, now_s)
+    meter = Meter(shape.price_nanousd_per_hour, started_s)
     meter.billed_nanousd = state.resumed_bills.pop(hello.incarnation, 0)
-    worker = Worker(shape, hello.incarnation, meter, hello.started_s, now_s)
+    worker = Worker(shape, hello.incarnation, meter, started_s, now_s)
     state.workers[shape.name] = worker
     return worker
 

@@ -40,7 +40,7 @@ def random_plan(rng: random.Random) -> tuple[Plan, list[Artifact]]:
 def fault(world: World, rng: random.Random, uids: list[str]) -> None:  # noqa: C901, PLR0912 - one case a fault
     attempts = world.attempts()
     workers = list(world.machine.state.workers)
-    match rng.randrange(14):
+    match rng.randrange(15):
         case 0:
             made, artifacts = random_plan(rng)
             share = rng.choice(("", "group-x"))
@@ -78,6 +78,8 @@ def fault(world: World, rng: random.Random, uids: list[str]) -> None:  # noqa: C
             assert chosen.resume is not None
             spoiled = chosen.resume.artifact.digest
             world.checkpoint(chosen.attempt_id, 0.0, spoiled, digest=spoiled)
+        case 12 if workers:
+            world.deaf ^= {rng.choice(workers)}  # it hears of no cancels, or does again
         case _:
             if attempts:
                 world.finish(rng.choice(attempts).attempt_id)

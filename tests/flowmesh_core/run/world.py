@@ -180,6 +180,7 @@ class World:
     discarded: set[str] = field(default_factory=set)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    deaf: set[str] = field(default_factory=set)
     mute_store: bool = False
     unanswered: list[c.Command] = field(default_factory=list)
     receipts: int = 0
@@ -222,6 +223,8 @@ class World:
                     digest = assignment.resume.artifact.digest
                     assert self.left.get(digest) == assignment.action_id, "of the same action"
                 self.held.setdefault(worker, {})[assignment.attempt_id] = assignment
+            case c.CancelAttempt(worker, attempt_id) if worker in self.deaf:
+                pass
             case c.CancelAttempt(worker, attempt_id):
                 if self.held.get(worker, {}).pop(attempt_id, None):
                     failure = FailureReport("cancelled", "cancelled")

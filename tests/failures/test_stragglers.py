@@ -1,0 +1,71 @@
+"""A worker that stands still and wakes when its work is long done by another."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from tests.failures.seen import done_units, ledger, until
+from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.test_end_to_end import accounts
+
+from flowmesh_core.run.ledger import AttemptLine
+
+pytestmark = pytest.mark.slow
+
+
+def counting(value: str = "late", steps: int = 60) -> dict[str, Any]:
+    params = {"steps": steps, "stepSeconds": 0.02, "value": value}
+    step = {"name": "count", "uses": "test.steps", "with": params}
+    return workflow("late", {"steps": [step], "outputs": {"result": "count.metrics"}})
+
+
+@pytest.fixture
+async def eager(tmp_path: Path) -> AsyncIterator[Fabric]:
+    """A control plane that soon gives a late attempt a replica, and waits long for the silent."""
+    control = control_plane(tmp_path, watchdog_s=120.0, replica_after_s=1.0, replica_factor=1.0)
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        yield fabric
+        await asyncio.to_thread(fabric.close)
+    await control.stop()
+
+
+async def test_a_straggler_that_wakes_after_its_replica_has_published_overwrites_nothing(
+    eager: Fabric,
+) -> None:
+    fabric = eager
+    state = fabric.control.parts.given.machine.state
+    slow = fabric.worker("w1")
+    for value in "abc":  # how long they take, so that another can be late
+        await fabric.ended(await fabric.submit(counting(value, steps=1)))
+    before = set((fabric.root / "store" / "actions").glob("*/*"))
+    uid = await fabric.submit(counting())
+    await done_units(fabric, uid, 5)
+    # The agent alone: its host goes on, so that it wakes to a result which it has to report.
+    slow.send_signal(signal.SIGSTOP)
+    try:
+        fabric.worker("w2")
+        status = await fabric.ended(uid, within_s=60)
+        assert status.phase == "Succeeded", status
+        (record,) = set((fabric.root / "store" / "actions").glob("*/*")) - before
+        published = record.read_bytes(), record.stat().st_mtime_ns
+        assert "w1" in state.workers
+        assert state.workers["w1"].held
+    finally:
+        slow.send_signal(signal.SIGCONT)
+
+    async def awake() -> bool:
+        return not state.workers["w1"].held
+
+    await until(awake)
+    assert (record.read_bytes(), record.stat().st_mtime_ns) == published
+    lines = [line for line in ledger(fabric, uid) if isinstance(line, AttemptLine)]
+    assert [(line.worker, line.outcome) for line in lines] == [("w2", "published")]
+    totals = await accounts(fabric)
+    assert totals.unsettled_nanousd == 0
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd

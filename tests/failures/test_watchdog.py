@@ -1,0 +1,51 @@
+"""A worker dies without a word while the control plane has much else to do."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.failures.seen import until
+from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.test_end_to_end import accounts
+
+pytestmark = pytest.mark.slow
+
+
+def many(count: int) -> dict[str, Any]:
+    steps = [{"name": f"s{n}", "uses": "test.noop", "with": {"value": n}} for n in range(count)]
+    return workflow("many", {"steps": steps, "outputs": {}})
+
+
+async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_all_work_is_done(
+    fabric: Fabric,
+) -> None:
+    state = fabric.control.parts.given.machine.state
+    gateway = fabric.control.parts.gateway
+    watchdog_s = gateway._watchdog_s = 2.0
+    first = fabric.worker("w1")
+    fabric.worker("w2")
+
+    async def both() -> bool:
+        return len(state.workers) == 2
+
+    await until(both)
+    uid = await fabric.submit(many(3000))
+
+    async def busy() -> bool:
+        return state.book.executed > 100 and bool(state.workers["w1"].held)
+
+    await until(busy)
+    first.kill()
+    killed_s = time.monotonic()
+
+    async def lost() -> bool:
+        return "w1" not in state.workers
+
+    await until(lost)
+    # The watchdog, a round of the watch (a quarter of it), and a turn of the loop.
+    assert time.monotonic() - killed_s < watchdog_s * 1.25 + 1.0
+    status = await fabric.ended(uid)
+    assert status.phase == "Succeeded", status
+    assert status.executed == 3000
+    totals = await accounts(fabric)
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
