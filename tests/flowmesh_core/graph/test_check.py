@@ -66,7 +66,7 @@ def test_every_example_is_valid(path: Path) -> None:
 def test_the_examples_bring_the_files_that_they_name() -> None:
     assert EXAMPLES
     for path in EXAMPLES:
-        for name in re.findall(r"dataset: (\./[^\s}]+)", path.read_text()):
+        for name in re.findall(r"dataset: (\.\.?/[^\s}]+)", path.read_text()):
             rows = [json.loads(line) for line in (path.parent / name).read_text().splitlines()]
             assert rows
 
