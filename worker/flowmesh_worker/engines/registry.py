@@ -42,6 +42,8 @@ BUILTIN = {
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
     "test.steps": "flowmesh_worker.engines.testing.steps:Steps",
+    "train.dpo": "flowmesh_worker.engines.train.dpo:TrainDpo",
+    "train.reward": "flowmesh_worker.engines.train.reward:TrainReward",
     "train.sft": "flowmesh_worker.engines.train.sft:TrainSft",
 }
 """The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so

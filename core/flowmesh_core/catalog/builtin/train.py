@@ -315,4 +315,145 @@ SFT = EngineContract(
     ),
 )
 
-CONTRACTS = (SFT,)
+_PAIR = (
+    Param(
+        "messages",
+        ParamType.LIST,
+        template="jinja",
+        format="chat",
+        doc="The chat that both answers reply to, in place of a prompt: a list of {role, content},"
+        " contents are templates; the answers become the assistant's, in the model's own chat"
+        " template.",
+    ),
+    Param(
+        "chosen",
+        ParamType.STRING,
+        required=True,
+        template="jinja",
+        doc="The better answer; a template over the row's columns.",
+    ),
+    Param(
+        "rejected",
+        ParamType.STRING,
+        required=True,
+        template="jinja",
+        doc="The worse answer; a template.",
+    ),
+)
+
+REWARD = EngineContract(
+    name="train.reward",
+    version=1,
+    implementation=1,
+    inputs=(MODEL_INPUT, ROWS_INPUT),
+    outputs=OUTPUTS,
+    params=(
+        Param(
+            "prompt",
+            ParamType.STRING,
+            template="jinja",
+            doc="What both answers follow; a template. Without it the answers are scored alone.",
+        ),
+        *_PAIR,
+        Param(
+            "center_rewards_coefficient",
+            ParamType.NUMBER,
+            minimum=0,
+            doc="Draws the mean of all scores to 0 with this weight; null leaves it alone.",
+        ),
+        *training_params(learning_rate=1e-4),
+        *PEFT_PARAMS,
+    ),
+    identity_fields=("dtype",),
+    determinism=Determinism.SEEDED,
+    work_unit="samples",
+    needs_gpu_class="accelerator",
+    base_memory_mib=3072,
+    component_memory_factor=1.5,
+    doc="A reward model (TRL's RewardTrainer): it learns to score the better of two answers higher."
+    " `model` is a directory for sequence classification with one label; an `adapter` holds the"
+    " scoring head too. `metrics` has `accuracy`, the share of pairs scored in the right order, and"
+    " `margin`, the mean difference. A row longer than `max_length`, or with two equal answers, is"
+    " dropped and counted. Dropout is off, `lora_dropout` too.",
+    examples=(
+        'with: {prompt: "{{ question }}", chosen: "{{ good }}", rejected: "{{ bad }}",'
+        " test_size: 0.1}",
+    ),
+)
+
+DPO = EngineContract(
+    name="train.dpo",
+    version=1,
+    implementation=1,
+    inputs=(MODEL_INPUT, ROWS_INPUT),
+    outputs=OUTPUTS,
+    params=(
+        Param(
+            "prompt",
+            ParamType.STRING,
+            template="jinja",
+            doc="What both answers follow; a template over the row's columns.",
+        ),
+        *_PAIR,
+        Param(
+            "beta",
+            ParamType.NUMBER,
+            default=0.1,
+            minimum=0,
+            doc="How strongly the model is held to what it was; more is stronger.",
+        ),
+        Param(
+            "loss_type",
+            ParamType.STRING,
+            default="sigmoid",
+            choices=(
+                "sigmoid",
+                "hinge",
+                "ipo",
+                "exo_pair",
+                "nca_pair",
+                "robust",
+                "bco_pair",
+                "sppo_hard",
+                "aot",
+                "aot_unpaired",
+                "apo_zero",
+                "apo_down",
+                "discopop",
+                "sft",
+                "sigmoid_norm",
+            ),
+            doc="The loss; `sigmoid` is that of the DPO paper.",
+        ),
+        Param(
+            "label_smoothing",
+            ParamType.NUMBER,
+            default=0.0,
+            minimum=0,
+            maximum=0.5,
+            doc="How often a preference may be wrong, for `robust`; the smoothing of `exo_pair`,"
+            " which needs one.",
+        ),
+        *training_params(learning_rate=1e-6),
+        *PEFT_PARAMS,
+    ),
+    one_of=(("prompt", "messages"),),
+    identity_fields=("dtype",),
+    determinism=Determinism.SEEDED,
+    work_unit="samples",
+    needs_gpu_class="accelerator",
+    base_memory_mib=3072,
+    component_memory_factor=2.5,
+    doc="Direct preference optimization (TRL's DPOTrainer): the model learns to prefer the better"
+    " of two answers, held to the model that it was. `metrics` has `rewards_accuracies` and"
+    " `rewards_margins`. An answer that goes beyond `max_length` is cut at its end; a row whose"
+    " prompt leaves no room for one, or whose answers are equal, is dropped; both are counted."
+    " Without `use_peft` the model as it was is held beside the one that learns. Dropout is off,"
+    " `lora_dropout` too.",
+    examples=(
+        'with: {prompt: "Q: {{ question }}\\nA:", chosen: " {{ good }}", rejected: " {{ bad }}",'
+        " use_peft: true, learning_rate: 5e-5}",
+    ),
+)
+
+CONTRACTS = (SFT, REWARD, DPO)

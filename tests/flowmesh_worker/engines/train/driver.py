@@ -1,7 +1,8 @@
 """Runs a training engine as an engine host does, in a process of its own.
 
-The job is JSON on standard input, the answer JSON on the file that it names: for every action its
-outputs with the digest of every file, or its failure.
+The job is JSON on standard input: hosts one after the other, each with its actions. The answer is
+JSON on the file that it names: for every action its outputs with the digest of every file, or its
+failure. A test of its own process would see what the libraries warn of, and their first import.
 """
 
 import asyncio
@@ -77,7 +78,16 @@ async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> di
     contract = builtin_catalog().newest(job["uses"])
     assert contract is not None
     out_dir = folder / f"out-{number}"
-    out_dir.mkdir()
+    out_dir.mkdir(parents=True)
+    kept: list[dict[str, Any]] = []
+
+    def checkpoint(path: Path, done: float) -> None:
+        goal = folder / f"kept-{number}-{int(done)}"
+        path.rename(goal)
+        kept.append({"done": done, "path": str(goal)})
+        if action.get("stop") == "kept":
+            work.stopping.set()
+
     work = Work(
         action_id=str(number),
         attempt_id=str(number),
@@ -85,7 +95,11 @@ async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> di
         fields={},
         inputs={"rows": dataset(action.get("rows", job["rows"]), folder, str(number))},
         out_dir=out_dir,
+        resume=TreeInput("1" * 64, Path(action["resume"])) if "resume" in action else None,
+        checkpoint=checkpoint,
     )
+    if action.get("stop") == "first":
+        work.stopping.set()
     before = base_digest(engine)
     try:
         task = asyncio.ensure_future(engine.run(work, progress))
@@ -95,9 +109,8 @@ async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> di
         result = await task
     except AttemptError as e:
         f = e.failure
-        return {"kind": f.kind.value, "message": f.message, "remedy": f.remedy}
+        return {"kind": f.kind.value, "message": f.message, "remedy": f.remedy, "kept": kept}
     except asyncio.CancelledError:
-        await asyncio.sleep(0)
         return {"kind": "cancelled", "progress": seen}
     return {
         **described(dict(result.outputs)),
@@ -105,10 +118,11 @@ async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> di
         "base": [before, base_digest(engine)],
         "usage": [result.usage.units, result.usage.tokens_in],
         "progress": seen,
+        "kept": kept,
     }
 
 
-async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+async def host(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     module, _, cls = job["engine"].partition(":")
     engine = getattr(importlib.import_module(module), cls)()
     settings = HostSettings(
@@ -128,7 +142,11 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"capacity": engine.capacity, "actions": actions}
 
 
+async def main(jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    return [await host(job, folder / str(number)) for number, job in enumerate(jobs)]
+
+
 if __name__ == "__main__":
     given = json.load(sys.stdin)
-    answer = asyncio.run(main(given, Path(given["folder"])))
+    answer = asyncio.run(main(given["hosts"], Path(given["folder"])))
     Path(given["answer"]).write_text(json.dumps(answer))

@@ -60,4 +60,4 @@ def refused(rows: list[dict[str, Any]], reader: Any = read, **changes: Any) -> s
 def test_too_few_rows_are_refused() -> None:
     assert refused([]) == "there are no rows to learn from"
     assert refused(ROWS[:1]) == "with.test_size: 0.25 of 1 rows leaves none to learn from"
-    assert "20 of 20 rows are longer than 16 tokens" in refused(ROWS, read_none)
+    assert "20 of 20 rows were dropped" in refused(ROWS, read_none)

@@ -19,6 +19,7 @@ from flowmesh_worker.engines.llm.refusal import bad_input, out_of_memory, unplac
 from flowmesh_worker.engines.train.environment import prepare_process
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import Plan, need, what_fits
+from flowmesh_worker.engines.train.stopped import StoppedError
 from flowmesh_worker.engines.train.trainee import Trainee, read_trainee
 
 _LIBRARIES = ("trl", "peft", "transformers", "torch")
@@ -109,6 +110,8 @@ class TrainEngine:
             with suppress(Exception):
                 await running
             raise
+        except StoppedError:
+            raise asyncio.CancelledError from None
 
     async def close(self) -> None:
         """Frees the model."""
@@ -143,7 +146,14 @@ class TrainEngine:
         examples = self.read(work, tokenizer, self._base.limit(work.params))
         self._refuse_too_much(work, examples)
         session = open_session(
-            work, self._base, examples, tokenizer, reward=self.reward, told=told, stop=stop
+            work,
+            self._base,
+            examples,
+            tokenizer,
+            engine=self.name,
+            reward=self.reward,
+            told=told,
+            stop=stop,
         )
         held = f", {len(examples.test)} held out" if examples.test else ""
         sys.stdout.write(f"{len(examples.train)} rows to learn from{held}\n")

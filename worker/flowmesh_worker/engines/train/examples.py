@@ -106,10 +106,9 @@ def assemble(
     if not parts[0] or (held and not parts[1]):
         which = "held out" if parts[0] else "to learn from"
         raise bad_input(
-            f"with.max_length: no row {which} has anything left to learn:"
-            f" {dropped} of {len(rows)} rows are longer than {params['max_length']} tokens before"
-            " it begins",
-            "raise max_length, or shorten the rows",
+            f"no row {which} has anything to learn: {dropped} of {len(rows)} rows were dropped, and"
+            f" {cut} are longer than {params['max_length']} tokens",
+            "raise max_length or shorten the rows; a pair of equal answers teaches nothing",
         )
     counts = {"rows_truncated": cut, "rows_dropped": dropped}
     return Examples(parts[0], parts[1], longest, counts)

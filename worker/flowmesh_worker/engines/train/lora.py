@@ -16,7 +16,7 @@ def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
 
     Args:
         params: of the action.
-        reward: whether the model scores; its head is then trained and saved with the adapter.
+        reward: whether the model scores; PEFT then trains and saves its head with the adapter.
     """
     named = list(params["lora_target_modules"] or ())
     return LoraConfig(
@@ -25,7 +25,6 @@ def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
         lora_alpha=params["lora_alpha"],
         lora_dropout=params["lora_dropout"],
         target_modules=ALL_LINEAR if named == [ALL_LINEAR] else (named or None),
-        modules_to_save=["score"] if reward else None,
     )
 
 

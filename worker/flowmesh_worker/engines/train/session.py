@@ -19,6 +19,7 @@ from flowmesh_worker.engines.train.arguments import trainer_arguments
 from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
 from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics
 from flowmesh_worker.engines.train.examples import Examples
+from flowmesh_worker.engines.train.keeping import Keeping
 from flowmesh_worker.engines.train.lora import lora_config
 from flowmesh_worker.engines.train.saving import save_adapter, save_model
 from flowmesh_worker.engines.train.watching import Watch
@@ -38,6 +39,7 @@ class Session:
         tokenizer: the action's own.
         reward: whether the model scores.
         arguments: keyword arguments that every trainer's configuration takes.
+        keeping: keeps checkpoints; the last of the callbacks.
         callbacks: of the trainer.
     """
 
@@ -47,6 +49,7 @@ class Session:
     tokenizer: Any
     reward: bool
     arguments: Mapping[str, Any]
+    keeping: Keeping
     callbacks: list[Any]
 
     @property
@@ -84,6 +87,7 @@ def open_session(
     examples: Examples,
     tokenizer: Any,
     *,
+    engine: str,
     reward: bool,
     told: Callable[[float, float], None],
     stop: Event,
@@ -95,6 +99,7 @@ def open_session(
         base: the model that the host holds.
         examples: to learn from.
         tokenizer: the action's own.
+        engine: the engine's name.
         reward: whether the model scores.
         told: hears of the steps done and all of them.
         stop: set where the action is cancelled.
@@ -102,9 +107,9 @@ def open_session(
     arguments = trainer_arguments(
         work.params, work.out_dir / "trainer", on_cpu=base.on_cpu, evaluates=bool(examples.test)
     )
-    return Session(
-        work, base, examples, tokenizer, reward, arguments, callbacks=[Watch(told, stop)]
-    )
+    keeping = Keeping(work, engine)
+    callbacks = [Watch(told, lambda: stop.is_set() or work.cancelled.is_set()), keeping]
+    return Session(work, base, examples, tokenizer, reward, arguments, keeping, callbacks)
 
 
 def train(session: Session, build: Build) -> Result:
@@ -116,6 +121,7 @@ def train(session: Session, build: Build) -> Result:
 
     Raises:
         AttemptError: bad input; the training diverged.
+        HandedBackError: the worker leaves; a checkpoint was handed over.
         StoppedError: the action was cancelled.
     """
     forget_last_trainer()
@@ -128,7 +134,7 @@ def train(session: Session, build: Build) -> Result:
         # Trainers note in the model's configuration what they set for themselves.
         config = copy.deepcopy(trainer.model.config)
         config.use_cache = session.base.use_cache
-        trainer.train()
+        trainer.train(resume_from_checkpoint=session.keeping.begin(trainer))
         if session.examples.test and not _evaluated_last(trainer.state):
             trainer.evaluate()
         return _result(session, trainer, config)

@@ -1,6 +1,6 @@
 """From texts to the tokens that a trainer learns, as TRL makes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_worker.engines.llm.refusal import bad_input
@@ -52,25 +52,38 @@ class Tokens:
         Raises:
             AttemptError: bad input; the model has no chat template, or it refuses the messages.
         """
-        template = self._template(assistant_only)
+        made = self._in_template(
+            messages,
+            number,
+            chat_template=self._template(assistant_only),
+            return_assistant_tokens_mask=assistant_only,
+        )
+        ids = list(made["input_ids"])
+        if not assistant_only:
+            return ids, list(ids)
+        kept = made["assistant_masks"]
+        return ids, [i if k else IGNORED for i, k in zip(ids, kept, strict=True)]
+
+    def asked(self, messages: Sequence[tuple[str, str]], number: int) -> list[int]:
+        """The tokens of a chat up to where the assistant's answer begins; see :meth:`chat`."""
+        self._template(assistant_only=False)
+        made = self._in_template(messages, number, add_generation_prompt=True)
+        return list(made["input_ids"])
+
+    def _in_template(
+        self, messages: Sequence[tuple[str, str]], number: int, **options: Any
+    ) -> Mapping[str, Any]:
         chat = [{"role": role, "content": content} for role, content in messages]
         try:
-            made = self._tokenizer.apply_chat_template(
-                chat,
-                chat_template=template,
-                return_dict=True,
-                return_assistant_tokens_mask=assistant_only,
+            made: Mapping[str, Any] = self._tokenizer.apply_chat_template(
+                chat, return_dict=True, **options
             )
         except Exception as e:  # the model's own template decides what it raises
             raise bad_input(
                 f"row {number}: the model's chat template refuses these messages: {e}",
                 "mend with.messages (roles, their order)",
             ) from e
-        ids = list(made["input_ids"])
-        if not assistant_only:
-            return ids, list(ids)
-        kept = made["assistant_masks"]
-        return ids, [i if k else IGNORED for i, k in zip(ids, kept, strict=True)]
+        return made
 
     def _template(self, assistant_only: bool) -> str | None:
         template = self._tokenizer.chat_template

@@ -6,34 +6,30 @@ Imported only once a host trains: transformers comes with it.
 import sys
 import time
 from collections.abc import Callable
-from threading import Event
 from typing import Any
 
 from transformers import TrainerCallback
 
 from flowmesh_worker.engines.llm.refusal import bad_input
 from flowmesh_worker.engines.train.curve import diverged
+from flowmesh_worker.engines.train.stopped import StoppedError
 
 _LINE_EVERY_S = 1.0
 _SHOWN = ("loss", "grad_norm", "learning_rate", "eval_loss")
 
 
-class StoppedError(Exception):
-    """The action was cancelled; raised out of the trainer at its next step."""
-
-
 class Watch(TrainerCallback):  # type: ignore[misc]  # no types there
     """Progress, the loss on the host's log, and the end of a cancelled action."""
 
-    def __init__(self, told: Callable[[float, float], None], stop: Event) -> None:
+    def __init__(self, told: Callable[[float, float], None], cancelled: Callable[[], bool]) -> None:
         """Takes who listens.
 
         Args:
             told: called with the steps done and all of them.
-            stop: set where the action was cancelled.
+            cancelled: whether nobody wants the action any more.
         """
         self._told = told
-        self._stop = stop
+        self._cancelled = cancelled
         self._next_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -75,5 +71,5 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # no types there
             sys.stdout.write(f"step {state.global_step}/{state.max_steps}: {', '.join(shown)}\n")
 
     def _look(self) -> None:
-        if self._stop.is_set():
+        if self._cancelled():
             raise StoppedError

@@ -1,0 +1,68 @@
+"""When a training keeps a checkpoint, and when it hands itself back.
+
+Imported only once a host trains: transformers comes with it.
+"""
+
+import sys
+from typing import Any
+
+from transformers import TrainerCallback
+
+from flowmesh_worker.engine_api import HandedBackError, Work
+from flowmesh_worker.engines.train.checkpoints import Resuming, usable, write_checkpoint
+
+
+class Keeping(TrainerCallback):  # type: ignore[misc]  # no types there
+    """Keeps checkpoints every ``save_steps`` steps, and one more when the worker leaves."""
+
+    def __init__(self, work: Work, engine: str) -> None:
+        """Takes the action and the engine's name."""
+        self._work = work
+        self._engine = engine
+        self._every = int(work.params["save_steps"])
+        self._trainer: Any = None
+
+    def begin(self, trainer: Any) -> str | None:
+        """Takes the place of the trainer's own checkpoints.
+
+        Args:
+            trainer: that has not begun; this is one of its callbacks.
+
+        Returns:
+            What to resume from; None to begin at the start.
+        """
+        self._trainer = trainer
+        trainer._save_checkpoint = self._save
+        resume = self._work.resume
+        if resume is None or not usable(resume.path, self._engine):
+            return None
+        Resuming(trainer, resume.path)
+        return str(resume.path)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Says where it goes on."""
+        if state.global_step:
+            sys.stdout.write(f"goes on after step {state.global_step}/{state.max_steps}\n")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Asks for a checkpoint; after the last step there is none to be had."""
+        if state.global_step >= state.max_steps:
+            return
+        regular = self._every and state.global_step % self._every == 0
+        if regular or self._leaves():
+            control.should_save = True
+
+    def _save(self, *_: Any) -> None:
+        """Hands a checkpoint over.
+
+        Raises:
+            HandedBackError: the worker leaves, and another goes on from here.
+        """
+        step = int(self._trainer.state.global_step)
+        folder = self._work.out_dir / f"checkpoint-{step}"
+        self._work.checkpoint(write_checkpoint(self._trainer, self._engine, folder), step)
+        if self._leaves():
+            raise HandedBackError
+
+    def _leaves(self) -> bool:
+        return self._work.stopping.is_set() and not self._work.cancelled.is_set()
