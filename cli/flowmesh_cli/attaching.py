@@ -8,7 +8,6 @@ is running.
 import contextlib
 import time
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,25 +185,3 @@ def running(state: StateDir) -> Owner | None:
         return None
     owner = current(state)
     return owner if owner is not None and owner.url and owner.serves != "read" else None
-
-
-def price(text: str | None) -> Decimal | None:
-    """The price that the user gave.
-
-    Raises:
-        CliError: it is no amount.
-    """
-    if text is None:
-        return None
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        value = Decimal(-1)
-    if not value.is_finite() or value < 0:
-        raise CliError(
-            f"{text!r} is no price",
-            ExitCode.USAGE,
-            where="--price-usd-per-hour",
-            remedy="e.g. 0.25",
-        )
-    return value

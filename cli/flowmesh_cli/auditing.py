@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import typer
 
-from flowmesh_cli.attaching import attach, look, price
+from flowmesh_cli.attaching import attach, look
 from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.interrupts import Interrupts
-from flowmesh_cli.local.options import LocalOptions
+from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine

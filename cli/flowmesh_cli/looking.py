@@ -1,9 +1,11 @@
-"""``fmesh status``, ``cancel`` and ``amend``."""
+"""``fmesh status``, ``cancel``, ``amend`` and ``repin``."""
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
@@ -12,6 +14,7 @@ from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.show.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.terminal import Terminal
+from flowmesh_control.repinning import RepinnedRun
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
@@ -78,3 +81,17 @@ def amend_run(
         terminal.answer(status)
     else:
         terminal.text(f"{uid} {', '.join(f'{name}: {value}' for name, value in given.items())}")
+
+
+def repin_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+    """Lets a run go on with the newest versions of its engines."""
+    terminal = Terminal(as_json=as_json)
+    with look(state_dir) as http:
+        answer = http.call("POST", f"/v1/runs/{find_run(http, run)}/repin")
+    found = msgspec.json.decode(answer, type=RepinnedRun)
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.text(f"{found.uid} goes on with the versions of now")
+    for engine, versions in found.versions.items():
+        terminal.text(f"  {engine} {versions}")

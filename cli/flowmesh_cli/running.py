@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from flowmesh_cli.attaching import Session, attach, look, need, price
+from flowmesh_cli.attaching import Session, attach, look, need
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.client import Http
 from flowmesh_cli.ending import show_end
@@ -15,7 +15,7 @@ from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
 from flowmesh_cli.interrupts import Interrupts
-from flowmesh_cli.local.options import LocalOptions
+from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
@@ -35,6 +35,7 @@ def run_files(
     *,
     workers: int,
     price_usd_per_hour: str | None,
+    weights: Sequence[str] | None,
     policies: bool,
     state_dir: Path | None,
     as_json: bool,
@@ -42,7 +43,13 @@ def run_files(
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
-    options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
+    options = LocalOptions(
+        "run",
+        workers,
+        price(price_usd_per_hour),
+        say=terminal.note,
+        weights=tenant_weights(weights),
+    )
     with (
         attach(state_dir, options) as session,
         Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,

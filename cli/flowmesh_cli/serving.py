@@ -3,13 +3,14 @@
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_cli.attaching import attach, price, running
+from flowmesh_cli.attaching import attach, running
 from flowmesh_cli.client import FabricGoneError
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.local.options import LocalOptions
+from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.state_dir import state_dir as state_of
 from flowmesh_cli.terminal import Terminal
 
@@ -20,6 +21,7 @@ def serve(
     *,
     workers: int,
     price_usd_per_hour: str | None,
+    weights: Sequence[str] | None,
     port: int,
     state_dir: Path | None,
     as_json: bool,
@@ -41,7 +43,14 @@ def serve(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(ExitCode.OK) if stop.is_set() else stop.set())
-    options = LocalOptions("up", workers, price(price_usd_per_hour), port=port, say=terminal.note)
+    options = LocalOptions(
+        "up",
+        workers,
+        price(price_usd_per_hour),
+        port=port,
+        say=terminal.note,
+        weights=tenant_weights(weights),
+    )
     with attach(state_dir, options) as session:
         if session.fabric is None:
             raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))

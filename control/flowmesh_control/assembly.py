@@ -24,6 +24,7 @@ from flowmesh_control.metrics import Metrics, WorkerTelemetry
 from flowmesh_control.outside import Outside
 from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
+from flowmesh_control.repinning import Repinning
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
@@ -80,6 +81,7 @@ class Parts:
     changes: Changes
     lineage: Lineage
     auditing: Auditing
+    repinning: Repinning
     metrics: Metrics
     trouble: Trouble
 
@@ -104,13 +106,14 @@ def assemble(given: Given) -> Parts:
         return decide(snapshot, state.model)
 
     gateway = _gateway(given, post, telemetry)
+    finishing = _finishing(given, lineage, logs)
     outside = Outside(
         blobs=store.blobs,
         cache=cache,
         fleet=gateway,
         hands=hands,
         append=given.ledger.append,
-        finish=_finishing(given, lineage, logs),
+        finish=finishing,
         changed=changes.changed,
         secrets=given.secrets,
         post=post,
@@ -130,6 +133,7 @@ def assemble(given: Given) -> Parts:
         changes=changes,
         lineage=lineage,
         auditing=_auditing(given, cache, views, admission),
+        repinning=_repinning(given, admission, finishing, loop),
         metrics=Metrics(
             state=state, loop=loop, hands=hands, workers=telemetry, audits=given.audits
         ),
@@ -189,6 +193,19 @@ def _auditing(given: Given, cache: ActionCache, views: Views, admission: Admissi
         views=views,
         admission=admission,
         audits=given.audits,
+        clock=given.clock,
+    )
+
+
+def _repinning(given: Given, admission: Admission, finishing: Finishing, loop: Loop) -> Repinning:
+    return Repinning(
+        records=given.store.records,
+        epoch=given.epoch,
+        ledger=given.ledger,
+        admission=admission,
+        finishing=finishing,
+        waiting=given.waiting,
+        tell=loop.ask,
         clock=given.clock,
     )
 

@@ -73,6 +73,19 @@ class Finishing:
         self._archive.add(final)
         self._ledger.close(uid)
 
+    async def close(self, status: RunStatus) -> None:
+        """Ends a run that the machine never took up, since it waits for its engines.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: it has not ended; call it again.
+        """
+        final = FinalRecord(self._state.epoch, status)
+        await self._ledger.flush(status.uid)
+        await check_leads(self._records, self._state.epoch)
+        await self._write(status.uid, final)
+        self._archive.add(final)
+        self._ledger.close(status.uid)
+
     async def _write(self, uid: str, final: FinalRecord) -> None:
         """Writes ``final``; one that a former leader wrote too late is replaced."""
         data = msgspec.json.encode(final)

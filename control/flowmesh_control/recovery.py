@@ -6,7 +6,7 @@ their ledger. What they had published is found by look-up; what workers still ru
 the synchronisation window.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from flowmesh_control.accounts import Opening, bring_up_to_date, read_last
@@ -25,9 +25,10 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.ledger import Line
-from flowmesh_core.run.states import Phase
-from flowmesh_core.status.view import RunStatus
+from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
+from flowmesh_core.run.repinning import PINS
+from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import RecordStore
 
 
@@ -84,10 +85,10 @@ async def _take_up(
     catalog: Catalog,
     found: Recovered,
 ) -> None:
-    pins = await _pins(records, spec.uid)
+    pins = await read_pins(records, spec.uid, restored)
     reason = _not_served(pins, catalog)
     if reason:
-        found.waiting[spec.uid] = _waiting(spec, reason)
+        found.waiting[spec.uid] = _waiting(spec, pins, restored, reason)
         return
     found.submitted.append(
         Submitted(
@@ -127,12 +128,21 @@ async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
     return None if record is None else spec_decoder.decode(record.data)
 
 
-async def _pins(records: RecordStore, uid: str) -> PinsRecord:
-    record = await records.read(pins_key(uid))
+async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:
+    """What a run is pinned to, by its ledger.
+
+    Raises:
+        FlowMeshError: the record is missing.
+    """
+    key = pins_key(uid)
+    for line in lines:
+        if isinstance(line, AmendmentLine):
+            key = line.changes.get(PINS, key)
+    record = await records.read(key)
     if record is None:
         raise FlowMeshError(
             "the run's pins are missing, though its spec is there",
-            where=pins_key(uid),
+            where=key,
             remedy=f"restore the object, or delete everything under runs/{uid}/",
         )
     return pins_decoder.decode(record.data)
@@ -150,14 +160,22 @@ def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
     return ""
 
 
-def _waiting(spec: SpecRecord, reason: str) -> RunStatus:
+def _waiting(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...], reason: str) -> RunStatus:
+    paid = [line for line in lines if isinstance(line, AttemptLine)]
+    hits = [line for line in lines if isinstance(line, HitLine)]
+    steps = pins.plan.steps
     return RunStatus(
         uid=spec.uid,
         name=spec.name,
         namespace=spec.namespace,
         phase=Phase.SUSPENDED,
         created_s=spec.created_s,
+        steps=tuple(StepStatus(s.path, s.engine, StepState.PENDING) for s in steps),
+        counts={StepState.PENDING: len(steps)},
+        paid_nanousd=sum(line.share_nanousd for line in paid),
+        saved_nanousd=sum(line.saved_nanousd for line in hits),
+        budget_nanousd=pins.plan.budget_nanousd,
         reason="version-not-offered",
         message=reason,
-        remedy="install the pinned version, or cancel the run and submit it again",
+        remedy=f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it",
     )

@@ -4,6 +4,7 @@
 
     runs/<uid>/spec                     what was submitted; its presence means accepted
     runs/<uid>/pins                     plan, scopes, versions; written before the spec
+    runs/<uid>/repins/<epoch>-<n>       later pins; those of the last amendment count
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
     runs/<uid>/logs                     the last lines that its steps printed
     runs/<uid>/final                    the verdict and the last status
@@ -33,6 +34,11 @@ def spec_key(uid: str) -> str:
 def pins_key(uid: str) -> str:
     """What it was compiled to."""
     return f"runs/{uid}/pins"
+
+
+def repins_key(uid: str, epoch: int, number: int) -> str:
+    """What it was compiled to later, by the versions of then."""
+    return f"runs/{uid}/repins/{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
 
 
 def final_key(uid: str) -> str:

@@ -25,6 +25,15 @@ PriceOption = Annotated[
     ),
 ]
 
+WeightOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        metavar="TENANT=WEIGHT",
+        help="A tenant's weight in the fair share, 1 by default; may be repeated.",
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
@@ -37,6 +46,7 @@ def add_to(app: typer.Typer) -> None:
         ("watch", watch),
         ("cancel", cancel),
         ("amend", amend),
+        ("repin", repin),
         ("logs", logs),
     ):
         app.command(name, rich_help_panel=panel)(guarded(command))
@@ -49,6 +59,7 @@ def run(
     set_: SetOption = None,
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
+    weight: WeightOption = None,
     no_policies: Annotated[
         bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
     ] = False,
@@ -66,6 +77,7 @@ def run(
         Chosen(files, namespace, set_),
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
+        weights=weight,
         policies=not no_policies,
         state_dir=state_dir,
         as_json=json,
@@ -73,8 +85,10 @@ def run(
 
 
 def up(
+    *,
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
+    weight: WeightOption = None,
     port: Annotated[int, typer.Option("--port", help="Of the API on 127.0.0.1; 0 is any.")] = 0,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
@@ -85,6 +99,7 @@ def up(
     serve(
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
+        weights=weight,
         port=port,
         state_dir=state_dir,
         as_json=json,
@@ -161,6 +176,17 @@ def amend(
         "suspend": suspend,
     }
     amend_run(run, changes=changes, state_dir=state_dir, as_json=json)
+
+
+def repin(
+    run: RunArgument = "",
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a run go on with the newest versions of its engines; what is published stays."""
+    from flowmesh_cli.looking import repin_run  # noqa: PLC0415
+
+    repin_run(run, state_dir=state_dir, as_json=json)
 
 
 def logs(

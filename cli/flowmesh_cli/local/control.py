@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ async def serve_control(
     door: Door,
     *,
     dispatches: bool,
+    weights: Mapping[str, float],
     ready: Callable[[str], None],
     stop: asyncio.Event,
 ) -> None:
@@ -45,13 +46,15 @@ async def serve_control(
         folder: the state folder, which is the store too.
         door: where to listen.
         dispatches: whether there will be workers; without, nothing is given up as unplaceable.
+        weights: of tenants in the fair share.
         ready: told the address.
         stop: ends it.
 
     Raises:
         FlowMeshError: it cannot start, or another control plane took the store over.
     """
-    machine = Settings(unplaceable_after_s=UNPLACEABLE_AFTER_S if dispatches else 0.0)
+    patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
+    machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights)
     store = open_store(folder)
     plane = ControlPlane(
         store,

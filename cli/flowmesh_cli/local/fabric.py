@@ -118,7 +118,12 @@ class LocalFabric:
 
         door = Door(HOST, self._port, self._owner.token, self._owner.worker_token)
         await serve_control(
-            self._state.path, door, dispatches=not self._is_reader, ready=ready, stop=self._up.stop
+            self._state.path,
+            door,
+            dispatches=not self._is_reader,
+            weights=self._options.weights,
+            ready=ready,
+            stop=self._up.stop,
         )
 
     def _end_control(self) -> None:

@@ -1,6 +1,7 @@
 """Content in and out: uploads of rows and directories, downloads of outputs."""
 
 import asyncio
+import re
 import tarfile
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from flowmesh_control.downloads import Download, download_of
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
 ROWS_BYTES_MAX = 2 << 30
 _PIECE = 1 << 20
@@ -52,6 +54,7 @@ class Data:
 
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
         """
+        scope = self._scope(request)
         data = bytearray()
         async for piece in request.content.iter_chunked(_PIECE):
             data += piece
@@ -61,7 +64,6 @@ class Data:
                     where=request.query.get("name", "body"),
                     remedy="put it into a bucket and name it by s3://",
                 )
-        scope = self._scope(request)
         name = request.query.get("name") or "rows.jsonl"
         stored = await self._parts.content.put_file(name, bytes(data), scope)
         return answer(_uploaded(stored.reference, stored.artifact), status=201)
@@ -74,12 +76,13 @@ class Data:
         kind = request.query.get("kind", "model")
         if kind not in ("model", "adapter"):
             raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
+        scope = self._scope(request)
         limit = self._parts.given.settings.upload_bytes_max
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
             archive, directory = Path(scratch, "tree.tar"), Path(scratch, "tree")
             await _receive(request, archive, limit)
             await asyncio.to_thread(_unpack, archive, directory)
-            stored = await self._parts.content.put_directory(kind, directory, self._scope(request))
+            stored = await self._parts.content.put_directory(kind, directory, scope)
         return answer(_uploaded(stored.reference, stored.artifact), status=201)
 
     async def outputs(self, request: web.Request) -> web.Response:
@@ -108,8 +111,7 @@ class Data:
 
     async def content(self, request: web.Request) -> web.StreamResponse:
         """``GET /v1/content?reference=&kind=&namespace=`` → what it refers to, as an output is."""
-        namespace = request.query.get("namespace") or "default"
-        scopes = self._parts.given.policies.scopes(namespace)
+        scopes = self._parts.given.policies.scopes(_namespace(request))
         kind = request.query.get("kind", "dataset")
         artifact = await self._parts.content.load(kind, request.query.get("reference", ""), scopes)
         return await self._send(request, download_of(self._parts.given.store.blobs, (artifact,)))
@@ -125,8 +127,19 @@ class Data:
         return response
 
     def _scope(self, request: web.Request) -> str:
-        namespace = request.query.get("namespace") or "default"
-        return self._parts.given.policies.scopes(namespace).private
+        return self._parts.given.policies.scopes(_namespace(request)).private
+
+
+def _namespace(request: web.Request) -> str:
+    """The namespace that is named; one that no workflow can have gets no references."""
+    namespace = request.query.get("namespace") or "default"
+    if re.fullmatch(NAMESPACE_PATTERN, namespace) is None:
+        raise FlowMeshError(
+            f"{namespace[:80]!r} is no namespace",
+            where="?namespace=",
+            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
+        )
+    return namespace
 
 
 def _uploaded(reference: str, artifact: Artifact) -> Uploaded:

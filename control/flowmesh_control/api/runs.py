@@ -90,6 +90,7 @@ class Runs:
             web.get("/v1/runs/{uid}/watch", self.watch),
             web.post("/v1/runs/{uid}/cancel", self.cancel),
             web.post("/v1/runs/{uid}/amend", self.amend),
+            web.post("/v1/runs/{uid}/repin", self.repin),
             web.get("/v1/runs/{uid}/logs", self.logs),
             web.get("/v1/runs/{uid}/why", self.why),
             web.get("/v1/runs/{uid}/explain", self.explain),
@@ -140,18 +141,28 @@ class Runs:
 
     async def cancel(self, request: web.Request) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
-        uid = await self._live(request)
+        uid = await self._unended(request)
         body = await request.read()
-        reason = str(msgspec.json.decode(body).get("reason", "")) if body else ""
-        await self._parts.loop.ask(CancelRequested(uid, reason or "cancelled by the user"))
+        said = str(msgspec.json.decode(body).get("reason", "")) if body else ""
+        reason = said or "cancelled by the user"
+        if uid in self._parts.given.waiting:
+            return answer(await self._parts.repinning.cancel(uid, reason))
+        await self._parts.loop.ask(CancelRequested(uid, reason))
         return answer(await self._parts.views.status(uid))
 
     async def amend(self, request: web.Request) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
-        uid = await self._live(request)
+        uid = await self._unended(request)
         body = msgspec.json.decode(await request.read(), type=AmendBody)
+        waits = self._parts.given.waiting.get(uid)
+        if waits is not None:
+            raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
         await self._parts.loop.ask(Amended(uid, body.changes()))
         return answer(await self._parts.views.status(uid))
+
+    async def repin(self, request: web.Request) -> web.Response:
+        """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`: on with the newest versions."""
+        return answer(await self._parts.repinning.repin(await self._unended(request)))
 
     async def logs(self, request: web.Request) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → ``[{attempt_id, time_s, text}]``."""
@@ -178,17 +189,15 @@ class Runs:
     async def _uid(self, request: web.Request) -> str:
         return await self._parts.views.resolve(request.match_info["uid"])
 
-    async def _live(self, request: web.Request) -> str:
+    async def _unended(self, request: web.Request) -> str:
         uid = await self._uid(request)
-        try:
-            self._parts.views.live(uid)
-        except NotFoundError:
-            status = await self._parts.views.status(uid)
+        status = await self._parts.views.status(uid)
+        if status.phase in OVER:
             raise ConflictError(
                 f"run {uid} is {status.phase}: there is nothing to change any more",
                 where=f"runs/{uid}",
                 remedy="submit it again; what is published is not run again",
-            ) from None
+            )
         return uid
 
 

@@ -107,6 +107,20 @@ class Amended(msgspec.Struct, frozen=True):
     changes: Mapping[str, Any]
 
 
+class Repinned(msgspec.Struct, frozen=True):
+    """A user let a run go on with the versions that there are now; its new pins are written.
+
+    Attributes:
+        run: it with its new plan; ``restored`` are the lines of its ledger so far.
+        key: of the record that holds the new pins.
+        versions: engine → from which to which version, for people.
+    """
+
+    run: Submitted
+    key: str
+    versions: Mapping[str, str]
+
+
 class CancelRequested(msgspec.Struct, frozen=True):
     """A user wants a run to stop."""
 
@@ -135,6 +149,7 @@ Event = (
     | Decided
     | BlobsChecked
     | Amended
+    | Repinned
     | CancelRequested
     | Finalised
     | Ticked

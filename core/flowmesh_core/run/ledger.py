@@ -91,7 +91,10 @@ class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_default
 
 
 class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment"):
-    """A change of ``suspend``, ``priority``, ``budgetUsd`` or ``deadline``."""
+    """A change of ``suspend``, ``priority``, ``budgetUsd`` or ``deadline``, or of a run's pins.
+
+    New pins are in the record that ``pins`` names; ``versions`` says which engines have changed.
+    """
 
     time_s: float
     changes: dict[str, Any]

@@ -22,6 +22,7 @@ from flowmesh_core.run import (
     lifecycle,
     money,
     placing,
+    repinning,
     steps,
     stragglers,
     workers,
@@ -37,6 +38,7 @@ from flowmesh_core.run.events import (
     LookedUp,
     Published,
     PublishFailed,
+    Repinned,
     Submitted,
     Ticked,
     WorkerConnected,
@@ -85,7 +87,7 @@ class Machine:
             catalog=catalog,
             settings=settings,
             model=model,
-            fair=FairShare(),
+            fair=FairShare(settings.tenant_weights),
             learned=LearnedMemory(),
             book=book or Book(),
             resumed_bills=dict(billed or {}),
@@ -155,6 +157,8 @@ class Machine:
                 lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
             case Amended():
                 lifecycle.amended(state, event.uid, event.changes, now_s)
+            case Repinned():
+                repinning.repinned(state, event, now_s)
             case CancelRequested():
                 failure = Failure(FailureKind.CANCELLED, event.reason)
                 lifecycle.cancel(state, event.uid, failure, now_s)

@@ -1,6 +1,7 @@
 """From the ready set to a snapshot, and from a decision to assignments."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from flowmesh_core.fleet.snapshot import (
     LaneView,
     Placement,
     ReadyAction,
+    Rejection,
     RejectionCause,
     SignatureInfo,
     Snapshot,
@@ -32,7 +34,6 @@ _NOBODY = frozenset[str]()
 NEVER = frozenset(
     {
         RejectionCause.ENGINE_NOT_OFFERED,
-        RejectionCause.VERSION_NOT_OFFERED,
         RejectionCause.NOT_HONOURED,
         RejectionCause.MEMORY,
         RejectionCause.DEVICES,
@@ -40,7 +41,10 @@ NEVER = frozenset(
         RejectionCause.USER_CODE,
     }
 )
-"""Causes that no waiting mends on a fleet that does not grow."""
+"""Causes that no waiting mends on a fleet that does not grow.
+
+A version that nobody offers is none of them: such a run waits until it is re-pinned.
+"""
 
 
 def snapshot(state: State, now_s: float) -> Snapshot:
@@ -55,6 +59,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         signatures=_signatures(state, ready),
         fair_share=_fair_share(state, now_s),
         now_s=now_s,
+        tenant_weights=state.fair.weights,
     )
 
 
@@ -67,13 +72,14 @@ def _placeable(state: State) -> list[Action]:
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
-    """What tenants paid of late, and what is reserved for what runs for them now."""
+    """What tenants paid of late, and what is reserved for what runs for them now, over weight."""
+    weights = state.fair.weights
     shares: dict[str, float] = {}
     for run in state.runs.values():
         tenant = run.plan.namespace
         if tenant not in shares:
             shares[tenant] = state.fair.virtual_time(tenant, now_s)
-        shares[tenant] += run.reserved_nanousd
+        shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
     return shares
 
 
@@ -335,20 +341,31 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
-    reasons = {r.signature: r for r in decision.rejections}
+    reasons: dict[Digest, list[Rejection]] = {}
+    for rejection in decision.rejections:
+        reasons.setdefault(rejection.signature, []).append(rejection)
     if not reasons or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
     state.reasons_told_s = now_s
     patience_s = state.settings.unplaceable_after_s
     for action in list(state.ready.values()):
-        rejection = reasons.get(action.spec.info.signature)
-        if rejection is None:
+        found = _reason(action, reasons.get(action.spec.info.signature, ()), now_s)
+        if found is None:
             continue
-        never = rejection.cause in NEVER
-        if patience_s and never and now_s - action.ready_s > patience_s:
-            failure = Failure(FailureKind.UNPLACEABLE, rejection.detail)
-            actions.fail(state, action, failure)
+        if patience_s and found.cause in NEVER and now_s - action.ready_s > patience_s:
+            actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
             continue
         for s in action.subscribers:
             step = state.runs[s.uid].steps[s.path]
-            step.wait_reason, step.wait_detail = rejection.cause, rejection.detail
+            step.wait_reason, step.wait_detail = found.cause, found.detail
+
+
+def _reason(action: Action, found: Sequence[Rejection], now_s: float) -> Rejection | None:
+    """Of the reasons that its signature was given, the one that holds for this action.
+
+    A backoff is one action's own. Of several others it is that which may pass, if there is one: an
+    action must not fail for what keeps another one back.
+    """
+    pauses = action.not_before_s > now_s
+    own = [r for r in found if (r.cause is RejectionCause.BACKOFF) is pauses]
+    return min(own, key=lambda r: (r.cause in NEVER, -r.count), default=None)

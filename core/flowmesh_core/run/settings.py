@@ -1,6 +1,7 @@
 """The knobs of the run machine, with the values that a laptop and a cluster start from."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Settings:
         replicas: whether stragglers get a replica, once a few of their kind were seen.
         replica_factor: a straggler has run for this many times its predicted p95.
         replica_after_s: and for at least this long.
+        tenant_weights: tenant → weight of its fair share, above 0; 1 where absent.
     """
 
     watchdog_s: float = 10.0
@@ -31,3 +33,4 @@ class Settings:
     replicas: bool = True
     replica_factor: float = 2.0
     replica_after_s: float = 10.0
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)

@@ -75,7 +75,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, largest_mib: int) ->
         ),
         RejectionCause.VERSION_NOT_OFFERED: (
             f"no worker offers {r.engine} in contract version {r.contract}, implementation "
-            f"{r.implementation_version}; add a pool with that image or re-pin the run"
+            f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
         ),
         RejectionCause.NOT_HONOURED: (
             f"no worker serves {r.engine} with implementation {r.implementation or 'any'}, dtype "

@@ -1,0 +1,29 @@
+"""What a fabric of this machine is told on the command line."""
+
+from decimal import Decimal
+
+import pytest
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.local.options import price, tenant_weights
+
+
+def test_weights_of_tenants_are_read_by_name() -> None:
+    assert tenant_weights(None) == {}
+    assert tenant_weights(["team-a=2", "team-b=0.5"]) == {"team-a": 2.0, "team-b": 0.5}
+
+
+@pytest.mark.parametrize("text", ["team-a", "team-a=", "=2", "team-a=0", "team-a=-1", "a=inf"])
+def test_what_is_no_weight_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(CliError, match="no weight of a tenant") as caught:
+        tenant_weights([text])
+    assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, "--weight")
+
+
+def test_a_price_is_an_amount_that_is_not_negative() -> None:
+    assert price(None) is None
+    assert price("0.25") == Decimal("0.25")
+    for text in ("-1", "nan", "much"):
+        with pytest.raises(CliError, match="is no price"):
+            price(text)

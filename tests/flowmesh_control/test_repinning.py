@@ -1,0 +1,102 @@
+"""Runs whose pinned versions are gone: they wait, and are re-pinned or cancelled, durably."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.catalog.catalog import Catalog
+
+NOOP = {"steps": [{"name": "a", "uses": "test.noop", "with": {"value": 1}}], "outputs": {}}
+
+Start = Callable[[Catalog], Any]
+
+
+def catalog(version: int) -> Catalog:
+    """The built-in contracts, with ``test.noop`` in one version alone."""
+    return Catalog(
+        replace(c, version=version) if c.name == "test.noop" else c for c in load_catalog()
+    )
+
+
+@asynccontextmanager
+async def serving(root: Path, contracts: Catalog) -> AsyncIterator[Fabric]:
+    control = control_plane(root)
+    control._catalog = contracts
+    await control.start()
+    async with ClientSession() as http:
+        yield Fabric(root, control, http)
+    await control.stop()
+
+
+@pytest.fixture
+async def uid(tmp_path: Path) -> str:
+    """A run that was submitted when ``test.noop`` had version 1."""
+    async with serving(tmp_path, catalog(1)) as fabric:
+        return await fabric.submit(workflow("old", NOOP))
+
+
+async def test_a_run_that_waits_is_told_with_its_steps_and_what_to_do(
+    tmp_path: Path, uid: str
+) -> None:
+    async with serving(tmp_path, catalog(2)) as fabric:
+        status = await fabric.call("GET", f"/v1/runs/{uid}")
+        assert status["phase"] == "Suspended"
+        assert "test.noop version 1.1, which is not installed" in status["message"]
+        assert f"fmesh repin {uid}" in status["remedy"]
+        assert [(s["path"], s["state"]) for s in status["steps"]] == [("a", "PENDING")]
+        body = {"priority": 3}
+        refused = await fabric.call("POST", f"/v1/runs/{uid}/amend", body=body, status=409)
+        assert "fmesh repin" in refused["error"]["remedy"]
+
+
+async def test_a_re_pinned_run_goes_on_and_stays_re_pinned_after_a_restart(
+    tmp_path: Path, uid: str
+) -> None:
+    async with serving(tmp_path, catalog(2)) as fabric:
+        found = await fabric.call("POST", f"/v1/runs/{uid}/repin")
+        assert found == {"uid": uid, "versions": {"test.noop": "1.1 -> 2.1"}}
+        again = await fabric.call("POST", f"/v1/runs/{uid}/repin", status=409)
+        assert "the newest versions already" in again["error"]["message"]
+    async with serving(tmp_path, catalog(2)) as fabric:
+        status = await fabric.call("GET", f"/v1/runs/{uid}")
+        assert status["phase"] == "Running"
+        (run,) = fabric.control.parts.given.machine.state.runs.values()
+        assert [step.contract for step in run.plan.steps] == [2]
+        (resumed,) = [
+            await fabric.call("POST", "/v1/runs", body={"document": workflow("old", NOOP)})
+        ]
+        assert resumed["resumed"] is True
+    async with serving(tmp_path, catalog(3)) as fabric:
+        status = await fabric.call("GET", f"/v1/runs/{uid}")
+        assert "test.noop version 2.1" in status["message"]
+
+
+async def test_a_run_that_waits_can_be_cancelled_for_good(tmp_path: Path, uid: str) -> None:
+    async with serving(tmp_path, catalog(2)) as fabric:
+        status = await fabric.call("POST", f"/v1/runs/{uid}/cancel", body={"reason": "enough"})
+        assert (status["phase"], status["message"]) == ("Cancelled", "enough")
+        shown = await fabric.call("GET", f"/v1/runs/{uid}")
+        assert shown["ended_s"] > 0
+        await fabric.call("POST", f"/v1/runs/{uid}/repin", status=409)
+    async with serving(tmp_path, catalog(1)) as fabric:
+        shown = await fabric.call("GET", f"/v1/runs/{uid}")
+        assert (shown["phase"], shown["message"]) == ("Cancelled", "enough")
+        assert fabric.control.parts.given.machine.state.runs == {}
+
+
+async def test_a_run_that_goes_on_is_re_pinned_when_the_catalog_has_something_newer(
+    tmp_path: Path, uid: str
+) -> None:
+    both = Catalog([*catalog(1), *catalog(2)])
+    async with serving(tmp_path, both) as fabric:
+        assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
+        await fabric.call("POST", f"/v1/runs/{uid}/repin")
+        (run,) = fabric.control.parts.given.machine.state.runs.values()
+        assert run.steps["a"].contract.version == 2

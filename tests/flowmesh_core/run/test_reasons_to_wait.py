@@ -1,0 +1,44 @@
+"""Why a step waits, where the actions of one signature wait for different things."""
+
+from tests.flowmesh_core.run.world import SOLO, World, plan, step
+
+from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause
+from flowmesh_core.run import events as e
+from flowmesh_core.run.settings import Settings
+
+
+def told(world: World, uid: str) -> dict[str, str]:
+    return {path: s.wait_reason for path, s in world.machine.state.runs[uid].steps.items()}
+
+
+def test_an_action_that_pauses_and_one_that_waits_for_room_are_told_apart() -> None:
+    world = World()
+    world.join("w1")
+    uid = world.submit(plan(*(step(f"s{n}", uses=SOLO, v=n) for n in range(5))))
+    world.tick(0.1)
+    first = world.attempts()[0]
+    world.fail(first.attempt_id, "engine")
+    world.tick(0.3)
+    reasons = told(world, uid)
+    assert sorted(r for r in reasons.values() if r)[:2] == ["backoff", "busy"]
+    failed = next(
+        path
+        for path, s in world.machine.state.runs[uid].steps.items()
+        if s.parts[0].key is not None and s.parts[0].key.action_id == first.action_id
+    )
+    assert reasons[failed] == "backoff"
+
+
+def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() -> None:
+    world = World(settings=Settings(watchdog_s=1e9, unplaceable_after_s=5.0))
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    (action,) = world.machine.state.ready.values()
+    signature = action.spec.info.signature
+    passing = Rejection(signature, RejectionCause.BUSY, 1, "full")
+    never = Rejection(signature, RejectionCause.MEMORY, 9, "too large")
+    world.now += 60.0
+    world.apply(e.Decided(Decision((), (passing, never))))
+    assert told(world, uid) == {"a": "busy"}
+    world.now += 60.0
+    world.apply(e.Decided(Decision((), (never,))))
+    assert world.finals[uid].phase == "Failed"
