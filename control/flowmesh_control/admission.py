@@ -6,7 +6,7 @@ written the run exists, whatever happens to this process.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,10 @@ from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.plan import ArtifactSource, Plan
 from flowmesh_core.identity import SCHEME, digest_bytes
+from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.events import Submitted
+from flowmesh_core.scheduler.honouring import Wish, problem
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
@@ -94,6 +96,7 @@ class Admission:
         bumps: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
         submitted: Callable[[Submitted], Awaitable[None]],
+        fixed_fleet: Callable[[], Sequence[WorkerShape]],
     ) -> None:
         """Takes what workflows are checked against, and who runs them.
 
@@ -107,6 +110,8 @@ class Admission:
             bumps: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether a run of this uid still goes on.
             submitted: hands an accepted run to the machine.
+            fixed_fleet: the workers, where no others can come: what none of them serves is refused
+                at once. Empty while none is connected, and where pools may grow.
         """
         self._records = records
         self._content = content
@@ -117,6 +122,7 @@ class Admission:
         self._bumps = bumps
         self._unfinished = unfinished
         self._submitted = submitted
+        self._fixed_fleet = fixed_fleet
         self._by_digest: dict[Digest, str] = {}
         self._lock = asyncio.Lock()
 
@@ -197,6 +203,7 @@ class Admission:
             uploads=uploads,
             columns=columns,
         )
+        _check_honoured(workflow, plan, self._catalog, self._fixed_fleet())
         wanted = _references(plan)
         found = {r: a for r, a in artifacts.values() if r in wanted}
         return Compiled(document, plan, scopes, found, uploads)
@@ -270,6 +277,23 @@ class Admission:
         )
         await self._records.write(pins_key(uid), msgspec.json.encode(pins), if_match=None)
         await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
+
+
+def _check_honoured(
+    workflow: FlowMeshWorkflow, plan: Plan, catalog: Catalog, shapes: Sequence[WorkerShape]
+) -> None:
+    """Refuses steps whose identity fields no worker serves."""
+    places = {step.name: f"spec.steps[{i}].with" for i, step in enumerate(workflow.spec.steps)}
+    problems = []
+    for step in plan.steps:
+        contract = catalog.pinned(step.engine, step.contract, step.implementation)
+        if contract is None or not contract.identity_fields:
+            continue
+        found = problem(Wish.of(step.engine, step.fields), shapes)
+        if found:
+            problems.append(Problem(places.get(step.name, step.path), found))
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)))
 
 
 def _parse(submission: Submission) -> tuple[FlowMeshWorkflow, dict[str, Any]]:

@@ -181,6 +181,9 @@ def _admission(given: Given, content: Content, loop: Loop) -> Admission:
         bumps=given.audits.quarantine.bumps,
         unfinished=lambda uid: _goes_on(state.runs.get(uid)) or uid in waiting,
         submitted=loop.ask,
+        fixed_fleet=lambda: (
+            [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []
+        ),
     )
 
 

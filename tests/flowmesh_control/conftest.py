@@ -17,9 +17,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A control plane without workers."""
-    control = control_plane(tmp_path)
+async def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fabric]:
+    """A control plane without workers; parameters are settings of its machine."""
+    control = control_plane(tmp_path, **getattr(request, "param", {}))
     await control.start()
     async with ClientSession() as http:
         fabric = Fabric(tmp_path, control, http)

@@ -151,6 +151,25 @@ async def test_everything_wrong_with_a_document_is_said_at_once(fabric: Fabric) 
     assert await fabric.call("GET", "/v1/runs") == []
 
 
+@pytest.mark.parametrize("fabric", [{"unplaceable_after_s": 60.0}], indirect=True)
+async def test_what_no_worker_of_a_fixed_fleet_serves_is_refused_at_once(fabric: Fabric) -> None:
+    step = {
+        "name": "ask",
+        "uses": "llm.generate",
+        "inputs": {"model": "inputs.base", "rows": "inputs.numbers"},
+        "with": {"prompt": "{{ n }}", "dtype": "bfloat16", "implementation": "vllm"},
+    }
+    inputs = {"base": {"model": "smollm2-135m-instruct"}, "numbers": {"rows": ROWS}}
+    asked = workflow("bf16", {"inputs": inputs, "steps": [step], "outputs": {"r": "ask.rows"}})
+    fabric.worker("w1")
+    await until(lambda: "w1" in fabric.control.parts.given.machine.state.workers)
+    for path in ("/v1/plan", "/v1/runs"):
+        answer = await fabric.call("POST", path, body={"document": asked}, status=422)
+        [problem] = answer["error"]["problems"]
+        assert problem["path"] == "spec.steps[0].with"
+        assert "set with.dtype: float32 or with.batchInvariant: false" in problem["message"]
+
+
 async def test_an_unfinished_run_of_the_same_document_is_resumed(fabric: Fabric) -> None:
     document = workflow("slow", sleeps(30))
     uid = await fabric.submit(document)

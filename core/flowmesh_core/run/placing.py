@@ -29,6 +29,7 @@ from flowmesh_core.run.states import ActionState
 from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
+SETTLED_S = 2.0
 _NOBODY = frozenset[str]()
 
 NEVER = frozenset(
@@ -348,11 +349,15 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         return
     state.reasons_told_s = now_s
     patience_s = state.settings.unplaceable_after_s
+    newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         found = _reason(action, reasons.get(action.spec.info.signature, ()), now_s)
         if found is None:
             continue
-        if patience_s and found.cause in NEVER and now_s - action.ready_s > patience_s:
+        # Workers of a fixed fleet come together: what the first serves, the others serve too.
+        settled = found.cause is RejectionCause.NOT_HONOURED and now_s - newest_s > SETTLED_S
+        late = settled or now_s - action.ready_s > patience_s
+        if patience_s and found.cause in NEVER and late:
             actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
             continue
         for s in action.subscribers:

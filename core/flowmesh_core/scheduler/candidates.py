@@ -95,8 +95,7 @@ class Candidates:
             text = "every worker that can run it is draining; it is placed when another joins"
             return RejectionCause.DRAINING, text
         worst = max((c for c in unmet if c is not None), key=CHECKS.index)
-        largest_mib = max(shape.device_memory_mib for shape in tick.shapes)
-        return worst, remedy(group.info.requirement, worst, largest_mib)
+        return worst, remedy(group.info.requirement, worst, tick.shapes)
 
 
 def _busy(able: int) -> str:

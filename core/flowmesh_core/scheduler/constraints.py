@@ -3,8 +3,11 @@
 They concern what a worker *is*, not what it holds; called once per signature and kind of worker.
 """
 
+from collections.abc import Sequence
+
 from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
-from flowmesh_core.protocol.messages import Honours, WorkerShape
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.scheduler.honouring import Wish, problem
 
 CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
@@ -25,7 +28,7 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
         return RejectionCause.ENGINE_NOT_OFFERED
     if tuple(offered) != (requirement.contract, requirement.implementation_version):
         return RejectionCause.VERSION_NOT_OFFERED
-    if requirement.checks_honours and not any(_honoured(requirement, h) for h in shape.honours):
+    if requirement.checks_honours and not _wish(requirement).met_by(shape):
         return RejectionCause.NOT_HONOURED
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
@@ -50,25 +53,25 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
     return None
 
 
-def _honoured(requirement: Requirement, honours: Honours) -> bool:
-    return (
-        honours.engine == requirement.engine
-        and requirement.implementation in {"", honours.implementation}
-        and (not requirement.dtype or requirement.dtype in honours.dtypes)
-        and requirement.batch_invariant in {None, *honours.batch_invariant}
+def _wish(requirement: Requirement) -> Wish:
+    return Wish(
+        requirement.engine,
+        requirement.implementation,
+        requirement.dtype,
+        requirement.batch_invariant,
     )
 
 
-def remedy(requirement: Requirement, cause: RejectionCause, largest_mib: int) -> str:
+def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[WorkerShape]) -> str:
     """One sentence for users: what is missing and what to change.
 
     Args:
         requirement: of the signature.
         cause: one of ``CHECKS``.
-        largest_mib: memory of the largest device among the workers.
+        shapes: the workers, at least one.
     """
     r = requirement
-    invariant = "" if r.batch_invariant is None else f", batchInvariant {r.batch_invariant}"
+    largest_mib = max(shape.device_memory_mib for shape in shapes)
     told = {
         RejectionCause.ENGINE_NOT_OFFERED: (
             f"no worker offers engine {r.engine}; add a pool whose image holds it"
@@ -77,11 +80,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, largest_mib: int) ->
             f"no worker offers {r.engine} in contract version {r.contract}, implementation "
             f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
         ),
-        RejectionCause.NOT_HONOURED: (
-            f"no worker serves {r.engine} with implementation {r.implementation or 'any'}, dtype "
-            f"{r.dtype or 'any'}{invariant}; change these in the step's `with` or add a pool that "
-            "serves them"
-        ),
+        RejectionCause.NOT_HONOURED: problem(_wish(r), shapes),
         RejectionCause.USER_CODE: (
             f"{r.engine} runs code of the user and no pool with this engine allows it; use a pool "
             "with allowUserCode"

@@ -1,11 +1,12 @@
 """Every kind of failure: what becomes of the action, who pays, and what is learned."""
 
 import pytest
-from world import CALL, SOLO, World, after, dataset, plan, rows_of, step
+from msgspec.structs import replace
+from world import ASK, CALL, SOLO, World, after, dataset, plan, rows_of, step
 from world import MAP as MAP_ENGINE
 
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.protocol.messages import AttemptEnd, LogLine
+from flowmesh_core.protocol.messages import AttemptEnd, Honours, LogLine
 from flowmesh_core.run.settings import Settings
 
 
@@ -370,6 +371,19 @@ def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> Non
     world.beat()
     world.tick(6)
     world.tick(0.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
+
+
+def test_what_a_fixed_fleet_does_not_serve_fails_once_its_workers_are_there() -> None:
+    world = World(Settings(unplaceable_after_s=60.0))
+    asked = replace(step("a", uses=ASK), fields={"dtype": "bfloat16"})
+    uid = world.submit(plan(asked))
+    world.tick(0.1)
+    world.join("w1", honours=(Honours(ASK.name, dtypes=("auto", "float32")),))
+    world.tick(0.3)
+    waiting = world.machine.state.runs[uid].steps["a"]
+    assert "set with.dtype: float32, or add a pool that does" in waiting.wait_detail
+    world.tick(2.1)
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
 
 

@@ -68,7 +68,20 @@ CALL = EngineContract(
     idempotent=False,
     idempotent_with=(("safe", True),),
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL)
+ASK = EngineContract(
+    "test.ask",
+    1,
+    1,
+    (
+        Port("model", PortKind.MODEL, component=True),
+        Port("adapter", PortKind.ADAPTER, required=False, component=True, mixable=True),
+    ),
+    (METRICS,),
+    identity_fields=("dtype",),
+    capacity=8,
+    component_memory_factor=1.0,
+)
+CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
