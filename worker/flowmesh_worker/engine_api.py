@@ -32,6 +32,8 @@ class HostSettings:
         signature_params: the batch-wide parameters and identity fields of this instance
             (``dtype``, ``batchInvariant``, ``implementation``, ``tensorParallel`` ...).
         scratch: an empty directory that dies with the host.
+        mixed: the mixable ports that the work of this instance carries (``adapter``); which
+            artifacts come there differs from action to action.
     """
 
     devices: tuple[int, ...]
@@ -39,6 +41,7 @@ class HostSettings:
     threads: int
     signature_params: Mapping[str, Any]
     scratch: Path
+    mixed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

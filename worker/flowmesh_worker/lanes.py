@@ -139,6 +139,7 @@ class Lanes:
             threads=threads,
             signature_params=a.signature_params,
             scratch=str(scratch),
+            mixed=tuple(p for p in a.components if p not in job.components),
         )
         lane = Lane(
             start,

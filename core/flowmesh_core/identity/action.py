@@ -77,6 +77,7 @@ def signature(
     fields: Mapping[str, Any],
     components: Mapping[str, Digest],
     resource_class: str,
+    mixed: Collection[str] = (),
 ) -> Digest:
     """What actions must share to run in one batch.
 
@@ -87,6 +88,9 @@ def signature(
         components: the digest on each input port; only those of ports that are components and not
             mixable enter.
         resource_class: the class of resources asked for.
+        mixed: the mixable ports that are connected, to whichever artifacts. An engine that takes
+            adapters keeps memory for them and may sum in another order, so it is not the one that
+            serves actions without.
 
     Raises:
         IdentityError: a parameter has no canonical form.
@@ -104,6 +108,7 @@ def signature(
             _fields(contract, fields),
             loaded,
             resource_class,
+            *([sorted(mixed)] if mixed else []),
         ],
     )
 

@@ -57,10 +57,10 @@ def spec_of(
 ) -> ActionSpec:
     """Everything that a worker needs to know of a part of a step."""
     plan, contract = step.plan, step.contract
-    components = tuple(
-        name for name in inputs if (port := contract.input_port(name)) and port.component
-    )
-    shape = _shape(state, plan, contract, {c: inputs[c] for c in components})
+    ports = {name: contract.input_port(name) for name in inputs}
+    mixed = tuple(name for name, port in ports.items() if port and port.mixable)
+    loaded = tuple(n for n, port in ports.items() if port and port.component and n not in mixed)
+    shape = _shape(state, plan, contract, {c: inputs[c] for c in loaded}, mixed)
     inline = {
         digest: run.inline[digest]
         for artifact in inputs.values()
@@ -73,10 +73,11 @@ def spec_of(
         fields=plan.fields,
         inputs=inputs,
         inline=inline,
-        components=components,
+        components=loaded + mixed,
+        loaded=loaded,
         signature_params=shape.params,
         info=shape.info,
-        work=_work(contract, plan.params, inputs, components),
+        work=_work(contract, plan.params, inputs, loaded, mixed),
         cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
         timeout_s=plan.timeout_s,
@@ -94,15 +95,19 @@ def _only_once(plan: StepPlan, contract: EngineContract) -> bool:
 
 
 def _shape(
-    state: State, plan: StepPlan, contract: EngineContract, components: dict[str, Artifact]
+    state: State,
+    plan: StepPlan,
+    contract: EngineContract,
+    components: dict[str, Artifact],
+    mixed: tuple[str, ...],
 ) -> SharedShape:
     """What the actions of a signature share; steps that are alike are not hashed again."""
     params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
     params.update(plan.fields)
-    alike = _alike(plan, contract, params, components)
+    alike = _alike(plan, contract, params, components, mixed)
     known = state.shapes.get(alike)
     if known is None:
-        info = _signature_info(state, plan, contract, components)
+        info = _signature_info(state, plan, contract, components, mixed)
         known = state.shapes[alike] = SharedShape(info, params)
     return known
 
@@ -112,6 +117,7 @@ def _alike(
     contract: EngineContract,
     params: dict[str, Any],
     components: dict[str, Artifact],
+    mixed: tuple[str, ...],
 ) -> bytes:
     """Equal for steps of one signature and equal components; costs less than the signature."""
     return _encoder.encode(
@@ -123,12 +129,17 @@ def _alike(
             plan.resources,
             [(port, a.digest, a.size_bytes) for port, a in components.items()],
             runs_user_code(contract, plan.params),
+            mixed,
         )
     )
 
 
 def _signature_info(
-    state: State, plan: StepPlan, contract: EngineContract, components: dict[str, Artifact]
+    state: State,
+    plan: StepPlan,
+    contract: EngineContract,
+    components: dict[str, Artifact],
+    mixed: tuple[str, ...],
 ) -> SignatureInfo:
     resources = plan.resources
     size = sum(a.size_bytes for a in components.values())
@@ -153,6 +164,7 @@ def _signature_info(
         plan.fields,
         {port: a.digest for port, a in components.items()},
         resource_class,
+        mixed,
     )
     known = state.signatures.get(name)
     if known is None:
@@ -191,8 +203,9 @@ def _work(
     params: dict[str, Any],
     inputs: dict[str, Artifact],
     components: tuple[str, ...],
+    mixed: tuple[str, ...],
 ) -> Work:
-    data = [a for name, a in inputs.items() if name not in components]
+    data = [a for name, a in inputs.items() if name not in components and name not in mixed]
     rows = max((a.rows for a in data), default=0) or 1
     input_bytes = sum(a.size_bytes for a in data)
     component_bytes = sum(inputs[c].size_bytes for c in components)

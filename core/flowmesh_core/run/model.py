@@ -55,7 +55,8 @@ class ActionSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         inputs: artifacts by port; ``inline`` holds contents of small blobs among them.
-        components: ports whose artifacts the host loads.
+        components: ports whose artifacts the host loads, at its start or with each run.
+        loaded: those of them that it loads at its start, which the signature names.
         info: what all actions of its signature share.
         once: it calls the outside world in a way that must not be repeated once it has begun.
     """
@@ -66,6 +67,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
     inputs: dict[str, Artifact]
     inline: dict[Digest, bytes]
     components: tuple[str, ...]
+    loaded: tuple[str, ...]
     signature_params: dict[str, Any]
     info: SignatureInfo
     work: Work

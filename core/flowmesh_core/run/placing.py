@@ -151,7 +151,7 @@ def _view(state: State, action: Action) -> ReadyAction:
 def _near_by(action: Action) -> tuple[tuple[Digest, int], ...]:
     """What an attempt reads besides components, and how much of it."""
     spec, kept = action.spec, action.checkpoint
-    read = [(a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.components]
+    read = [(a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.loaded]
     return tuple(read) if kept is None else (*read, (kept.digest, kept.size_bytes))
 
 

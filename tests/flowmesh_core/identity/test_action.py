@@ -114,6 +114,7 @@ def test_what_one_batch_can_mix_stays_out_of_the_signature(changes: dict[str, An
     [
         {"components": {"model": OTHER}},
         {"resource_class": "accelerator"},
+        {"mixed": ["adapter"]},
         {"with_": {**BASE, "maxModelLen": 1024}},
         {"fields": {**FIELDS, "dtype": "bfloat16"}},
         {"fields": {**FIELDS, "batchInvariant": False}},

@@ -71,6 +71,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     Attributes:
         engine: its name; ``loads`` where its class is, as ``module:attribute``.
         components: the components to load, by port.
+        mixed: the ports whose components come with each run instead.
     """
 
     engine: str
@@ -81,6 +82,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     threads: int
     signature_params: dict[str, Any]
     scratch: str
+    mixed: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

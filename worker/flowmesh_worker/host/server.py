@@ -113,6 +113,7 @@ class HostServer:
             threads=start.threads,
             signature_params=start.signature_params,
             scratch=self._scratch,
+            mixed=frozenset(start.mixed),
         )
         components = {
             port: TreeInput(c.digest, Path(c.paths[0])) for port, c in start.components.items()

@@ -41,8 +41,15 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_adapter(tiny_model: Path) -> Path:
-    program(str(HERE / "tiny_model.py"), str(tiny_model), "adapter")
-    return tiny_model.with_name("adapter")
+    return adapters_of(tiny_model, adapter={})["adapter"]
+
+
+def adapters_of(model: Path, **configs: dict[str, Any] | str) -> dict[str, Path]:
+    """LoRA adapters with random weights, by name; a dtype is the model itself in that dtype."""
+    usual = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
+    given = {n: c if isinstance(c, str) else {**usual, **c} for n, c in configs.items()}
+    program(str(HERE / "tiny_model.py"), str(model), json.dumps(given))
+    return {name: model.with_name(name) for name in configs}
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from blake3 import blake3
 
 from flowmesh_core.errors import AttemptError
 from flowmesh_store.datasets.chunks import as_single_chunk
-from flowmesh_worker.engine_api import DatasetInput, HostSettings, Rows, TreeInput, Work
+from flowmesh_worker.engine_api import DatasetInput, HostSettings, Rows, Tree, TreeInput, Work
 
 
 def dataset(rows: list[dict[str, Any]], folder: Path, name: str) -> DatasetInput:
@@ -45,7 +46,9 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
     if "rows" in action:
         inputs["rows"] = dataset(action["rows"], folder, name)
     if "adapter" in action:
-        inputs["adapter"] = TreeInput("0" * 64, Path(action["adapter"]))
+        inputs["adapter"] = TreeInput(
+            blake3(action["adapter"].encode()).hexdigest(), Path(action["adapter"])
+        )
     work = Work(
         action_id=name,
         attempt_id=name,
@@ -69,10 +72,12 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
         return {"kind": f.kind.value, "message": f.message, "remedy": f.remedy, "detail": f.detail}
     except asyncio.CancelledError:
         return {"kind": "cancelled"}
-    rows = result.outputs["rows"]
+    rows = result.outputs.get("rows", Rows([]))
     assert isinstance(rows, Rows)
     usage = result.usage
+    others = {n: _told(o) for n, o in result.outputs.items() if n != "rows"}
     return {
+        **others,
         "rows": [dict(r) for r in rows.rows],
         "schema": {} if rows.schema is None else rows.schema.types(),
         "usage": [usage.units, usage.tokens_in, usage.tokens_out],
@@ -80,6 +85,10 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
         "began": began,
         "ended": time.monotonic(),
     }
+
+
+def _told(output: Any) -> Any:
+    return str(output.path) if isinstance(output, Tree) else dict(output.values)
 
 
 def die(job: dict[str, Any], answer: dict[str, Any]) -> None:
@@ -96,6 +105,7 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         threads=2,
         signature_params=job.get("signature", {}),
         scratch=folder,
+        mixed=frozenset(job.get("mixed", ())),
     )
     began = time.monotonic()
     try:
@@ -119,5 +129,15 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
-    answer = asyncio.run(main(given, Path(given["folder"])))
+    place = Path(given["folder"])
+    if "jobs" in given:
+        answer: Any = {"jobs": []}
+        for number, one in enumerate(given["jobs"]):
+            (place / str(number)).mkdir()
+            answer["jobs"].append(asyncio.run(main(one, place / str(number))))
+            given["jobs"][number + 1 :] = json.loads(
+                json.dumps(given["jobs"][number + 1 :]).replace("FOLDER", str(place))
+            )
+    else:
+        answer = asyncio.run(main(given, place))
     Path(given["answer"]).write_text(json.dumps(answer))

@@ -1,12 +1,16 @@
 """Makes a language model of two layers with random weights: real in every way but what it says.
 
 Run as a program, since torch and transformers warn while they are imported: ``tiny_model.py DIR``
-writes the model, ``tiny_model.py DIR adapter`` a LoRA adapter for it.
+writes the model, ``tiny_model.py DIR {"NAME": {"r": 4, ...}}`` LoRA adapters for it in DIR/../NAME;
+each object is PEFT's configuration, and may have a seed. ``{"NAME": "bfloat16"}`` is the model in
+another dtype.
 """
 
 import json
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
@@ -62,21 +66,39 @@ def write_model(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def write_adapter(folder: Path) -> None:
+def write_copy(folder: Path, name: str, dtype: str) -> None:
     import torch
-    from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(12)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    get_peft_model(model, config).save_pretrained(folder.with_name("adapter"))
+    target = folder.with_name(name)
+    shutil.copytree(folder, target)
+    AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).save_pretrained(
+        target
+    )
+
+
+def write_adapter(folder: Path, name: str, given: dict[str, Any]) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    torch.manual_seed(given.pop("seed", 12))
+    if given.get("task_type") == "SEQ_CLS":
+        model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(folder)
+    config = LoraConfig(init_lora_weights=False, **given)
+    get_peft_model(model, config).save_pretrained(folder.with_name(name))
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    if sys.argv[2:] == ["adapter"]:
-        write_adapter(place)
+    if sys.argv[2:]:
+        for name, given in json.loads(sys.argv[2]).items():
+            if isinstance(given, str):
+                write_copy(place, name, given)
+            else:
+                write_adapter(place, name, given)
     else:
         place.mkdir(parents=True)
         write_model(place)

@@ -89,7 +89,7 @@ class LlmEmbed:
 def _load(facts: ModelFacts, settings: HostSettings) -> Any:
     from flowmesh_worker.engines.llm.torch_model import TorchModel  # noqa: PLC0415 - brings torch
 
-    return TorchModel.load(facts, settings, head=False)
+    return TorchModel.load(facts, settings, head="none")
 
 
 def _vector(model: Any, ids: tuple[int, ...], pooling: str, normalize: bool) -> list[float]:

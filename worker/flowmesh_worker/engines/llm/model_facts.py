@@ -22,6 +22,7 @@ class ModelFacts:
         context_length: the most tokens of prompt and completion together.
         weight_bytes: the size of the weights as stored.
         kv_elements: numbers that one token adds to the key-value cache.
+        scores: whether the model has a head that scores whole sequences.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class ModelFacts:
     context_length: int
     weight_bytes: int
     kv_elements: int
+    scores: bool = False
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes that one token adds to the key-value cache."""
@@ -69,6 +71,9 @@ def read_facts(path: Path) -> ModelFacts:
         context_length=int(_first(text, "max_position_embeddings", "n_positions", "n_ctx")),
         weight_bytes=weights,
         kv_elements=_kv_elements(text),
+        scores=any(
+            str(a).endswith("ForSequenceClassification") for a in config.get("architectures") or ()
+        ),
     )
 
 

@@ -6,10 +6,11 @@ once and knows nothing of rows, ports or workflows.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from blake3 import blake3
+
+from flowmesh_worker.engine_api import TreeInput
 
 _SEED_TAG = b"flowmesh/sample-seed/1\0"
 _SEED_BITS = 63
@@ -72,7 +73,7 @@ class Request:
         sampling: how to choose tokens.
         priority: higher first.
         cache_salt: requests share cached prefixes only where this is equal.
-        adapter: the directory of a LoRA adapter, or None.
+        adapter: a LoRA adapter, or None.
     """
 
     id: str
@@ -81,7 +82,7 @@ class Request:
     sampling: Sampling
     priority: int = 0
     cache_salt: str = ""
-    adapter: Path | None = None
+    adapter: TreeInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,27 @@ Imported only once a host loads a model: torch comes with it.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 from transformers.utils import logging
 
-from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engine_api import HostSettings, TreeInput
 from flowmesh_worker.engines.llm.model_facts import ModelFacts
 from flowmesh_worker.engines.llm.refusal import bad_input, out_of_memory
 
+Head = Literal["language", "score", "none"]
+_LOADERS = {
+    "language": AutoModelForCausalLM,
+    "score": AutoModelForSequenceClassification,
+    "none": AutoModel,
+}
 _MIB = 1024 * 1024
 _ADAPTERS_KEPT = 8
 
@@ -25,18 +36,19 @@ class TorchModel:
         """Takes what :meth:`load` made."""
         self.tokenizer = tokenizer
         self.device = device
-        self._base = model
+        self.base = model
         self._peft: Any = None
         self._adapters: list[str] = []
 
     @classmethod
-    def load(cls, facts: ModelFacts, settings: HostSettings, *, head: bool) -> "TorchModel":
+    def load(cls, facts: ModelFacts, settings: HostSettings, *, head: Head) -> "TorchModel":
         """Reads the weights.
 
         Args:
             facts: the model.
             settings: memory, devices, and ``dtype`` among the signature's parameters.
-            head: whether the language model's head is needed, or hidden states alone.
+            head: what is needed over the hidden states: ``language``, one ``score`` a sequence
+                (random where the model brings none), or nothing (``none``).
 
         Raises:
             AttemptError: out of memory, or bad input where transformers cannot read the model.
@@ -54,11 +66,15 @@ class TorchModel:
         # A seeded draw is the same again only if sums are taken in the same order.
         torch.use_deterministic_algorithms(True, warn_only=True)
         device = torch.device("cuda:0" if settings.devices else "cpu")
-        loader = AutoModelForCausalLM if head else AutoModel
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        own = {"num_labels": 1} if head == "score" and not facts.scores else {}
         try:
-            model = loader.from_pretrained(
-                str(facts.path), dtype=getattr(torch, dtype), use_safetensors=True, **options
+            model = _LOADERS[head].from_pretrained(
+                str(facts.path),
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                **own,
+                **options,
             )
             tokenizer = AutoTokenizer.from_pretrained(str(facts.path), **options)
         except (ValueError, OSError, KeyError) as e:
@@ -67,13 +83,13 @@ class TorchModel:
             ) from e
         return cls(model.to(device).eval(), tokenizer, device)
 
-    def with_adapter(self, adapter: Path | None) -> Any:
+    def with_adapter(self, adapter: TreeInput | None) -> Any:
         """The model to call: the base, or the base with this adapter switched on."""
         if adapter is None:
-            return self._base if self._peft is None else _Disabled(self._peft)
-        name = str(adapter).replace(".", "_")  # a dot would be read as a path of modules
+            return self.base if self._peft is None else _Disabled(self._peft)
+        name = str(adapter.digest)
         if name not in self._adapters:
-            self._add(adapter, name)
+            self._add(adapter.path, name)
         self._adapters.append(self._adapters.pop(self._adapters.index(name)))
         self._peft.set_adapter(name)
         return self._peft
@@ -84,7 +100,7 @@ class TorchModel:
         try:
             if self._peft is None:
                 self._peft = PeftModel.from_pretrained(
-                    self._base, str(adapter), adapter_name=name
+                    self.base, str(adapter), adapter_name=name
                 ).eval()
             else:
                 self._peft.load_adapter(str(adapter), adapter_name=name)

@@ -115,7 +115,7 @@ class TransformersBackend:
 def _load(facts: ModelFacts, settings: HostSettings) -> Any:
     from flowmesh_worker.engines.llm.torch_model import TorchModel  # noqa: PLC0415 - brings torch
 
-    return TorchModel.load(facts, settings, head=True)
+    return TorchModel.load(facts, settings, head="language")
 
 
 def _draw(model: Any, eos: frozenset[int], draws: Any, context_length: int) -> list[Completion]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.adapters import ADAPTER, Adaptable
 from flowmesh_worker.engines.llm.environment import apply_environment, library_environment
-from flowmesh_worker.engines.llm.model_facts import ModelFacts
+from flowmesh_worker.engines.llm.model_facts import DTYPE_BYTES, ModelFacts
 from flowmesh_worker.engines.llm.refusal import (
     bad_input,
     engine_failed,
@@ -22,6 +23,7 @@ from flowmesh_worker.engines.llm.refusal import (
     unplaceable,
 )
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
+from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 
@@ -32,10 +34,17 @@ _STREAM_EVERY = 16
 class VllmBackend:
     """A model in vLLM. Use :meth:`start`."""
 
-    def __init__(self, engine: Any, thread: ThreadPoolExecutor, context_length: int) -> None:
-        """Takes a running ``AsyncLLM`` and the thread that owns it."""
+    def __init__(
+        self,
+        engine: Any,
+        thread: ThreadPoolExecutor,
+        context_length: int,
+        adaptable: Adaptable | None = None,
+    ) -> None:
+        """Takes a running ``AsyncLLM``, the thread that owns it, and the layers it can adapt."""
         self._engine = engine
         self._thread = thread
+        self._adapters = VllmAdapters(engine, adaptable)
         self.tokenizer = engine.get_tokenizer()
         self.context_length = context_length
 
@@ -46,7 +55,8 @@ class VllmBackend:
         Raises:
             AttemptError: unplaceable or out of memory, with what to change.
         """
-        start = prepare_start(facts, settings)
+        adaptable = await asyncio.to_thread(_adaptable, facts, settings)
+        start = prepare_start(facts, settings, adaptable)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vllm-owner")
         loop = asyncio.get_running_loop()
         try:
@@ -54,18 +64,13 @@ class VllmBackend:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(engine, thread, facts.context_length)
+        return cls(engine, thread, facts.context_length, adaptable)
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
         """See :class:`Backend`."""
         from vllm.exceptions import VLLMClientError  # noqa: PLC0415 - loaded by start
         from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415 - as above
 
-        if request.adapter is not None:
-            raise unplaceable(
-                "this vLLM instance was loaded without adapters",
-                "set with.implementation: transformers, or merge the adapter into the model",
-            )
         try:
             return await self._stream(request, grew)
         except AttemptError:
@@ -87,10 +92,12 @@ class VllmBackend:
 
         text, tokens, reason = [], 0, "length"
         prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
+        adapter = request.adapter and await self._adapters.request_for(request.adapter)
         async for output in self._engine.generate(
             prompt,
             sampling_params(request.sampling, request.seed),
             request.id,
+            lora_request=adapter,
             priority=-request.priority,  # vLLM serves the smallest number first
         ):
             delta = output.outputs[0]
@@ -119,8 +126,20 @@ async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
     thread.shutdown(wait=True)
 
 
-def prepare_start(facts: ModelFacts, settings: HostSettings) -> Callable[[], Any]:
+def _adaptable(facts: ModelFacts, settings: HostSettings) -> Adaptable | None:
+    """The layers that adapters may change, where this instance is for requests with adapters."""
+    return Adaptable.of_model(facts.path) if ADAPTER in settings.mixed else None
+
+
+def prepare_start(
+    facts: ModelFacts, settings: HostSettings, adaptable: Adaptable | None = None
+) -> Callable[[], Any]:
     """Decides how an engine is started, and sets the environment for it.
+
+    Args:
+        facts: the model.
+        settings: of the host.
+        adaptable: its layers where requests may carry adapters.
 
     Returns:
         What gives the ``AsyncLLM`` when it is called; see :func:`start_async_llm` for the thread.
@@ -136,11 +155,13 @@ def prepare_start(facts: ModelFacts, settings: HostSettings) -> Callable[[], Any
             f"on a CPU vLLM's results in {dtype} depend on the batch",
             "set with.dtype: float32, or with.batchInvariant: false",
         )
-    sizes = sizes_for(facts, dtype, settings)
+    slot_bytes = adaptable.slot_bytes(DTYPE_BYTES[dtype]) if adaptable else 0
+    sizes = sizes_for(facts, dtype, settings, slot_bytes)
     apply_environment(library_environment(settings, batch_invariant=invariant))
     fields = {
         "devices": len(settings.devices),
         "tensor_parallel": int(params.get("tensorParallel", 1)),
+        "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)
 

@@ -15,6 +15,7 @@ _PROCESS_MIB = 1100
 """Resident memory of the host and the engine core on a CPU, besides weights and cache."""
 _USUAL_TOKENS = 1024
 """Tokens a sequence is expected to hold; the cache is not made larger than all of them need."""
+ADAPTER_SLOTS = 8
 _GPU_SHARE = 0.9
 
 
@@ -27,15 +28,23 @@ class Sizes:
         batched_tokens: the most tokens of one step; on a CPU no less than the longest prompt, which
             must be read in one step there.
         kv_cache_bytes: the key-value cache.
+        adapter_slots: adapters that one step may apply; 0 where the engine takes none.
     """
 
     sequences: int
     batched_tokens: int
     kv_cache_bytes: int
+    adapter_slots: int = 0
 
 
-def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings) -> Sizes:
+def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings, slot_bytes: int = 0) -> Sizes:
     """Chooses the sizes.
+
+    Args:
+        facts: the model.
+        dtype: the dtype to run in.
+        settings: memory and devices.
+        slot_bytes: what an adapter's place takes; 0 where there are none.
 
     Raises:
         AttemptError: out of memory; weights and one sequence do not fit.
@@ -48,17 +57,24 @@ def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings) -> Sizes:
     room = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB)
     # A block more than the longest sequence: the cache is handed out in whole blocks.
     least = (facts.context_length + 256) * per_token
-    if room < least:
-        needed = (allowed - room + least) // MIB + 1
+    if room < least + slot_bytes:
+        needed = (allowed - room + least + slot_bytes) // MIB + 1
+        slot = f" and {slot_bytes // MIB} MiB for an adapter" if slot_bytes else ""
         raise out_of_memory(
-            f"the model needs {weights // MIB} MiB for weights as {dtype} and {least // MIB} MiB"
-            f" for one sequence of {facts.context_length:,} tokens; the host may use"
+            f"the model needs {weights // MIB} MiB for weights as {dtype}, {least // MIB} MiB"
+            f" for one sequence of {facts.context_length:,} tokens{slot}; the host may use"
             f" {settings.memory_mib} MiB",
             f"set resources.memory to at least {needed}Mi, or use a smaller model or dtype",
         )
+    slots = 0
+    if slot_bytes:
+        # Half of what one sequence and one adapter leave; the cache gets the rest.
+        slots = min(ADAPTER_SLOTS, 1 + (room - least - slot_bytes) // 2 // slot_bytes)
+        room -= slots * slot_bytes
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
     return Sizes(
         sequences=sequences,
         batched_tokens=BATCHED_TOKENS_GPU if gpu else max(BATCHED_TOKENS_CPU, facts.context_length),
         kv_cache_bytes=room if gpu else min(room, max(least, usual)),
+        adapter_slots=slots,
     )

@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.model_facts import ModelFacts
 from flowmesh_worker.engines.llm.vllm_sizes import Sizes
 
@@ -35,7 +36,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
         facts: the model.
         dtype: the dtype to run in.
         sizes: sequences, step and cache.
-        fields: ``devices`` (a count; 0 is the CPU) and ``tensor_parallel``.
+        fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, and ``adapted``, the
+            names of the layers that adapters change (None is all that vLLM knows).
 
     The thread that calls this must live as long as the engine: on a CPU the engine core ends with
     the thread that forked it, which is how a killed host takes it along.
@@ -67,6 +69,7 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
         # Compact JSON: a small model may otherwise write blanks until it is cut off.
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
         distributed_executor_backend="uni" if in_core else None,
+        **_adapter_arguments(sizes, fields, on_cpu=on_cpu),
     )
     if not in_core:
         return AsyncLLM.from_engine_args(args)
@@ -77,6 +80,24 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
     with _variables(VLLM_WORKER_MULTIPROC_METHOD="fork"):
         _end_children_with_this_thread()
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+
+def _adapter_arguments(sizes: Sizes, fields: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:
+    if not sizes.adapter_slots:
+        return {}
+    if on_cpu:
+        from flowmesh_worker.engines.llm.punica_cpu import (  # noqa: PLC0415 - brings vLLM
+            use_on_cpu,
+        )
+
+        use_on_cpu()
+    return {
+        "enable_lora": True,
+        "max_loras": sizes.adapter_slots,
+        "max_cpu_loras": 2 * sizes.adapter_slots,
+        "max_lora_rank": MAX_RANK,
+        "lora_target_modules": fields["adapted"],
+    }
 
 
 def _register_architecture(facts: ModelFacts) -> None:

@@ -1,0 +1,130 @@
+"""LoRA adapters as vLLM serves them: what it would get wrong is refused before it sees the adapter.
+
+vLLM reads ``r`` and ``lora_alpha`` alone, ignores ranks by module, and skips whole weights that an
+adapter brings; and what it fails on while a batch runs ends its engine. So an adapter is held
+against the model here, by the headers of both.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.llm.safetensors_header import tensor_shapes
+
+ADAPTER = "adapter"
+"""The input port that carries one."""
+MAX_RANK = 64
+"""The rank that slots are built for: adapters seldom have more, and every slot pays for it."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_EMBEDDINGS = ("embed", "wte", "wpe", "lm_head")
+_MERGE = "merge it into the model in a step before (model.merge), or set with.implementation:"
+_REMEDY = f"{_MERGE} transformers"
+_PLAIN = {
+    "use_dora": False,
+    "bias": "none",
+    "lora_bias": False,
+    "rank_pattern": {},
+    "alpha_pattern": {},
+    "modules_to_save": None,
+    "layer_replication": None,
+    "target_parameters": None,
+    "trainable_token_indices": None,
+    "use_qalora": False,
+    "alora_invocation_tokens": None,
+}
+"""Fields of a configuration that vLLM ignores or refuses, with the value that is plain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptable:
+    """The layers of a model that adapters may change, from its weights' headers.
+
+    Attributes:
+        layers: (outputs, inputs) of every linear layer, by its module's full name.
+        names: the last parts of these names.
+        has_experts: whether it is a mixture of experts, whose layers vLLM names itself.
+    """
+
+    layers: dict[str, tuple[int, int]]
+    names: frozenset[str]
+    has_experts: bool
+
+    @classmethod
+    def of_model(cls, folder: Path) -> "Adaptable":
+        """Reads the headers of a model's weights."""
+        layers = {}
+        for tensor, shape in tensor_shapes(folder).items():
+            module, _, kind = tensor.rpartition(".")
+            name = module.rpartition(".")[2]
+            if kind == "weight" and len(shape) == 2 and not name.startswith(_EMBEDDINGS):  # noqa: PLR2004 - a matrix
+                layers[module] = (shape[0], shape[1])
+        names = frozenset(module.rpartition(".")[2] for module in layers)
+        return cls(layers, names, any(".experts." in module for module in layers))
+
+    def slot_bytes(self, element_bytes: int) -> int:
+        """Memory that one adapter's place takes, at ``MAX_RANK``."""
+        return sum(MAX_RANK * (o + i) for o, i in self.layers.values()) * element_bytes
+
+    def check(self, folder: Path) -> None:
+        """Refuses an adapter that vLLM would not serve on this model, or would serve wrongly.
+
+        Raises:
+            AttemptError: bad input; says what it is about the adapter, and what to do.
+        """
+        config, shapes = _read(folder)
+        rank = _check_config(config)
+        for tensor, shape in shapes.items():
+            self._check_tensor(tensor, shape, rank)
+
+    def _check_tensor(self, tensor: str, shape: tuple[int, ...], rank: int) -> None:
+        module, kind, _ = tensor.removeprefix(_PREFIX).rpartition(".lora_")
+        side = tensor.rpartition(".lora_")[2]
+        if not kind or side not in ("A.weight", "B.weight"):
+            raise bad_input(f"the adapter brings {tensor}, which vLLM would not apply", _REMEDY)
+        if module.rpartition(".")[2] not in self.names and not self.has_experts:
+            raise bad_input(f"the adapter changes {module}, which vLLM does not adapt", _REMEDY)
+        if module not in self.layers:
+            return  # named otherwise in vLLM and in the file; vLLM decides
+        outputs, inputs = self.layers[module]
+        if shape != ((rank, inputs) if side[0] == "A" else (outputs, rank)):
+            raise bad_input(
+                f"the adapter does not fit the model: {tensor} is {'x'.join(map(str, shape))}, its"
+                f" layer has {inputs} inputs and {outputs} outputs and the rank is {rank}",
+                "use an adapter that was trained on this model",
+            )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text())
+        shapes = tensor_shapes(folder, ADAPTER_WEIGHTS)
+    except (OSError, ValueError) as e:
+        raise bad_input(
+            f"the adapter cannot be read: {e}",
+            f"give a PEFT directory (adapter_config.json, {ADAPTER_WEIGHTS})",
+        ) from e
+    if not isinstance(config, dict) or not shapes:
+        raise bad_input(
+            f"the adapter has no {ADAPTER_WEIGHTS}",
+            "save it with PEFT as safetensors (pickled .bin files are refused)",
+        )
+    return config, shapes
+
+
+def _check_config(config: dict[str, Any]) -> int:
+    """Refuses what vLLM does not serve; gives the rank."""
+    if config.get("peft_type") != "LORA":
+        raise bad_input(f"the adapter is {config.get('peft_type')}, vLLM serves LORA", _REMEDY)
+    for name, plain in _PLAIN.items():
+        value = config.get(name)
+        if value and value != plain:
+            raise bad_input(
+                f"the adapter has {name}: {value!r}, which vLLM does not serve", _REMEDY
+            )
+    rank = config.get("r")
+    if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+        raise bad_input(f"the adapter has rank {rank}; vLLM serves 1 to {MAX_RANK} here", _REMEDY)
+    return rank

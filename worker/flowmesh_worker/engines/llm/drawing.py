@@ -1,0 +1,138 @@
+"""From rows to completions: what ``llm.generate`` and a judging ``llm.score`` share.
+
+Every sample of a row becomes a request; the requests of many actions meet in one backend. A row
+that cannot be rendered or read fails its own action before any of its requests is sent.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_worker.engine_api import DatasetInput, Progress, TreeInput, Usage, Work
+from flowmesh_worker.engines.llm.adapters import ADAPTER
+from flowmesh_worker.engines.llm.prompts import Prompt
+from flowmesh_worker.engines.llm.requests import (
+    Backend,
+    Completion,
+    Request,
+    Sampling,
+    sample_seed,
+)
+from flowmesh_worker.engines.llm.tokens import Tokenizing
+
+Key = tuple[bytes, int]
+"""What a sample is drawn for: the rendered request and the sample's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion to make; samples of equal keys share a request."""
+
+    row: Mapping[str, Any]
+    index: int
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The samples of an action in the order of its rows, and what was drawn for them."""
+
+    samples: Sequence[Sample]
+    completions: Mapping[Key, Completion]
+    usage: Usage
+
+    def __iter__(self) -> Iterator[tuple[Sample, Completion]]:
+        """Pairs of (sample, completion) in order."""
+        return ((s, self.completions[s.key]) for s in self.samples)
+
+
+async def draw(
+    work: Work,
+    params: Mapping[str, Any],
+    source: DatasetInput,
+    backend: Backend,
+    tokenizing: Tokenizing,
+    progress: Progress,
+) -> Drawn:
+    """Completes all rows of one action.
+
+    Args:
+        work: the action.
+        params: those of ``llm.generate`` that say what to ask and how to sample.
+        source: its rows.
+        backend: the model.
+        tokenizing: of the same model.
+        progress: told of tokens.
+
+    Raises:
+        AttemptError: the first failure; the action's other requests are stopped.
+    """
+    samples, requests = await asyncio.to_thread(_prepare, work, params, source, tokenizing)
+    done = await _Drawing(backend, progress, requests).all()
+    tokens_in = sum(len(r.token_ids) for r in requests.values())
+    tokens_out = sum(c.tokens_out for c in done.values())
+    usage = Usage(units=tokens_in + tokens_out, tokens_in=tokens_in, tokens_out=tokens_out)
+    return Drawn(samples, done, usage)
+
+
+class _Drawing:
+    """The requests of one action while they run."""
+
+    def __init__(
+        self, backend: Backend, progress: Progress, requests: Mapping[Key, Request]
+    ) -> None:
+        self._backend = backend
+        self._progress = progress
+        self._requests = requests
+        self._tokens = 0
+        self._expected = sum(r.sampling.max_tokens for r in requests.values())
+
+    async def all(self) -> dict[Key, Completion]:
+        """Runs them at once; the first failure stops the others and is raised as it is."""
+        tasks = {k: asyncio.create_task(self._one(r)) for k, r in self._requests.items()}
+        try:
+            return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _one(self, request: Request) -> Completion:
+        completion = await self._backend.complete(request, self._grew)
+        self._expected -= request.sampling.max_tokens - completion.tokens_out
+        self._grew(0)
+        return completion
+
+    def _grew(self, tokens: int) -> None:
+        self._tokens += tokens
+        self._progress(self._tokens, max(self._tokens, self._expected), "tokens")
+
+
+def _prepare(
+    work: Work, params: Mapping[str, Any], source: DatasetInput, tokenizing: Tokenizing
+) -> tuple[Sequence[Sample], dict[Key, Request]]:
+    """Renders and tokenises every row: all refusals come before the first request is sent."""
+    prompt, sampling = Prompt(params), Sampling.from_params(params)
+    step_seed, per_row = int(params.get("seed", 0)), int(params.get("samples", 1))
+    adapter = work.inputs.get(ADAPTER)
+    samples: list[Sample] = []
+    requests: dict[Key, Request] = {}
+    for number, row in enumerate(source.rows(), 1):
+        rendered = prompt.render(row, number)
+        name, token_ids = rendered.canonical(), tokenizing.encode(rendered, number)
+        for index in range(per_row):
+            key = (name, index)
+            samples.append(Sample(row, index, key))
+            if key in requests:
+                continue
+            requests[key] = Request(
+                id=f"{work.attempt_id}/{len(requests)}",
+                token_ids=token_ids,
+                seed=sample_seed(step_seed, name, index),
+                sampling=sampling,
+                priority=work.priority,
+                cache_salt=work.cache_salt,
+                adapter=adapter if isinstance(adapter, TreeInput) else None,
+            )
+    return samples, requests

@@ -1,0 +1,53 @@
+"""Names and shapes of the tensors in a directory, read without the libraries that hold tensors."""
+
+import json
+from pathlib import Path
+
+_LENGTH_BYTES = 8
+_HEADER_MAX_BYTES = 100 * 1024 * 1024
+
+
+def tensor_shapes(folder: Path, pattern: str = "*.safetensors") -> dict[str, tuple[int, ...]]:
+    """Reads the headers of all safetensors files that match.
+
+    Args:
+        folder: the directory.
+        pattern: which of its files.
+
+    Returns:
+        The shape of every tensor by name.
+
+    Raises:
+        ValueError: a file is no safetensors file.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob(pattern)):
+        for name, entry in _header(file).items():
+            if name != "__metadata__":
+                shapes[name] = tuple(int(n) for n in entry["shape"])
+    return shapes
+
+
+def head_labels(folder: Path, pattern: str = "*.safetensors") -> int:
+    """Numbers a sequence that the classification head in these files gives; 0 without a head.
+
+    Raises:
+        ValueError: as for :func:`tensor_shapes`.
+    """
+    heads = ("score.weight", "classifier.weight")
+    found = (s[0] for n, s in tensor_shapes(folder, pattern).items() if n.endswith(heads))
+    return next(found, 0)
+
+
+def _header(file: Path) -> dict[str, dict[str, list[int]]]:
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
+        if length > min(_HEADER_MAX_BYTES, file.stat().st_size):
+            raise ValueError(f"{file.name} is no safetensors file")
+        try:
+            header = json.loads(opened.read(length))
+        except ValueError as e:
+            raise ValueError(f"{file.name} is no safetensors file") from e
+    if not isinstance(header, dict):
+        raise ValueError(f"{file.name} is no safetensors file")  # noqa: TRY004 - its content
+    return header

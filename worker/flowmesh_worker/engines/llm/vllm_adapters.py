@@ -1,0 +1,67 @@
+"""The adapters of one running vLLM engine: named, checked and loaded before a request asks for one.
+
+vLLM keeps a number of them in slots and more in memory, least recently used first out, and fetches
+one that it dropped again by its path. An adapter that it fails on during a step would end the
+engine, so each is loaded once by itself beforehand.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowmesh_worker.engine_api import TreeInput
+from flowmesh_worker.engines.llm.adapters import Adaptable
+from flowmesh_worker.engines.llm.refusal import bad_input, unplaceable
+
+
+@dataclass(slots=True)
+class VllmAdapters:
+    """Adapters by digest. Use :meth:`request_for`.
+
+    Attributes:
+        engine: the ``AsyncLLM``.
+        adaptable: the model's layers; None where the engine was started without adapters.
+    """
+
+    engine: Any
+    adaptable: Adaptable | None
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _checks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    async def request_for(self, adapter: TreeInput) -> Any:
+        """What a request carries so that vLLM applies an adapter.
+
+        Its name is the digest, which keeps prefix caches of adapters apart; its path is this
+        action's own, which stays as long as the action runs.
+
+        Raises:
+            AttemptError: bad input, where vLLM cannot serve this adapter on this model.
+        """
+        from vllm.lora.request import LoRARequest  # noqa: PLC0415 - loaded by start
+
+        adaptable = self.adaptable
+        if adaptable is None:
+            raise unplaceable(
+                "this vLLM instance was started without adapters",
+                "report this: actions with an adapter have an engine of their own",
+            )
+        number = self._numbers.setdefault(adapter.digest, len(self._numbers) + 1)
+        request = LoRARequest(adapter.digest, number, str(adapter.path))
+        check = self._checks.get(adapter.digest)
+        if check is None or (check.done() and (check.cancelled() or check.exception())):
+            check = asyncio.get_running_loop().create_task(self._load(adaptable, adapter, request))
+            self._checks[adapter.digest] = check
+        await asyncio.shield(check)
+        return request
+
+    async def _load(self, adaptable: Adaptable, adapter: TreeInput, request: Any) -> None:
+        await asyncio.to_thread(adaptable.check, adapter.path)
+        try:
+            await self.engine.add_lora(request)
+        except Exception as e:
+            # vLLM counts an adapter that it failed on half-way as loaded.
+            await self.engine.remove_lora(request.lora_int_id)
+            raise bad_input(
+                f"vLLM cannot load the adapter: {e}",
+                "use an adapter that was trained on this model, or merge it (model.merge)",
+            ) from e
