@@ -10,7 +10,9 @@ from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
 from flowmesh_core.catalog.builtin.http import CONTRACTS as HTTP
 from flowmesh_core.catalog.builtin.importing import CONTRACTS as IMPORTING
 from flowmesh_core.catalog.builtin.llm import CONTRACTS as LLM
+from flowmesh_core.catalog.builtin.models import CONTRACTS as MODELS
 from flowmesh_core.catalog.builtin.retrieve import CONTRACTS as RETRIEVE
+from flowmesh_core.catalog.builtin.scoring import CONTRACTS as SCORING
 from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
 from flowmesh_core.catalog.builtin.train import CONTRACTS as TRAIN
 from flowmesh_core.catalog.contract import EngineContract
@@ -18,4 +20,16 @@ from flowmesh_core.catalog.contract import EngineContract
 
 def contracts() -> tuple[EngineContract, ...]:
     """Every built-in contract."""
-    return (*LLM, *TRAIN, *DATA, *CODE, *EVAL, *HTTP, *IMPORTING, *RETRIEVE, *TESTING)
+    return (
+        *LLM,
+        *SCORING,
+        *MODELS,
+        *TRAIN,
+        *DATA,
+        *CODE,
+        *EVAL,
+        *HTTP,
+        *IMPORTING,
+        *RETRIEVE,
+        *TESTING,
+    )

@@ -39,6 +39,16 @@ def embedding_honoured(engine: str) -> list[Honours]:
     return [Honours(engine, "", _ALL_DTYPES, (True, False))] if _installed("transformers") else []
 
 
+def scoring_honoured(engine: str) -> list[Honours]:
+    """What can be served for scores: rewards and log-probabilities come from transformers.
+
+    A judge on vLLM, which may refuse a combination that these allow, says so when it is loaded.
+    """
+    if not _installed("transformers"):
+        return []
+    return [Honours(engine, library, _ALL_DTYPES) for library in _LIBRARIES if _installed(library)]
+
+
 async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:
     """Loads a model with the implementation that the signature names.
 

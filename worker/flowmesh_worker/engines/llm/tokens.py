@@ -1,6 +1,7 @@
 """From a rendered request to tokens, with the refusals that belong there."""
 
 import threading
+from itertools import takewhile
 from typing import Any
 
 from flowmesh_worker.engines.llm.prompts import Rendered
@@ -17,18 +18,22 @@ class Tokenizing:
         # A fast tokenizer raises when two threads use it at once.
         self._lock = threading.Lock()
 
-    def encode(self, rendered: Rendered, number: int) -> list[int]:
+    def encode(self, rendered: Rendered, number: int, *, ended: bool = False) -> list[int]:
         """The prompt's tokens.
 
         Args:
             rendered: the text or chat.
             number: the row's number in its chunk, from 1, for errors.
+            ended: whether it is complete, and nothing is to be answered to it.
 
         Raises:
             AttemptError: bad input; the prompt is empty or too long, or the model cannot chat.
         """
         with self._lock:
-            ids = self._chat(rendered) if rendered.messages else self._text(rendered.text)
+            ids = self._chat(rendered, ended) if rendered.messages else self._text(rendered.text)
+            end = self._tokenizer.eos_token_id
+            if ended and not rendered.messages and end is not None and ids[-1:] != [end]:
+                ids.append(end)
         if not ids:
             raise bad_input(
                 f"the prompt of row {number} of this chunk is empty", "write something into it"
@@ -41,10 +46,55 @@ class Tokenizing:
             )
         return ids
 
+    def continuation(
+        self, rendered: Rendered, text: str, number: int
+    ) -> tuple[list[int], list[int]]:
+        """The tokens of a prompt and of a text that follows it.
+
+        Prompt and text are read together, so that a word across their border is one token, and
+        belongs to the text; the same where spaces end a prompt.
+
+        Args:
+            rendered: the prompt, or the chat before an answer.
+            text: not empty.
+            number: the row's number in its chunk, from 1, for errors.
+
+        Returns:
+            At least one token each; an empty prompt is the model's first or end-of-text token.
+
+        Raises:
+            AttemptError: bad input; they are too long, or the model cannot chat.
+        """
+        with self._lock:
+            if rendered.messages:
+                given = self._chat(rendered, ended=False)
+                target = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            else:
+                alone, whole = self._text(rendered.text), self._text(rendered.text + text)
+                pairs = zip(alone, whole, strict=False)
+                same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                given, target = whole[:same], whole[same:]
+            first = self._tokenizer.bos_token_id
+            start = self._tokenizer.eos_token_id if first is None else first
+        if not given and start is not None:
+            given = [start]
+        if not given or not target:
+            raise bad_input(
+                f"row {number} of this chunk has no tokens to weigh, or none before them",
+                "write something into the prompt and the text",
+            )
+        if len(given) + len(target) > self._context_length:
+            raise bad_input(
+                f"row {number} of this chunk has {len(given) + len(target):,} tokens; the model"
+                f" reads {self._context_length:,}",
+                "shorten the row, or use a model with a longer context",
+            )
+        return given, target
+
     def _text(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
-    def _chat(self, rendered: Rendered) -> list[int]:
+    def _chat(self, rendered: Rendered, ended: bool) -> list[int]:
         if not self._tokenizer.chat_template:
             raise bad_input(
                 "this model has no chat template", "use with.prompt, or an instruction-tuned model"
@@ -53,7 +103,7 @@ class Tokenizing:
         try:
             return list(
                 self._tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=True, tokenize=True, return_dict=False
+                    messages, add_generation_prompt=not ended, tokenize=True, return_dict=False
                 )
             )
         except Exception as e:  # the model's own template decides what it raises

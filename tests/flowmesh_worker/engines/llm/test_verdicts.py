@@ -1,0 +1,53 @@
+"""What a judge's answer is read as: a verdict or nothing, never a guess."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import AttemptError
+from flowmesh_worker.engines.llm.verdicts import Verdicts
+
+JSON = {"jsonSchema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("params", "answer", "verdict"),
+    [
+        ({}, " 7.5\n", 7.5),
+        ({}, "about 7", None),
+        ({}, "nan", None),
+        ({"pattern": r"(\d+)/10"}, "first 3/10, no: 8/10, I mean it", 8.0),
+        ({"pattern": r"(\d+)/10"}, "eight", None),
+        ({"pattern": r"Score: (\w+)"}, "Score: high", None),
+        ({"labels": ["Good", "Bad"]}, "**good.**", "Good"),
+        ({"labels": ["Good", "Bad"]}, "good or bad", None),
+        ({"labels": ["A", "B"], "pattern": r"Verdict: (\w)"}, "A? B? Verdict: b", "B"),
+        ({**JSON}, '{"score": 3, "why": "x"}', 3.0),
+        ({**JSON}, '{"score": true}', None),
+        ({**JSON}, '{"score": "3', None),
+        ({**JSON, "key": "side", "labels": ["left"]}, '{"side": "Left"}', "left"),
+    ],
+)
+def test_a_verdict_is_what_was_asked_for_or_nothing(
+    params: dict[str, Any], answer: str, verdict: Any
+) -> None:
+    assert Verdicts(params).read(answer) == verdict
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"pattern": r"\d+"}, "has 0 groups"),
+        ({"pattern": r"(\d)(\d)"}, "has 2 groups"),
+        ({"pattern": r"(\d)", **JSON}, "either pattern or jsonSchema"),
+        ({"labels": ["Yes", "yes."]}, "differ in nothing but case"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(params: dict[str, Any], said: str) -> None:
+    with pytest.raises(AttemptError, match=said):
+        Verdicts(params)
+
+
+def test_a_pattern_that_never_ends_fails_its_own_action_alone() -> None:
+    with pytest.raises(AttemptError, match="searches an answer for more than 1 s"):
+        Verdicts({"pattern": r"((?:a|aa)+)[bc]$"}).read("a" * 60 + "d")

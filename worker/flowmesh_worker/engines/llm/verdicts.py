@@ -1,0 +1,90 @@
+"""From what a judge says to a number or a label, or to nothing: a verdict is never guessed."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import regex
+
+from flowmesh_worker.engines.llm.refusal import bad_input
+
+_SECONDS = 1.0
+"""A user's pattern may search one answer for this long: others wait in the same process."""
+_STRIPPED = " \t\r\n\"'`*.,:;!()[]"
+
+
+class Verdicts:
+    """Reads the answers of one action's judge."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """Takes ``pattern``, ``jsonSchema`` with ``key``, and ``labels``.
+
+        Raises:
+            AttemptError: bad input; they do not go together.
+        """
+        self._in_json = params.get("jsonSchema") is not None
+        self._key = str(params.get("key") or "score")
+        self.labels: Sequence[str] = [str(label) for label in params.get("labels") or ()]
+        self._by_text = {_plain(label): label for label in self.labels}
+        if len(self._by_text) != len(self.labels):
+            raise bad_input(
+                "two of with.labels differ in nothing but case or punctuation", "rename one"
+            )
+        pattern = params.get("pattern")
+        if pattern is not None and self._in_json:
+            raise bad_input("with takes either pattern or jsonSchema", "give one of the two")
+        self._pattern = None if pattern is None else _compiled(str(pattern))
+
+    def read(self, answer: str) -> float | str | None:
+        """The verdict in an answer; None where there is none.
+
+        Raises:
+            AttemptError: bad input; the pattern takes too long.
+        """
+        found = self._of_json(answer) if self._in_json else self._of_text(answer)
+        if found is None or isinstance(found, bool):
+            return None
+        if self.labels:
+            return self._by_text.get(_plain(str(found)))
+        try:
+            number = float(found)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return number if math.isfinite(number) else None
+
+    def _of_json(self, answer: str) -> Any:
+        try:
+            said = json.loads(answer)
+        except ValueError:
+            return None
+        return said.get(self._key) if isinstance(said, dict) else None
+
+    def _of_text(self, answer: str) -> str | None:
+        if self._pattern is None:
+            return answer.strip()
+        try:
+            found = list(self._pattern.finditer(answer, timeout=_SECONDS))
+        except TimeoutError as e:
+            raise bad_input(
+                f"with.pattern searches an answer for more than {_SECONDS:g} s",
+                "write a pattern without nested repetitions",
+            ) from e
+        return found[-1][1] if found else None
+
+
+def _compiled(pattern: str) -> Any:
+    try:
+        compiled = regex.compile(pattern)
+    except regex.error as e:
+        raise bad_input(f"with.pattern is no regular expression: {e}", "mend it") from e
+    if compiled.groups != 1:
+        raise bad_input(
+            f"with.pattern has {compiled.groups} groups",
+            "write exactly one group (...) around the verdict; (?:...) groups without capturing",
+        )
+    return compiled
+
+
+def _plain(text: str) -> str:
+    return text.strip(_STRIPPED).casefold()
