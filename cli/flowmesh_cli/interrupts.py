@@ -1,10 +1,22 @@
 """Ctrl-C: the first asks, the second leaves at once."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
+
+_STDERR = 2
+SHOW_CURSOR = "\x1b[?25h"
+
+
+def leave(code: int, said: str) -> NoReturn:
+    """Ends the process here and now; what was drawing has no time to give the cursor back."""
+    given_back = f"{SHOW_CURSOR}\n" if os.isatty(_STDERR) else ""
+    # Past sys.stderr, which belongs to whatever is drawing.
+    os.write(_STDERR, f"{given_back}{said}\n".encode())
+    os._exit(code)
 
 
 class Interrupts:

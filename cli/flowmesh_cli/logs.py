@@ -11,7 +11,7 @@ from flowmesh_cli.explaining import find_step
 from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.terminal import Terminal
-from flowmesh_core.protocol.messages import LogLine
+from flowmesh_control.kept_logs import StepLogLine
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import RunStatus
 
@@ -21,10 +21,10 @@ def show_logs(run: str, *, step: str, follow: bool, state_dir: Path | None, as_j
     terminal = Terminal(as_json=as_json)
     with look(state_dir) as http:
         uid, path = _named(http, run, step)
-        printer = _Printer(terminal)
+        printer = _Printer(terminal, names_steps=not path)
         while True:
             status = http.get(f"/v1/runs/{uid}", RunStatus)
-            printer.show(http.get(f"/v1/runs/{uid}/logs", list[LogLine], step=path))
+            printer.show(http.get(f"/v1/runs/{uid}/logs", list[StepLogLine], step=path))
             if not follow or status.phase in OVER:
                 break
             time.sleep(POLL_S)
@@ -43,11 +43,12 @@ def _named(http: Http, run: str, step: str) -> tuple[str, str]:
 class _Printer:
     """Writes lines that it was not shown before; equal ones as often as there are."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, *, names_steps: bool) -> None:
         self._terminal = terminal
+        self._names_steps = names_steps
         self.shown: Counter[tuple[str, float, str]] = Counter()
 
-    def show(self, lines: list[LogLine]) -> None:
+    def show(self, lines: list[StepLogLine]) -> None:
         told: Counter[tuple[str, float, str]] = Counter()
         for line in lines:
             key = (line.attempt_id, line.time_s, line.text)
@@ -58,7 +59,8 @@ class _Printer:
             if self._terminal.as_json:
                 self._terminal.line(line)
             else:
-                self._terminal.text(f"{figures.clock(line.time_s)} {line.text}")
+                named = f"{line.step}: " if self._names_steps else ""
+                self._terminal.text(f"{figures.clock(line.time_s)} {named}{line.text}")
 
 
 def _nothing(status: RunStatus, path: str) -> str:

@@ -1,6 +1,5 @@
 """``fmesh run``, ``submit`` and ``watch``."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from flowmesh_cli.ending import show_end
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
-from flowmesh_cli.interrupts import Interrupts
+from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
@@ -83,6 +82,9 @@ def submit_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> No
     for run in accepted:
         again = " (it was running already)" if run.resumed else ""
         terminal.text(f"{run.uid}  {run.namespace}/{run.name}{again}")
+    if terminal.is_live:
+        named = f" {accepted[0].uid}" if len(accepted) > 1 else ""
+        terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows what it prints")
 
 
 def watch_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
@@ -95,7 +97,10 @@ def watch_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
         def again() -> None:
             http.get("/v1/fabric", FabricStatus)
 
-        with Interrupts(at_once=lambda: os._exit(ExitCode.INTERRUPTED)) as interrupts:
+        def left() -> None:
+            leave(ExitCode.INTERRUPTED, f"{uid} goes on")
+
+        with Interrupts(at_once=left) as interrupts:
             try:
                 runs = Follower(lambda: http, again, progress, interrupts).follow(
                     [uid], cancels=False
@@ -180,4 +185,4 @@ def wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts
 def leave_at_once(session: Session) -> None:
     """Ends this process and its workers; what is published stays."""
     session.abandon()
-    os._exit(ExitCode.INTERRUPTED)
+    leave(ExitCode.INTERRUPTED, "left at once; the same command goes on where it was")

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_cli.attaching import attach, running
+from flowmesh_cli.attaching import Session, attach, running
 from flowmesh_cli.client import FabricGoneError
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
+from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.state_dir import state_dir as state_of
 from flowmesh_cli.terminal import Terminal
@@ -40,9 +41,9 @@ def serve(
             where=str(state.path),
             remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
         )
-    stop = threading.Event()
+    stop, sessions = threading.Event(), list[Session]()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(ExitCode.OK) if stop.is_set() else stop.set())
+        signal.signal(number, lambda *_: _stop(stop, sessions))
     options = LocalOptions(
         "up",
         workers,
@@ -52,6 +53,7 @@ def serve(
         weights=tenant_weights(weights),
     )
     with attach(state_dir, options) as session:
+        sessions.append(session)
         if session.fabric is None:
             raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))
         if as_json:
@@ -63,3 +65,13 @@ def serve(
             if session.fabric.failure:
                 raise FabricGoneError(session.http.url, session.fabric.failure)
         terminal.note("stopping; unfinished runs go on with the next `fmesh up` or `fmesh run`")
+
+
+def _stop(stop: threading.Event, sessions: list[Session]) -> None:
+    """The first signal asks; the second leaves at once, with the workers."""
+    if not stop.is_set():
+        stop.set()
+        return
+    for session in sessions:
+        session.abandon()
+    leave(ExitCode.OK, "left at once; unfinished runs go on with the next `fmesh up`")

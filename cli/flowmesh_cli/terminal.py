@@ -49,28 +49,36 @@ class Terminal:
         """Says something on the way."""
         typer.echo(text, err=True)
 
-    def table(self, headings: list[str], rows: list[list[str]], *, right: str = "") -> None:
+    def table(
+        self, headings: list[str], rows: list[list[str]], *, right: str = "", whole: str = ""
+    ) -> None:
         """Writes a table.
 
         Args:
             headings: one a column.
             rows: the cells.
             right: the headings of numbers, with spaces between.
+            whole: the headings of names that are copied: never folded, the others give way.
         """
-        self.out.print(make_table(headings, rows, right=right))
+        self.out.print(make_table(headings, rows, right=right, whole=whole))
 
 
 def _width(stream: TextIO) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
 
 
-def make_table(headings: list[str], rows: list[list[str]], *, right: str = "") -> Table:
+def make_table(
+    headings: list[str], rows: list[list[str]], *, right: str = "", whole: str = ""
+) -> Table:
     """A table without lines; columns fold rather than lose what they say."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    numbers = right.split()
+    numbers, names = right.split(), whole.split()
     for heading in headings:
         table.add_column(
-            heading, justify="right" if heading in numbers else "left", overflow="fold"
+            heading,
+            justify="right" if heading in numbers else "left",
+            overflow="fold",
+            no_wrap=heading in names,
         )
     for row in rows:
         table.add_row(*(cell.replace("[", "\\[") for cell in row))

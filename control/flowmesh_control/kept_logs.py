@@ -26,6 +26,15 @@ Kept = dict[str, list[tuple[float, str]]]
 """Lines with their times, by attempt, of one step."""
 
 
+class StepLogLine(msgspec.Struct, frozen=True):
+    """A line that an attempt of a step printed."""
+
+    attempt_id: str
+    time_s: float
+    text: str
+    step: str
+
+
 class LogsRecord(msgspec.Struct, frozen=True):
     """``runs/<uid>/logs``: the last lines of the steps that printed, by path."""
 
@@ -43,13 +52,17 @@ class KeptLogs:
         self._records = records
         self._book = book
 
-    def live(self, run: Run, steps: Iterable[StepRun]) -> list[LogLine]:
+    def live(self, run: Run, steps: Iterable[StepRun]) -> list[StepLogLine]:
         """What was printed for some steps of a live run, in order of time.
 
         What it found published was printed for others, and is not its to read.
         """
         spared = _spared(run)
-        found = [line for s in steps for line in self._printed(s.plan.path, s, spared)]
+        found = [
+            StepLogLine(line.attempt_id, line.time_s, line.text, s.plan.path)
+            for s in steps
+            for line in self._printed(s.plan.path, s, spared)
+        ]
         return sorted(found, key=lambda line: line.time_s)
 
     async def keep(self, run: Run) -> None:
@@ -78,16 +91,16 @@ class KeptLogs:
         keys = [p.key for n, p in step.parts.items() if p.key and (path, n) not in spared]
         return self._book.of_actions(f"{k.scope}/{k.action_id}" for k in keys)
 
-    async def of(self, uid: str, step: str | None) -> list[LogLine]:
+    async def of(self, uid: str, step: str | None) -> list[StepLogLine]:
         """The kept lines of an ended run, or of one of its steps, in order of time."""
         record = await self._records.read(logs_key(uid))
         if record is None:
             return []
         kept = _decoder.decode(record.data).steps
-        chosen = kept.values() if step is None else [kept.get(step, {})]
+        chosen = kept if step is None else {step: kept.get(step, {})}
         found = [
-            LogLine(attempt, time_s, text)
-            for attempts in chosen
+            StepLogLine(attempt, time_s, text, path)
+            for path, attempts in chosen.items()
             for attempt, lines in attempts.items()
             for time_s, text in lines
         ]

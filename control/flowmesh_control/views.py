@@ -7,10 +7,9 @@ import msgspec
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.kept_logs import KeptLogs
+from flowmesh_control.kept_logs import KeptLogs, StepLogLine
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_records import Summary, summary_of
-from flowmesh_core.protocol.messages import LogLine
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.receipts.receipt import Receipt, receipt
 from flowmesh_core.run.ledger import HitLine, Line
@@ -126,7 +125,7 @@ class Views:
         lines = await self.lines(uid)
         return receipt(uid, status.name, status.namespace, lines, audit_of=status.audit_of)
 
-    async def logs(self, uid: str, step: str | None) -> list[LogLine]:
+    async def logs(self, uid: str, step: str | None) -> list[StepLogLine]:
         """What the attempts of a run, or of one of its steps, printed last.
 
         Raises:
@@ -141,7 +140,7 @@ class Views:
         kept = await self._logs.of(uid, step)
         if kept or step not in (None, status.failed_step):
             return kept
-        return [LogLine("", status.ended_s, text) for text in status.log]
+        return [StepLogLine("", status.ended_s, t, status.failed_step) for t in status.log]
 
     async def hits(self, uid: str, step: str) -> list[HitLine]:
         """What a step did not have to run, and why."""

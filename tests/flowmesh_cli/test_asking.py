@@ -1,14 +1,14 @@
 """Questions and changes on one running fabric: what they say, and what they end with."""
 
 import json
-from collections.abc import Iterator
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.flowmesh_cli import flows
-from tests.flowmesh_cli.calling import answer, fmesh, until
-from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
+from tests.flowmesh_cli.calling import COMMAND, answer, environment, fmesh, until
+from tests.flowmesh_cli.shared_fabric import SharedFabric
 from tests.flowmesh_cli.terminals import on_a_terminal
 
 from flowmesh_cli.exits import ExitCode
@@ -26,16 +26,10 @@ def printing(text: str) -> dict[str, Any]:
     return {"steps": steps, "outputs": {"said": "quiet.rows"}}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("asking")
-
-
-@pytest.fixture(scope="module")
-def fabric(folder: Path) -> Iterator[SharedFabric]:
-    with shared_fabric(folder) as found:
-        found.answer(printing("hello"), name="printed")
-        yield found
+@pytest.fixture(scope="module", autouse=True)
+def printed(fabric: SharedFabric) -> None:
+    """A run that has ended."""
+    fabric.answer(printing("hello"), name="printed")
 
 
 def test_an_ended_run_cannot_be_changed(fabric: SharedFabric) -> None:
@@ -117,3 +111,35 @@ def test_what_steps_printed_can_be_read_when_nothing_serves_any_more(tmp_path: P
     assert shown.endswith(" good bye\n")
     (line,) = fmesh("logs", "last", "--json", cwd=tmp_path).stdout.splitlines()
     assert json.loads(line)["text"] == "good bye"
+
+
+def test_many_cancel_one_run_at_once_and_nothing_runs_on(fabric: SharedFabric) -> None:
+    step = {
+        "name": "nap",
+        "uses": "test.sleep",
+        "matrix": {"n": list(range(20))},
+        "with": {"seconds": 60, "value": "${matrix.n}"},
+    }
+    flow = flows.write(fabric.folder, "many", {"steps": [step], "outputs": {}})
+    (accepted,) = answer("submit", flow, cwd=fabric.folder)
+    uid = accepted["uid"]
+    until(lambda: fabric.call("GET", "/v1/fabric")["running_actions"] >= 20)
+    together = [
+        subprocess.Popen(
+            [*COMMAND, "cancel", uid],
+            cwd=fabric.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        for _ in range(3)
+    ]
+    ended = {process.wait(60): process.communicate() for process in together}
+    assert set(ended) <= {ExitCode.OK, ExitCode.REFUSED}
+    assert ExitCode.OK in ended
+    assert fabric.phase(uid) == "Cancelled"
+    again = fmesh("cancel", uid, cwd=fabric.folder)
+    assert again.returncode == ExitCode.REFUSED
+    assert f"{uid}: it has ended already: Cancelled" in again.stderr
+    until(lambda: fabric.call("GET", "/v1/fabric")["running_actions"] == 0)
+    fabric.still_serves()

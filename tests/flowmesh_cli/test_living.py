@@ -19,6 +19,7 @@ from tests.flowmesh_cli.calling import (
 from tests.flowmesh_cli.terminals import on_a_terminal
 
 from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.interrupts import SHOW_CURSOR
 
 pytestmark = pytest.mark.slow
 
@@ -98,12 +99,36 @@ def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(600))
     with on_a_terminal("run", flow, cwd=folder) as terminal:
         until(lambda: terminal.said is not None and "rest" in states(folder))
-        os.kill(terminal.process.pid, signal.SIGSTOP)  # so that both arrive before it can cancel
+        stopped = stop_workers(folder)  # so that cancelling takes its time
         terminal.type(b"\x03")
-        os.kill(terminal.process.pid, signal.SIGINT)
-        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.until("Ctrl-C again leaves at once")
         terminal.type(b"\x03")
         assert terminal.end(within_s=30) == ExitCode.INTERRUPTED
+        drawn, left, _ = terminal.said.rpartition("left at once; the same command")
+        assert left
+        assert drawn.rstrip().endswith(SHOW_CURSOR)
+    until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
+
+
+def test_ctrl_c_twice_ends_the_workers_of_up_too(folder: Path):
+    with on_a_terminal("up", cwd=folder) as terminal:
+        terminal.until("Ctrl-C stops")
+        stopped = stop_workers(folder)
+        terminal.type(b"\x03")
+        terminal.until("stopping; unfinished runs")
+        terminal.type(b"\x03")
+        assert terminal.end(within_s=30) == ExitCode.OK
+        assert "left at once" in terminal.said
+    until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
+
+
+def stop_workers(folder: Path) -> list[int]:
+    """Lets the workers stand still, so that asking them to end has no effect."""
+    workers = list(owner(folder)["workers"].values())
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    assert workers
+    return workers
 
 
 def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):

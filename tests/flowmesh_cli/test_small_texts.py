@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowmesh_cli.planning import place
@@ -74,3 +75,15 @@ def test_the_worker_that_only_answers_a_plan_has_no_name() -> None:
     assert place("plan-1") == "on a local worker"
     assert place("local-2") == "on local-2"
     assert place("") == ""
+
+
+def test_the_uid_of_a_run_is_never_folded_however_narrow_the_terminal_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = RunStatus("word-problems-5d4790b1", "word-problems", "team-c", "Cancelled", 100.0)
+    failed = msgspec.structs.replace(long, counts={"COMPLETED": 1, "CANCELLED": 3}, hits=12)
+    show_summaries(Terminal(as_json=False), [summary_of(failed)])
+    shown = capsys.readouterr().out
+    assert "word-problems-5d4790b1" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -32,7 +32,7 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
         ]
         for run in runs
     ]
-    terminal.table(_HEADINGS, rows, right=_NUMBERS)
+    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
 
 
 def show_summaries(terminal: Terminal, runs: Sequence[Summary]) -> None:
@@ -51,7 +51,7 @@ def show_summaries(terminal: Terminal, runs: Sequence[Summary]) -> None:
         ]
         for run in runs
     ]
-    terminal.table(_HEADINGS, rows, right=_NUMBERS)
+    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
 
 
 def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:

@@ -165,7 +165,7 @@ class Runs:
         return answer(await self._parts.repinning.repin(await self._unended(request)))
 
     async def logs(self, request: web.Request) -> web.Response:
-        """``GET /v1/runs/{uid}/logs?step=`` → ``[{attempt_id, time_s, text}]``."""
+        """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
         uid = await self._uid(request)
         return answer(await self._parts.views.logs(uid, request.query.get("step")))
 
