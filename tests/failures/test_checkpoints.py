@@ -8,10 +8,13 @@ import pytest
 from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 
+from flowmesh_control.archive import Archive
+from flowmesh_control.cleaning import Cleaning
 from flowmesh_core.identity import digest_value
 from flowmesh_core.run import checkpoints
 from flowmesh_core.run.ledger import AttemptLine, CheckpointLine
 from flowmesh_core.status.view import RunStatus
+from flowmesh_store.tree import read_tree
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +108,34 @@ async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabr
     published = await result(fabric, await fabric.ended(uid), "c")
     assert (published.worker, published.units) == ("w2", STEPS)
     assert not damaged.exists()
+
+
+async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
+    fabric: Fabric,
+) -> None:
+    fabric.worker("w1")
+    uid = await fabric.submit(counting("d", every=100))
+    given = fabric.control.parts.given
+    cleaning = Cleaning(
+        store=given.store,
+        state=given.machine.state,
+        archive=Archive(given.store.records),
+        result_ttl_s=60.0,
+        clock=given.clock,
+    )
+
+    async def looked() -> Any:
+        """The newest checkpoint and what a collection keeps, both of one moment."""
+        before = checkpoints.roots(given.machine.state)
+        live = await cleaning._live()
+        same = before and before == checkpoints.roots(given.machine.state)
+        return (await read_tree(given.store.blobs, before[0].digest), live) if same else None
+
+    tree, live = await until(looked)
+    assert {tree.digest, *(f.digest for f in tree.files)} <= live
+    await fabric.call("POST", f"/v1/runs/{uid}/cancel")
+    await fabric.ended(uid)
+    assert not {f.digest for f in tree.files} & await cleaning._live()
 
 
 def damage(fabric: Fabric, digest: str) -> Path:

@@ -1,0 +1,54 @@
+"""A step that states too little memory, on a fabric with a small worker and a large one."""
+
+from typing import Any
+
+import pytest
+from tests.failures.seen import ledger, status_of, until
+from tests.flowmesh_control.fabric import Fabric, workflow
+
+from flowmesh_core.run.ledger import AttemptLine
+
+pytestmark = pytest.mark.slow
+
+
+def hungry(number: int) -> dict[str, Any]:
+    """Needs about 800 MiB for a second or two; the contract states 512."""
+    query = (
+        "select len(list(range::varchar || repeat('x', 100))) as n, "
+        f"{number} as number from range(7000000)"
+    )
+    step = {"name": "hungry", "uses": "data.sql", "with": {"query": query}}
+    spec = {"optimize": "cost", "steps": [step], "outputs": {"rows": "hungry.rows"}}
+    return workflow("hungry", spec)
+
+
+async def last_line(fabric: Fabric, uid: str) -> AttemptLine:
+    async def line() -> AttemptLine | None:
+        lines = [ln for ln in ledger(fabric, uid) if isinstance(ln, AttemptLine)]
+        return next((ln for ln in lines if ln.outcome == "published"), None)
+
+    found: AttemptLine = await until(line)
+    return found
+
+
+async def test_it_is_tried_where_it_fits_and_the_next_of_its_kind_goes_there_at_once(
+    fabric: Fabric,
+) -> None:
+    fabric.worker("small", "--memory-mib", "600", "--price-usd-per-hour", "0.1")
+    fabric.worker("large", "--memory-mib", "4096", "--price-usd-per-hour", "10")
+    state = fabric.control.parts.given.machine.state
+
+    async def both() -> bool:
+        return len(state.workers) == 2
+
+    await until(both)
+    first = await fabric.submit(hungry(1))
+    status = await fabric.ended(first)
+    assert status.phase == "Succeeded", status
+    assert status.steps[0].attempts > 0, "it failed on the small one first"
+    assert (await last_line(fabric, first)).worker == "large"
+    second = await fabric.submit(hungry(2))
+    status = await fabric.ended(second)
+    assert status.phase == "Succeeded", status
+    assert (await status_of(fabric, second)).steps[0].attempts == 0, "no attempt of it failed"
+    assert (await last_line(fabric, second)).worker == "large"

@@ -1,0 +1,113 @@
+"""One row that ends whatever engine host works on it."""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.test_end_to_end import accounts
+
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+
+pytestmark = pytest.mark.slow
+
+ENGINE = """
+import os
+from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_worker.engine_api import Result, Rows, Usage
+
+ROWS = EngineContract(
+    name="test.brittle",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="Rows."),),
+    outputs=(Port("rows", PortKind.DATASET, doc="The same."),),
+    row_wise="rows",
+    row_output="rows",
+    capacity=8,
+    doc="Dies of a row.",
+)
+
+def contracts():
+    return (ROWS,)
+
+class Brittle:
+    capacity = 8
+
+    async def load(self, components, settings):
+        pass
+
+    async def run(self, work, progress):
+        rows = work.dataset("rows").rows()
+        if any(row["text"] == "poison" for row in rows):
+            os.abort()
+        return Result({"rows": Rows(rows)}, Usage(units=len(rows)))
+
+    async def close(self):
+        pass
+"""
+BRITTLE = EngineContract(
+    name="test.brittle",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="Rows."),),
+    outputs=(Port("rows", PortKind.DATASET, doc="The same."),),
+    row_wise="rows",
+    row_output="rows",
+    capacity=8,
+    doc="Dies of a row.",
+)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine as an installed plugin, for the workers that start from now on."""
+    site = tmp_path / "site"
+    about = site / "brittle-1.dist-info"
+    about.mkdir(parents=True)
+    (site / "brittle.py").write_text(textwrap.dedent(ENGINE))
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brittle\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[flowmesh.contracts]\nbrittle = brittle:contracts\n\n"
+        "[flowmesh.engines]\ntest.brittle = brittle:Brittle\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
+
+
+def flow(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    step = {"name": "all", "uses": "test.brittle", "inputs": {"rows": "inputs.rows"}}
+    spec = {"inputs": {"rows": {"rows": rows}}, "steps": [step], "outputs": {"rows": "all.rows"}}
+    return workflow(name, spec)
+
+
+async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published(
+    tmp_path: Path, plugin: None
+) -> None:
+    rows = [{"text": f"row {n}"} for n in range(400)]
+    control = control_plane(tmp_path, replicas=False)
+    control._catalog = Catalog([*load_catalog(), BRITTLE])
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        fabric.worker("w1")
+        bad = [*rows[:200], {"text": "poison"}, *rows[201:]]
+        poisoned = await fabric.submit(flow("poisoned", bad), namespace="a")
+        healthy = await fabric.submit(flow("healthy", rows[:50]), namespace="b")
+        ended = await fabric.ended(poisoned)
+        assert (ended.phase, ended.reason) == ("Failed", "poison"), ended
+        assert "3 times" in ended.message
+        assert (await fabric.ended(healthy)).phase == "Succeeded"
+        mended = await fabric.ended(await fabric.submit(flow("mended", rows), namespace="a"))
+        assert mended.phase == "Succeeded", mended
+        # Content-defined borders: all chunks but the poisoned row's were published before.
+        step = mended.steps[0]
+        assert step.executed <= 3
+        assert step.hits >= step.actions - 3 > 0
+        totals = await accounts(fabric)
+        assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
+        fabric.close()
+    await control.stop()
