@@ -21,6 +21,8 @@ CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header
 PACKAGES := core store control operator worker cli sim
+# Two tests at a time, whole files each; of those that load models one at a time (tests/conftest.py).
+SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup
 LINTED := $(PACKAGES) tests bench e2e hack
 
 ifdef VENV
@@ -59,11 +61,11 @@ demo: $(READY) ## three tenants' workflows on a real model share their work
 test: test-fast test-slow ## every test, the fast ones first
 
 test-fast: $(READY) ## tests without models and servers
-	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" $(SIDE_BY_SIDE) $(ARGS)
 
 test-slow: $(READY) tools ## tests with real models and servers
 	@hack/need.sh numa $(BIN)/python
-	@$(BIN)/python -m pytest -q -m slow $(ARGS) || [ $$? -eq 5 ] # 5: no test is slow
+	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: check
 check: $(READY) ## style, types, import rules, generated files, table of names

@@ -1,6 +1,14 @@
-"""Settings of all tests: on a shared machine one example may take long without being wrong."""
+"""Settings of all tests: examples may take long on a shared machine, and what runs beside what."""
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("flowmesh", deadline=None)
 settings.load_profile("flowmesh")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests share a process, and so do all that load models: two at once would starve."""
+    for item in items:
+        group = "models" if item.get_closest_marker("model") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -14,7 +14,7 @@ from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 
 from flowmesh_cli.exits import ExitCode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 def drifting() -> dict[str, Any]:

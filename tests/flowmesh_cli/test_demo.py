@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY_MODEL = ROOT / "tests" / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
 MODEL_STEPS = ("inputs.base", "sample", "ask", "story")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 @pytest.mark.timeout(900)

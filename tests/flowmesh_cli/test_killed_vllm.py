@@ -13,7 +13,7 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, started, until
 from tests.flowmesh_cli.test_killed import outputs, published, ran_again
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 
 TINY = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
 TEAMS = "abc"

@@ -12,7 +12,7 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 from tests.flowmesh_worker.engines.llm.conftest import HERE, program
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(400)]
 
 TEAMS = ("team-a", "team-b", "team-c")
 WITHIN_S = 300.0
