@@ -178,7 +178,7 @@ class TrainEngine:
             optim=str(params["optim"]),
             batch=self.sequences
             * min(int(params["per_device_train_batch_size"]), len(examples.train)),
-            length=examples.longest,
+            length=self._base.limit(params) if params.get("packing") else examples.longest,
             checkpointing=bool(params["gradient_checkpointing"]),
             full_logits=self.full_logits(params),
             references=0 if params["use_peft"] else self.references,
