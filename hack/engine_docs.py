@@ -122,6 +122,8 @@ def _default(param: Param) -> str:
     shown = "" if param.default is None else f"`{json.dumps(param.default)}`"
     if param.choices:
         shown += f" of {', '.join(map(str, param.choices))}"
+    elif param.items:
+        shown += f" items of {', '.join(map(str, param.items))}"
     elif param.minimum is not None and param.maximum is not None:
         shown += f", {param.minimum:,} to {param.maximum:,}"
     elif param.minimum is not None:

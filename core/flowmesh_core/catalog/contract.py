@@ -101,6 +101,7 @@ class Param:
         minimum: the least allowed number (inclusive).
         maximum: the greatest allowed number (inclusive).
         choices: the allowed values; empty where any will do.
+        items: the allowed items of a list; empty where any will do.
         batch_wide: whether all actions of one batch must agree on it (it enters the signature).
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
@@ -118,6 +119,7 @@ class Param:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[Any, ...] = ()
+    items: tuple[Any, ...] = ()
     batch_wide: bool = False
     template: str = ""
     columns: str = ""

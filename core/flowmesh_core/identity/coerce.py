@@ -95,7 +95,21 @@ def coerce(param: Param, value: Any, *, where: str = "") -> Any:
     if param.choices and not any(typed == c and _alike(typed, c) for c in param.choices):
         listed = ", ".join(repr(c) for c in param.choices)
         raise IdentityError(f"{value!r} is not allowed", where=where, remedy=f"use one of {listed}")
+    if param.items:
+        _check_items(param, typed, where)
     return typed
+
+
+def _check_items(param: Param, values: Any, where: str) -> None:
+    for i, value in enumerate(values):
+        if not any(value == c and _alike(value, c) for c in param.items):
+            near = difflib.get_close_matches(str(value), map(str, param.items), n=1)
+            listed = ", ".join(map(repr, param.items))
+            raise IdentityError(
+                f"{value!r} is not allowed",
+                where=f"{where}[{i}]",
+                remedy=f"did you mean {near[0]!r}?" if near else f"use any of {listed}",
+            )
 
 
 _CLASSES: Mapping[ParamType, tuple[tuple[type, ...], str]] = {

@@ -31,6 +31,7 @@ BUILTIN = {
     "eval.win-rate": "flowmesh_worker.engines.eval.win_rate:WinRate",
     "http.chat": "flowmesh_worker.engines.http.chat:HttpChat",
     "http.request": "flowmesh_worker.engines.http.request:HttpRequest",
+    "llm.agent": "flowmesh_worker.engines.agent.engine:LlmAgent",
     "llm.embed": "flowmesh_worker.engines.llm.embed:LlmEmbed",
     "llm.generate": "flowmesh_worker.engines.llm.generate:LlmGenerate",
     "llm.score": "flowmesh_worker.engines.llm.score:LlmScore",

@@ -4,6 +4,7 @@ Loaded by control and CLI through the entry point ``flowmesh.contracts``, the sa
 use. The engines themselves live in the worker.
 """
 
+from flowmesh_core.catalog.builtin.agent import CONTRACTS as AGENT
 from flowmesh_core.catalog.builtin.code import CONTRACTS as CODE
 from flowmesh_core.catalog.builtin.data import CONTRACTS as DATA
 from flowmesh_core.catalog.builtin.evaluate import CONTRACTS as EVAL
@@ -22,6 +23,7 @@ def contracts() -> tuple[EngineContract, ...]:
     """Every built-in contract."""
     return (
         *LLM,
+        *AGENT,
         *SCORING,
         *MODELS,
         *TRAIN,

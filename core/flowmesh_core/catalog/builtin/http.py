@@ -73,7 +73,8 @@ _CALLING = (
         default="fail",
         choices=("fail", "record"),
         doc="What a call does that ends without a status from 200 to 299, or with an answer that"
-        " cannot be read: `fail` the action, or `record` it in `http_error` and go on.",
+        " cannot be read: `fail` the action, or `record` it in `http_error` and go on. An action is"
+        " a chunk of rows: where one call fails it, others of the chunk may have been made.",
     ),
 )
 _RULES = (

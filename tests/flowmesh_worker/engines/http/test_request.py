@@ -184,7 +184,8 @@ async def test_addresses_that_are_not_public_are_refused(
 
 
 async def test_without_encryption_only_opened_addresses_are_asked(site: Site) -> None:
-    assert "not encrypted" in (await failure([{"a": 1}], url="http://8.8.8.8/")).message
+    for url in ("http://8.8.8.8/", "http://0x08080808/"):  # an address, a name that is looked up
+        assert "not encrypted" in (await failure([{"a": 1}], url=url)).message
     port = site.url.rpartition(":")[2]
     [row] = await request([{"a": 1}], url=f"http://localhost:{port}/cookie")
     assert row["response"] == "ok"

@@ -53,6 +53,14 @@ def adapters_of(model: Path, **configs: dict[str, Any] | str) -> dict[str, Path]
 
 
 @pytest.fixture(scope="session")
+def taught(tiny_model: Path) -> dict[str, Any]:
+    """What taught_tools.py prints."""
+    printed = program(str(HERE / "taught_tools.py"), str(tiny_model))
+    found: dict[str, Any] = json.loads(printed[: printed.rindex("}") + 1])
+    return found
+
+
+@pytest.fixture(scope="session")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
     """Runs a job of driver.py and gives its answer, with what the process printed."""
 

@@ -45,6 +45,8 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
     inputs: dict[str, Any] = {}
     if "rows" in action:
         inputs["rows"] = dataset(action["rows"], folder, name)
+    for port, rows in action.get("data", {}).items():
+        inputs[port] = dataset(rows, folder, f"{name}-{port}")
     if "adapter" in action:
         inputs["adapter"] = TreeInput(
             blake3(action["adapter"].encode()).hexdigest(), Path(action["adapter"])

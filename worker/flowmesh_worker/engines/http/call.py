@@ -45,6 +45,7 @@ class Call:
         max_bytes: the most that an answer's content may have.
         retries: how many further tries there may be.
         repeatable: whether a second try is harmless once the server may have seen the first.
+        hosts: those that it may go to, redirects included; None is any.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Call:
     max_bytes: int = 1 << 20
     retries: int = 3
     repeatable: bool = False
+    hosts: frozenset[str] | None = None
 
     def hide(self, text: str) -> str:
         """A text without the call's secret."""

@@ -75,7 +75,7 @@ class HttpClient:
         url = call.url
         sent = False
         for _ in range(_REDIRECTS_MAX + 1):
-            self._check(url)
+            self._check(call, url)
             seen = SimpleNamespace(sent=False)
             headers = _headers(call, url)
             try:
@@ -101,7 +101,7 @@ class HttpClient:
             url, sent = urljoin(url, onward), True
         raise CallError(FailureKind.BAD_INPUT, f"{shown(call.url)} redirects too often")
 
-    def _check(self, url: str) -> None:
+    def _check(self, call: Call, url: str) -> None:
         """Judges what no resolver will see: the scheme, and addresses written as such."""
         try:
             place = place_of(url)
@@ -112,6 +112,13 @@ class HttpClient:
                 FailureKind.BAD_INPUT,
                 f"{shown(url)} is no URL that can be called",
                 "use https:",
+                sent=False,
+            )
+        if call.hosts is not None and place.host not in call.hosts:
+            raise CallError(
+                FailureKind.BAD_INPUT,
+                f"{shown(url)} is not on a host that may be asked",
+                f"these may: {', '.join(sorted(call.hosts))}",
                 sent=False,
             )
         if not place.literal:

@@ -16,6 +16,7 @@ from flowmesh_worker.engines.http.call import Answer, Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.retrying import BUSY
 from flowmesh_worker.engines.net.urls import origin, shown
+from flowmesh_worker.engines.together import all_or_none
 
 STATUS, ERROR = "http_status", "http_error"
 """The columns that say how a row's call went."""
@@ -29,15 +30,16 @@ Read = Callable[[Answer], Mapping[str, Any]]
 """Makes a row's cells of a good answer; raises :class:`CallError` where it is none."""
 
 
-def idempotency_key(action_id: str, row: int) -> str:
+def idempotency_key(action_id: str, row: int | str) -> str:
     """What a server knows a row's call by: the same in every try and every attempt.
 
     Args:
         action_id: names the engine, its parameters, the chunk's rows, and the run where results
             are not shared between runs.
-        row: the row's number in the chunk, from 1; equal rows are calls of their own.
+        row: the row's number in the chunk, from 1; equal rows are calls of their own;
+            or another name of the call inside its action.
     """
-    return blake3(_KEY_TAG + b"%s\0%d" % (action_id.encode(), row)).hexdigest(_KEY_BYTES)
+    return blake3(_KEY_TAG + f"{action_id}\0{row}".encode()).hexdigest(_KEY_BYTES)
 
 
 class RowCalls:
@@ -80,13 +82,7 @@ class RowCalls:
             progress(done, len(calls), "rows")
             return cells
 
-        tasks = [asyncio.create_task(one(n, call)) for n, call in enumerate(calls, 1)]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await all_or_none(one(n, call) for n, call in enumerate(calls, 1))
 
     def _gate(self, call: Call, at_once: int) -> asyncio.Semaphore:
         """One a server and bound, whichever actions call."""

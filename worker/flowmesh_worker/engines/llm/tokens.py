@@ -1,11 +1,16 @@
 """From a rendered request to tokens, with the refusals that belong there."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engines.llm.prompts import Rendered
 from flowmesh_worker.engines.llm.refusal import bad_input
+
+Messages = Sequence[Mapping[str, Any]]
+_CALL_ID, _ARGUMENT, _RESULT = "call00001", "an-argument", "a-result"
 
 
 class Tokenizing:
@@ -14,7 +19,7 @@ class Tokenizing:
     def __init__(self, tokenizer: Any, context_length: int) -> None:
         """Takes a Hugging Face tokenizer and the model's context length in tokens."""
         self._tokenizer = tokenizer
-        self._context_length = context_length
+        self.context_length = context_length
         # A fast tokenizer raises when two threads use it at once.
         self._lock = threading.Lock()
 
@@ -34,17 +39,60 @@ class Tokenizing:
             end = self._tokenizer.eos_token_id
             if ended and not rendered.messages and end is not None and ids[-1:] != [end]:
                 ids.append(end)
+        self.require_room(ids, number)
+        return ids
+
+    def require_room(self, ids: Sequence[int], number: int) -> None:
+        """Refuses a prompt that the model has nothing or no room to go on from.
+
+        Args:
+            ids: its tokens.
+            number: the row's number in its chunk, from 1, for errors.
+
+        Raises:
+            AttemptError: bad input; the prompt is empty or too long.
+        """
         if not ids:
             raise bad_input(
                 f"the prompt of row {number} of this chunk is empty", "write something into it"
             )
-        if len(ids) >= self._context_length:
+        if len(ids) >= self.context_length:
             raise bad_input(
                 f"the prompt of row {number} of this chunk has {len(ids):,} tokens; the model reads"
-                f" {self._context_length:,} with the completion",
+                f" {self.context_length:,} with the completion",
                 "shorten the row, cut it in a step before, or use a model with a longer context",
             )
-        return ids
+
+    def chat(self, messages: Messages, tools: Messages = ()) -> list[int]:
+        """The tokens of a chat that the model is to go on with, however many.
+
+        Args:
+            messages: as the model's chat template takes them.
+            tools: descriptions of functions, where the template takes those.
+
+        Raises:
+            AttemptError: bad input; the model cannot chat, or not so.
+        """
+        with self._lock:
+            return list(self._apply(messages, tools, ended=False, tokenize=True))
+
+    def takes_tools(self, tools: Messages) -> bool:
+        """Whether the model's chat template shows descriptions, calls and results of tools."""
+        name = str(tools[0]["function"]["name"])
+        function = {"name": name, "arguments": {"x": _ARGUMENT}}
+        call = {"id": _CALL_ID, "type": "function", "function": function}
+        asked = {"role": "user", "content": "?"}
+        answered: list[dict[str, Any]] = [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": _CALL_ID, "name": name, "content": _RESULT},
+        ]
+        try:
+            with self._lock:
+                described = self._apply([asked], tools, ended=False, tokenize=False)
+                shown = self._apply([asked, *answered], (), ended=False, tokenize=False)
+        except AttemptError:
+            return False
+        return name in described and _ARGUMENT in shown and _RESULT in shown
 
     def continuation(
         self, rendered: Rendered, text: str, number: int
@@ -83,10 +131,10 @@ class Tokenizing:
                 f"row {number} of this chunk has no tokens to weigh, or none before them",
                 "write something into the prompt and the text",
             )
-        if len(given) + len(target) > self._context_length:
+        if len(given) + len(target) > self.context_length:
             raise bad_input(
                 f"row {number} of this chunk has {len(given) + len(target):,} tokens; the model"
-                f" reads {self._context_length:,}",
+                f" reads {self.context_length:,}",
                 "shorten the row, or use a model with a longer context",
             )
         return given, target
@@ -95,16 +143,22 @@ class Tokenizing:
         return list(self._tokenizer(text)["input_ids"])
 
     def _chat(self, rendered: Rendered, ended: bool) -> list[int]:
+        messages = [{"role": r, "content": c} for r, c in rendered.messages]
+        return list(self._apply(messages, (), ended=ended, tokenize=True))
+
+    def _apply(self, messages: Messages, tools: Messages, *, ended: bool, tokenize: bool) -> Any:
+        """Applies the chat template; the lock is held."""
         if not self._tokenizer.chat_template:
             raise bad_input(
                 "this model has no chat template", "use with.prompt, or an instruction-tuned model"
             )
-        messages = [{"role": r, "content": c} for r, c in rendered.messages]
         try:
-            return list(
-                self._tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=not ended, tokenize=True, return_dict=False
-                )
+            return self._tokenizer.apply_chat_template(
+                [dict(m) for m in messages],
+                tools=[dict(t) for t in tools] or None,
+                add_generation_prompt=not ended,
+                tokenize=tokenize,
+                return_dict=False,
             )
         except Exception as e:  # the model's own template decides what it raises
             raise bad_input(

@@ -1,0 +1,40 @@
+"""What the compiler makes of agents: what their tools make of a step, and which there are."""
+
+from typing import Any
+
+from tests.flowmesh_core.graph.steps import INPUTS
+
+from flowmesh_core.catalog.builtin.agent import AGENT
+from flowmesh_core.catalog.choices import runs_user_code
+
+
+def agent(*tools: str, **more: Any) -> dict[str, Any]:
+    return {
+        "uses": "llm.agent",
+        "inputs": {"model": "inputs.base", "rows": "inputs.questions", "books": "inputs.questions"},
+        "with": {"prompt": "{{ question }}", "tools": [*tools], **more},
+    }
+
+
+def test_tools_decide_whether_an_agent_is_external_and_runs_user_code(compiled) -> None:
+    found = {
+        tool: compiled(agent("calculator", tool), inputs=INPUTS).steps[-1]
+        for tool in ("sql", "http", "python")
+    }
+    assert {t: p.cache.reuse for t, p in found.items()} == {
+        "sql": "always",
+        "http": "run",
+        "python": "always",
+    }
+    assert [t for t, p in found.items() if runs_user_code(AGENT, p.params)] == ["python"]
+
+
+def test_a_tool_that_is_none_is_told_with_the_nearest_name(problems) -> None:
+    [told] = problems(agent("sql", "calculater"), inputs=INPUTS).items()
+    assert told[0] == "spec.steps[0].with.tools"
+    assert "'calculater' is not allowed; did you mean 'calculator'?" in told[1]
+
+
+def test_a_template_that_names_no_column_is_told(problems) -> None:
+    [told] = problems(agent("sql", prompt="{{ qestion }}"), inputs=INPUTS).items()
+    assert told[0] == "spec.steps[0].with.prompt"

@@ -1,0 +1,97 @@
+"""What counts as a call, an answer, and neither."""
+
+import json
+
+import pytest
+
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_worker.engines.agent.calls import MAX_CALLS, Reading, ToolCall, read_free, read_held
+
+ADD = ToolCall("calculator", {"expression": "1+1"})
+JSON = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (f"<tool_call>\n{JSON}\n</tool_call>", Reading(calls=(ADD,))),
+        (f"I look. <tool_call>{JSON}</tool_call>", Reading("I look.", (ADD,))),
+        (f"<tool_call>{JSON}", Reading(calls=(ADD,))),
+        (f"<tool_call>{JSON}</tool_call>" * 2, Reading(calls=(ADD, ADD))),
+        (JSON, Reading(calls=(ADD,))),
+        (f"```json\n{JSON}\n```", Reading(calls=(ADD,))),
+        (f"[{JSON}]", Reading(calls=(ADD,))),
+        (JSON.replace("arguments", "parameters"), Reading(calls=(ADD,))),
+        ('{"name": "f", "arguments": "{\\"a\\": 1}"}', Reading(calls=(ToolCall("f", {"a": 1}),))),
+        ("It is 2.", Reading(answer="It is 2.")),
+        ('{"total": 2}', Reading(answer='{"total": 2}')),
+        ("[]", Reading(answer="[]")),
+        ("", Reading(answer="")),
+    ],
+)
+def test_calls_are_found_in_the_forms_that_models_write(said: str, expected: Reading) -> None:
+    assert read_free(said) == expected
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("calculator(1+1)", "no JSON object: calculator(1+1)"),
+        ('{"name": "f"}', "a call is"),
+        ('{"name": 3, "arguments": {}}', "a call is"),
+        ('{"name": "f", "arguments": [1]}', "arguments of the call are no JSON object"),
+        ('{"name": "f", "arguments": {"a": ' + "[" * 40 + "]" * 40 + "}}", "nested too deeply"),
+        ('{"name": "f", "arguments": {"a": 1}', "no JSON object"),
+    ],
+)
+def test_what_cannot_be_read_is_told(block: str, words: str) -> None:
+    reading = read_free(f"<tool_call>{block}</tool_call>")
+    assert words in reading.problem
+    assert (reading.answer, reading.calls) == (None, ())
+
+
+def test_calls_of_one_turn_are_bounded() -> None:
+    blocks = [f"<tool_call>{JSON}</tool_call>" * n for n in (MAX_CALLS, MAX_CALLS + 1)]
+    assert len(read_free(blocks[0]).calls) == MAX_CALLS
+    assert "9 calls at once" in read_free(blocks[1]).problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e400", "NaN", "-Infinity", "9223372036854775808", "-1" + "0" * 30, '"\\ud800"',
+     '{"\\udfff": 1}', '"two\nlines\x00"'],
+)  # fmt: skip
+def test_arguments_have_a_canonical_form(text: str) -> None:
+    [call] = read_free(f'{{"name": "f", "arguments": {{"x": {text}}}}}').calls
+    canonical_bytes(dict(call.arguments))
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000])
+def test_json_that_python_cannot_read_is_told(text: str) -> None:
+    said = f'<tool_call>{{"name": "f", "arguments": {{"x": {text}}}}}</tool_call>'
+    assert "no JSON object" in read_free(said).problem
+
+
+def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
+    call = '{"name": "sql", "arguments": {"query": "select 1\n  as one"}}'
+    assert read_held(call).calls[0].arguments == {"query": "select 1\n  as one"}
+    assert read_held('{"answer": "two\nlines"}').answer == "two\nlines"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (JSON, Reading(calls=(ADD,))),
+        ('{"answer": "two"}', Reading(answer="two")),
+        ('{"answer": "tw', Reading(answer="tw")),
+        (' {"answer": "say \\"two\\" or \\u00', Reading(answer='say "two" or ')),
+        ('{"answer": "a\\', Reading(answer="a")),
+    ],
+)
+def test_held_completions_are_calls_or_answers_even_cut_off(said: str, expected: Reading) -> None:
+    assert read_held(said) == expected
+
+
+def test_a_held_call_that_is_cut_off_is_told() -> None:
+    assert "no JSON object" in read_held(JSON[:-5]).problem
+    assert json.loads(JSON)["name"] == "calculator"

@@ -1,0 +1,142 @@
+"""Completions in, calls out: how conversations go and end."""
+
+import pytest
+
+from flowmesh_worker.engines.agent.conversation import Conversation
+from flowmesh_worker.engines.agent.protocols import CallProtocol, Held, Taught, Written
+from flowmesh_worker.engines.agent.tools.calculator import Calculator
+from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
+
+TOOLS = Toolbox([Calculator()], 100).descriptions()
+CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1+1"}}</tool_call>'
+BAD = "<tool_call>calculator</tool_call>"
+ASKED = (("system", "be brief"), ("user", "1+1?"))
+
+
+def conversation(protocol: CallProtocol | None = None, max_turns: int = 4) -> Conversation:
+    return Conversation(ASKED, protocol or Written(TOOLS), max_turns)
+
+
+def test_a_call_and_its_result_lead_to_an_answer() -> None:
+    c = conversation()
+    [call] = c.take(CALL, cut=False)
+    assert (call.name, call.arguments) == ("calculator", {"expression": "1+1"})
+    c.give(["2"])
+    assert not c.finish_reason
+    assert c.take("It is 2.", cut=False) == ()
+    assert (c.finish_reason, c.answer, c.turns) == ("answered", "It is 2.", 2)
+    assert c.transcript == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "1+1?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"name": "calculator", "arguments": {"expression": "1+1"}}],
+        },
+        {"role": "tool", "content": "2", "name": "calculator"},
+        {"role": "assistant", "content": "It is 2."},
+    ]
+
+
+def test_the_model_is_told_of_tools_in_a_system_message_where_its_template_cannot() -> None:
+    system, user = conversation().messages
+    assert system["content"].startswith("be brief\n\nYou may call tools.")
+    assert '"name": "calculator"' in system["content"]
+    assert user == {"role": "user", "content": "1+1?"}
+    bare = Conversation([("user", "hi")], Written(TOOLS), 4)
+    assert [m["role"] for m in bare.messages] == ["system", "user"]
+    assert [m["role"] for m in bare.transcript] == ["user"]
+
+
+def test_results_are_text_of_the_chat_or_messages_of_the_template() -> None:
+    written, taught = conversation(), conversation(Taught(TOOLS))
+    for c in (written, taught):
+        c.take(CALL, cut=False)
+        c.give(["2"])
+    assert written.messages[-2:] == [
+        {"role": "assistant", "content": CALL},
+        {"role": "user", "content": "<tool_response>\n2\n</tool_response>"},
+    ]
+    assert taught.messages[:2] == [{"role": r, "content": c} for r, c in ASKED]
+    function = {"name": "calculator", "arguments": {"expression": "1+1"}}
+    call = {"id": "call00000", "type": "function", "function": function}
+    assert taught.messages[2:] == [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00000", "name": "calculator", "content": "2"},
+    ]
+    assert written.transcript == taught.transcript
+
+
+def test_results_of_one_turn_keep_roles_in_turn_where_they_are_text() -> None:
+    c = conversation()
+    c.take(CALL + CALL, cut=False)
+    c.give(["2", "3"])
+    assert [m["role"] for m in c.messages] == ["system", "user", "assistant", "user"]
+    assert c.messages[-1]["content"].count("<tool_response>") == 2
+    taught = conversation(Taught(TOOLS))
+    for _ in range(2):
+        taught.take(CALL + CALL, cut=False)
+        taught.give(["2", "3"])
+    made = [c["id"] for m in taught.messages for c in m.get("tool_calls", ())]
+    answered = [m["tool_call_id"] for m in taught.messages if m["role"] == "tool"]
+    assert made == answered == [f"call{n:05d}" for n in range(4)]
+
+
+def test_an_answer_without_a_call_ends_at_once_and_says_if_it_was_cut() -> None:
+    done, cut = conversation(), conversation()
+    done.take("two", cut=False)
+    cut.take("tw", cut=True)
+    assert (done.finish_reason, cut.finish_reason) == ("answered", "length")
+
+
+def test_turns_are_bounded_and_the_last_calls_are_not_run() -> None:
+    c = conversation(max_turns=2)
+    c.take(CALL, cut=False)
+    c.give(["2"])
+    assert c.take(CALL, cut=False) == ()
+    assert (c.finish_reason, c.answer, c.turns) == ("max-turns", None, 2)
+
+
+def test_a_call_that_cannot_be_read_is_told_and_may_be_mended() -> None:
+    c = conversation(max_turns=9)
+    for _ in range(2):
+        assert c.take(BAD, cut=False) == ()
+        assert "error: the call is no JSON object" in c.messages[-1]["content"]
+    c.take(CALL, cut=False)
+    c.give(["2"])
+    for ended in ("", "", "bad-call"):
+        c.take(BAD, cut=False)
+        assert c.finish_reason == ended
+
+
+def test_bad_calls_end_with_the_turns_too() -> None:
+    c = conversation(max_turns=1)
+    c.take(BAD, cut=False)
+    assert c.finish_reason == "max-turns"
+
+
+def test_a_held_conversation_begins_with_a_call_and_ends_with_an_answer() -> None:
+    c = conversation(Held(TOOLS), max_turns=3)
+    kinds = []
+    for said in ('{"name": "calculator", "arguments": {"expression": "1+1"}}',) * 2:
+        schema = c.schema() or {}
+        kinds.append([next(iter(option["properties"])) for option in schema["anyOf"]])
+        c.take(said, cut=False)
+        c.give(["2"])
+    assert kinds == [["name"], ["name", "answer"]]
+    assert (c.schema() or {})["required"] == ["answer"]
+    c.take('{"answer": "2"}', cut=False)
+    assert (c.finish_reason, c.answer) == ("answered", "2")
+
+
+@pytest.mark.parametrize("protocol", [Written(TOOLS), Held(TOOLS), Taught(TOOLS)])
+def test_the_seed_follows_from_all_that_was_said(protocol: CallProtocol) -> None:
+    one, other = conversation(protocol), conversation(protocol)
+    said = CALL if not isinstance(protocol, Held) else CALL[11:-12]
+    assert one.canonical() == other.canonical()
+    seen = {one.canonical()}
+    for c, result in ((one, "2"), (other, "3")):
+        c.take(said, cut=False)
+        c.give([result])
+        seen.add(c.canonical())
+    assert len(seen) == 3

@@ -1,0 +1,34 @@
+"""Renders a conversation with tools by two chat templates, one of which knows tools.
+
+A program, since transformers warns while it is imported: ``taught_tools.py MODEL`` prints JSON.
+"""
+
+import json
+import sys
+
+from transformers import AutoTokenizer
+
+from flowmesh_worker.engines.agent.conversation import Conversation
+from flowmesh_worker.engines.agent.protocols import Taught
+from flowmesh_worker.engines.agent.tools.calculator import Calculator
+from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
+from flowmesh_worker.engines.llm.tokens import Tokenizing
+
+HERMES = (
+    "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "{% endfor %}"
+)
+CALL = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
+
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+tools = Toolbox([Calculator()], 100).descriptions()
+plain = Tokenizing(tokenizer, 4096).takes_tools(tools)
+tokenizer.chat_template = HERMES
+tokenizing = Tokenizing(tokenizer, 4096)
+conversation = Conversation([("user", "1+1?")], Taught(tools), 3)
+conversation.take(f"<tool_call>{CALL}</tool_call>", cut=False)
+conversation.give(["it is two"])
+text = tokenizer.decode(tokenizing.chat(conversation.messages, conversation.described))
+json.dump({"plain": plain, "hermes": tokenizing.takes_tools(tools), "text": text}, sys.stdout)

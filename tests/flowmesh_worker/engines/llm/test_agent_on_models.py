@@ -1,0 +1,132 @@
+"""``llm.agent`` on a real model: random weights say nothing, and say it in the form of calls."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowmesh_core.catalog.builtin.agent import AGENT
+from flowmesh_core.identity.coerce import effective_params
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ENGINE = {"engine": "flowmesh_worker.engines.agent.engine:LlmAgent"}
+DATA = {"books": [{"title": "Tides of Iron"}, {"title": "The Salt Road"}]}
+QUESTIONS = ("the fox", "the dog", "the fox")
+
+
+def action(*questions: str, **params: Any) -> dict[str, Any]:
+    """Works on each question with tools; parameters are typed as the compiler types them."""
+    given = {"prompt": "{{ q }}", "tools": ["calculator"], "maxTokens": 900, "seed": 7, **params}
+    rows = [{"q": q} for q in questions]
+    return {"rows": rows, "params": effective_params(AGENT, given), "data": DATA}
+
+
+@pytest.fixture(scope="module")
+def long_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with room for tools' descriptions, a byte of which is a token to it."""
+    folder = tmp_path_factory.mktemp("models") / "long"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def held(long_model: Path, drive: Any) -> Any:
+    required = {"toolChoice": "required", "maxTurns": 3}
+    both = {**required, "tools": ["calculator", "retrieve", "sql"], "maxTokens": 48}
+    return drive(
+        job(
+            long_model,
+            [action(*QUESTIONS, **required), action("the dog", **required), action("x", **both)],
+            [action(*QUESTIONS, **required)],
+            [action("x" * 3400, **required), action("x" * 5000, **required)],
+            **ENGINE,
+        )
+    )["batches"]
+
+
+def calls_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [c for m in row["transcript"] for c in m.get("tool_calls", ())]
+
+
+def test_held_turns_are_calls_and_the_last_one_is_an_answer(held: Any) -> None:
+    rows = held[0][0]["rows"]
+    for row in rows:
+        assert row["turns"] in (2, 3)  # the first is a call, the last may be one no more
+        assert row["finish_reason"] in ("answered", "length")
+        assert isinstance(row["answer"], str)
+        assert [c["name"] for c in calls_of(row)] == ["calculator"] * len(calls_of(row))
+        assert row["transcript"][1]["tool_calls"][0]["arguments"].keys() == {"expression"}
+        assert row["transcript"][2]["role"] == "tool"
+        assert row["transcript"][2]["content"]
+    assert held[0][0]["schema"]["transcript"] == "json"
+
+
+def test_equal_rows_are_worked_on_once_and_alike_in_any_company(held: Any) -> None:
+    fox, dog, again = held[0][0]["rows"]
+    assert fox == again
+    assert fox["transcript"] != dog["transcript"]
+    assert held[0][1]["rows"] == [dog]
+    assert held[1][0] == held[0][0] | {k: held[1][0][k] for k in ("began", "ended")}
+
+
+def test_calls_that_are_cut_off_are_told_to_the_model_and_not_run(held: Any) -> None:
+    [row] = held[0][2]["rows"]
+    told = [m["content"] for m in row["transcript"] if m["role"] == "tool"]
+    assert any("no JSON object" in text for text in told)
+    assert row["finish_reason"] in ("length", "answered", "bad-call")
+
+
+def test_a_conversation_that_outgrows_the_model_ends_with_a_reason(held: Any) -> None:
+    grown, refused = held[2]
+    [row] = grown["rows"]
+    assert (row["finish_reason"], row["answer"]) == ("context", None)
+    assert row["turns"] >= 1
+    assert refused["kind"] == "bad-input"
+    assert "row 1 of this chunk" in refused["message"]
+
+
+def test_a_template_that_knows_tools_is_left_to_show_them(taught: dict[str, Any]) -> None:
+    assert (taught["plain"], taught["hermes"]) == (False, True)
+    text = taught["text"]
+    assert text.startswith('<tools>{"type": "function", "function": {"name": "calculator"')
+    assert text.endswith(
+        '<|user|>1+1?<|assistant|><tool_call>{"name": "calculator", "arguments":'
+        ' {"expression": "1+1"}}</tool_call><|tool|>it is two'
+    )
+
+
+def test_on_transformers_the_model_is_free_to_answer(long_model: Path, drive: Any) -> None:
+    transformers = {"implementation": "transformers"}
+    short = {"maxTokens": 8}
+    [[free, single, refused]] = drive(
+        job(
+            long_model,
+            [
+                action(*QUESTIONS, **short),
+                action("the dog", **short),
+                action("x", toolChoice="required"),
+            ],
+            signature=transformers,
+            **ENGINE,
+        )
+    )["batches"]
+    fox, dog, again = free["rows"]
+    assert (fox["turns"], fox["finish_reason"]) == (1, "length")
+    assert fox["transcript"] == [
+        {"role": "user", "content": "the fox"},
+        {"role": "assistant", "content": fox["answer"]},
+    ]
+    assert fox == again
+    assert single["rows"] == [dog]
+    assert free["usage"][2] == 16
+    assert "needs vLLM" in refused["message"]

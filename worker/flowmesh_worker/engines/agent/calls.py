@@ -1,0 +1,152 @@
+"""Calls of tools in what a model said: found, read and bounded.
+
+Models of the Hermes and Qwen families write ``<tool_call>{json}</tool_call>``, Llama's a bare
+object, Mistral's a list; all of them name the function and its arguments. Never raises: what cannot
+be read is a problem that the model is told.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_CALLS = 8
+"""Calls that one turn may make; a model that makes more is told so, and none is run."""
+
+_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_PARTIAL_ANSWER = re.compile(r'\A\s*\{\s*"answer"\s*:\s*"((?:[^"\\]|\\.)*)', re.DOTALL)
+_HALF_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,3}\Z")
+_SHOWN = 120
+_DEPTH = 32
+_INT_LIMIT = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model made."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a completion is: calls, an answer, or something that cannot be read.
+
+    Attributes:
+        text: what was said beside calls.
+        calls: at most ``MAX_CALLS``.
+        answer: the answer; None where it is none.
+        problem: what the model is told; empty where there is none.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = field(default=())
+    answer: str | None = None
+    problem: str = ""
+
+
+def read_free(said: str) -> Reading:
+    """Reads a completion that nothing constrained: without a call it is an answer."""
+    blocks = _BLOCK.findall(said)
+    if blocks:
+        return _calls(blocks, _BLOCK.sub("", said).strip())
+    fenced = _FENCE.match(said.strip())
+    bare = fenced[1] if fenced else said.strip()
+    value = _json(bare) if bare[:1] in ("{", "[") else None
+    listed = value if isinstance(value, list) else [value]
+    if listed and all(_names_a_call(v) for v in listed):
+        return _calls([json.dumps(v) for v in listed], "")
+    return Reading(answer=said.strip())
+
+
+def read_held(said: str) -> Reading:
+    """Reads a completion that was held to the form of a call or of an answer.
+
+    It may still be cut off; an answer's beginning is an answer.
+    """
+    value = _json(said)
+    if isinstance(value, dict) and isinstance(value.get("answer"), str):
+        return Reading(answer=value["answer"])
+    if value is None and (partial := _PARTIAL_ANSWER.match(said)):
+        text = _json(f'"{_HALF_ESCAPE.sub("", partial[1])}"')
+        return Reading(answer=text if isinstance(text, str) else partial[1])
+    return _calls([said], "")
+
+
+def _calls(blocks: list[str], text: str) -> Reading:
+    if len(blocks) > MAX_CALLS:
+        return Reading(
+            text=text, problem=f"{len(blocks)} calls at once; at most {MAX_CALLS} are taken"
+        )
+    found = []
+    for block in blocks:
+        call = _call(block)
+        if isinstance(call, str):
+            return Reading(text=text, problem=call)
+        found.append(call)
+    return Reading(text=text, calls=tuple(found))
+
+
+def _call(block: str) -> ToolCall | str:
+    value = _json(block)
+    if not isinstance(value, dict):
+        return f"the call is no JSON object: {block.strip()[:_SHOWN]}"
+    if not _names_a_call(value):
+        return 'a call is {"name": NAME, "arguments": {...}}'
+    given = value.get("arguments", value.get("parameters"))
+    if isinstance(given, str):
+        given = _json(given)
+    if not isinstance(given, dict):
+        return "the arguments of the call are no JSON object"
+    if _deep(given, 0):
+        return "the arguments of the call are nested too deeply"
+    return ToolCall(str(value["name"]), given)
+
+
+def _names_a_call(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and ("arguments" in value or "parameters" in value)
+    )
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text; None where it is none.
+
+    Line breaks and other control characters inside strings are taken as they are: models write
+    them, and so do grammars that hold models to a schema.
+    """
+    try:
+        return _plain(json.loads(text.strip(), strict=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _deep(value: Any, depth: int) -> bool:
+    if depth > _DEPTH:
+        return True
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_deep(v, depth + 1) for v in inner)
+
+
+def _plain(value: Any) -> Any:
+    """A value that has a canonical form, as all of a transcript must.
+
+    Numbers beyond 64 bits become text, halves of surrogate pairs question marks.
+    """
+    if isinstance(value, dict):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, int) and not -_INT_LIMIT <= value < _INT_LIMIT:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

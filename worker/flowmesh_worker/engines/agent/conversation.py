@@ -1,0 +1,112 @@
+"""One row's work as a state machine: completions in, calls out, until it ends.
+
+It knows no model and runs no tool; ``engine`` drives it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_worker.engines.agent.calls import ToolCall
+from flowmesh_worker.engines.agent.protocols import CallProtocol, Message, told
+
+ANSWERED, LENGTH, MAX_TURNS, CONTEXT, BAD_CALL = (
+    "answered",
+    "length",
+    "max-turns",
+    "context",
+    "bad-call",
+)
+BAD_CALLS_MAX = 3
+"""So many turns in a row whose calls cannot be read end a conversation."""
+
+
+class Conversation:
+    """A chat between a model and its tools.
+
+    Attributes:
+        finish_reason: empty while it goes on.
+        answer: None where there is none.
+        turns: completions so far.
+        messages: as the model's chat template takes them.
+        described: descriptions of tools, as the template takes them.
+        transcript: as users get them: role, content, ``tool_calls`` and ``name``.
+    """
+
+    def __init__(
+        self, messages: Sequence[tuple[str, str]], protocol: CallProtocol, max_turns: int
+    ) -> None:
+        """Takes the rendered messages as (role, content), at least one."""
+        self.finish_reason = ""
+        self.answer: str | None = None
+        self.turns = 0
+        self.transcript: list[Message] = [{"role": r, "content": c} for r, c in messages]
+        self.messages = protocol.prepare(self.transcript)
+        self.described = protocol.described
+        self._protocol = protocol
+        self._max_turns = max_turns
+        self._bad = 0
+        self._calls: tuple[ToolCall, ...] = ()
+        self._numbered = 0
+
+    def canonical(self) -> bytes:
+        """The bytes that the next turn's seed follows from."""
+        return canonical_bytes(self.messages)
+
+    def schema(self) -> Mapping[str, Any] | None:
+        """What the next completion is held to."""
+        return self._protocol.schema(first=not self.turns, last=self.turns + 1 >= self._max_turns)
+
+    def take(self, text: str, *, cut: bool) -> tuple[ToolCall, ...]:
+        """Takes a completion.
+
+        Args:
+            text: what the model said.
+            cut: whether it had more to say than it was given tokens for.
+
+        Returns:
+            Calls to run; :meth:`give` takes their results. None where the conversation has ended,
+            or where the model must first mend what it said.
+        """
+        self.turns += 1
+        reading = self._protocol.read(text)
+        self.messages.append(self._protocol.said(text, reading, self._numbered))
+        if reading.answer is not None:
+            self._note("assistant", reading.answer)
+            self.answer, self.finish_reason = reading.answer, LENGTH if cut else ANSWERED
+            return ()
+        if reading.problem:
+            self._note("assistant", text)
+            self._mend(reading.problem)
+            return ()
+        self._bad = 0
+        calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in reading.calls]
+        self._note("assistant", reading.text, tool_calls=calls)
+        if self.turns >= self._max_turns:
+            self.finish_reason = MAX_TURNS
+            return ()
+        self._calls = reading.calls
+        return reading.calls
+
+    def give(self, results: Sequence[str]) -> None:
+        """Takes the results of the calls, in order."""
+        for call, text in zip(self._calls, results, strict=True):
+            self._note("tool", text, name=call.name)
+        self.messages += self._protocol.results(self._calls, results, self._numbered)
+        self._numbered += len(self._calls)
+
+    def end(self, finish_reason: str) -> None:
+        """Ends it from outside."""
+        self.finish_reason = finish_reason
+
+    def _mend(self, problem: str) -> None:
+        self._bad += 1
+        self._note("tool", f"error: {problem}")
+        self.messages.append(told(f"error: {problem}"))
+        if self._bad >= BAD_CALLS_MAX:
+            self.finish_reason = BAD_CALL
+        elif self.turns >= self._max_turns:
+            self.finish_reason = MAX_TURNS
+
+    def _note(self, role: str, content: str, **more: Any) -> None:
+        self.transcript.append({"role": role, "content": content, **more})

@@ -1,0 +1,205 @@
+"""``llm.agent``: every row of an action becomes a conversation, its turns requests.
+
+``run`` is called for many actions at once. Each conversation is a task of its own whose next turn
+is sent as soon as its tools are done; the backend batches what it has, whoever sent it. A row that
+cannot be rendered or read at its start fails its own action before any request is sent, as in
+``llm.generate``; what goes wrong later ends that row's conversation with a reason.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flowmesh_core.dataset.schema import ColumnType, Schema
+from flowmesh_core.protocol.messages import Honours
+from flowmesh_worker.engine_api import (
+    DatasetInput,
+    HostSettings,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+from flowmesh_worker.engines.agent.conversation import CONTEXT, Conversation
+from flowmesh_worker.engines.agent.protocols import CallProtocol, Held, Taught, Written
+from flowmesh_worker.engines.agent.tools.tool import Place
+from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
+from flowmesh_worker.engines.agent.workshop import Workshop
+from flowmesh_worker.engines.llm.adapters import ADAPTER
+from flowmesh_worker.engines.llm.backends import honoured, start_backend
+from flowmesh_worker.engines.llm.model_facts import read_facts
+from flowmesh_worker.engines.llm.prompts import Prompt
+from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
+from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.together import all_or_none
+
+_CAPACITY = 64
+
+
+class LlmAgent:
+    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+
+    def __init__(self) -> None:
+        """Knows nothing before ``load``."""
+        self.capacity = _CAPACITY
+        self._backend: Backend | None = None
+        self._tokenizing: Tokenizing | None = None
+        self._workshop: Workshop | None = None
+        self._held = True
+
+    @staticmethod
+    def honours(device_class: str) -> list[Honours]:
+        """What this installation can serve on devices of a class; imports nothing heavy."""
+        return honoured("llm.agent", device_class)
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads the model with the implementation that the signature names."""
+        facts = await asyncio.to_thread(read_facts, components["model"].path)
+        backend = await start_backend(facts, settings)
+        self._backend = backend
+        self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
+        self._workshop = Workshop(settings.scratch)
+        self._held = settings.signature_params.get("implementation", "vllm") == "vllm"
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Works on all rows of one action."""
+        if self._backend is None or self._tokenizing is None or self._workshop is None:
+            raise RuntimeError("llm.agent was given work before it was loaded")
+        if work.params["toolChoice"] == "required" and not self._held:
+            raise bad_input(
+                "toolChoice: required needs vLLM: transformers does not constrain what it draws",
+                "remove with.implementation, or set toolChoice: auto",
+            )
+        toolbox = await self._workshop.toolbox(work)
+        source = work.dataset("rows")
+        keys, conversations = await asyncio.to_thread(
+            _prepare, work, source, self._tokenizing, toolbox
+        )
+        run = _Run(work, self._backend, self._tokenizing, toolbox, progress, len(conversations))
+        await all_or_none(run.one(number, c) for number, c in enumerate(conversations.values()))
+        rows = [
+            _row(work.params, row, conversations[key])
+            for row, key in zip(source.rows(), keys, strict=True)
+        ]
+        usage = Usage(run.tokens_in + run.tokens_out, run.tokens_in, run.tokens_out)
+        return Result({"rows": Rows(rows, _schema(work.params, source))}, usage)
+
+    async def close(self) -> None:
+        """Frees the model."""
+        if self._workshop is not None:
+            await self._workshop.close()
+        if self._backend is not None:
+            await self._backend.close()
+            self._backend = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """The conversations of one action while they run."""
+
+    work: Work
+    backend: Backend
+    tokenizing: Tokenizing
+    toolbox: Toolbox
+    progress: Progress
+    count: int
+    tokens_in: int = 0
+    tokens_out: int = 0
+    done: int = 0
+
+    async def one(self, number: int, conversation: Conversation) -> None:
+        """Goes on until the conversation has ended."""
+        sampling = Sampling.from_params(self.work.params)
+        described = conversation.described
+        while not conversation.finish_reason:
+            ids = await asyncio.to_thread(self.tokenizing.chat, conversation.messages, described)
+            if len(ids) >= self.tokenizing.context_length:
+                conversation.end(CONTEXT)
+                break
+            request = self._request(number, conversation, ids, sampling)
+            completion = await self.backend.complete(request, _ignore)
+            self.tokens_in += len(ids)
+            self.tokens_out += completion.tokens_out
+            place = Place(self.work.action_id, f"{number}/{conversation.turns}")
+            cut = completion.finish_reason == "length"
+            calls = conversation.take(completion.text, cut=cut)
+            if calls:
+                conversation.give(await self.toolbox.run(calls, place))
+        self.done += 1
+        self.progress(self.done, self.count, "rows")
+
+    def _request(
+        self, number: int, conversation: Conversation, ids: list[int], sampling: Sampling
+    ) -> Request:
+        work, adapter = self.work, self.work.inputs.get(ADAPTER)
+        step_seed = int(work.params["seed"])
+        return Request(
+            id=f"{work.attempt_id}/{number}/{conversation.turns}",
+            token_ids=ids,
+            seed=sample_seed(step_seed, conversation.canonical(), conversation.turns),
+            sampling=replace(sampling, json_schema=conversation.schema()),
+            priority=work.priority,
+            cache_salt=work.cache_salt,
+            adapter=adapter if isinstance(adapter, TreeInput) else None,
+        )
+
+
+def _prepare(
+    work: Work, source: DatasetInput, tokenizing: Tokenizing, toolbox: Toolbox
+) -> tuple[list[bytes], dict[bytes, Conversation]]:
+    """A conversation for every distinct row: all refusals come before the first request."""
+    params = dict(work.params)
+    if params.get("prompt") is not None and params.get("messages") is None:
+        params["messages"] = [{"role": "user", "content": params.pop("prompt")}]
+    prompt = Prompt(params)
+    protocol = _protocol(str(params["toolChoice"]), tokenizing, toolbox)
+    keys: list[bytes] = []
+    found: dict[bytes, Conversation] = {}
+    for number, row in enumerate(source.rows(), 1):
+        rendered = prompt.render(row, number)
+        key = rendered.canonical()
+        keys.append(key)
+        if key not in found:
+            found[key] = Conversation(rendered.messages, protocol, int(params["maxTurns"]))
+            ids = tokenizing.chat(found[key].messages, protocol.described)
+            tokenizing.require_room(ids, number)
+    return keys, found
+
+
+def _protocol(choice: str, tokenizing: Tokenizing, toolbox: Toolbox) -> CallProtocol:
+    described = toolbox.descriptions()
+    if choice == "required":
+        return Held(described)
+    return Taught(described) if tokenizing.takes_tools(described) else Written(described)
+
+
+def _row(
+    params: Mapping[str, Any], row: Mapping[str, Any], conversation: Conversation
+) -> dict[str, Any]:
+    return {
+        **row,
+        str(params["output"]): conversation.answer,
+        str(params["transcript"]): conversation.transcript,
+        "finish_reason": conversation.finish_reason,
+        "turns": conversation.turns,
+    }
+
+
+def _schema(params: Mapping[str, Any], source: DatasetInput) -> Schema:
+    return Schema.of(
+        {
+            **source.manifest.schema.types(),
+            str(params["output"]): ColumnType.STRING,
+            str(params["transcript"]): ColumnType.JSON,
+            "finish_reason": ColumnType.STRING,
+            "turns": ColumnType.INT,
+        }
+    )
+
+
+def _ignore(tokens: int) -> None:
+    """Progress is told by rows."""

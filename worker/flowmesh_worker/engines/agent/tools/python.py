@@ -1,0 +1,59 @@
+"""``python``: scripts in the sandbox of ``code.python``."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.code.locked_calls import LockedCalls
+
+_MEMORY_MIB = 256
+_CHARS_MAX = 20_000
+_FUNCTION = "run"
+_HARNESS = """
+import ast, contextlib, io
+
+def run(source):
+    out, module = io.StringIO(), {"__name__": "__main__"}
+    body = ast.parse(source).body
+    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(out):
+        exec(compile(ast.Module(body, []), "script", "exec"), module)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), "script", "eval"), module)
+            if value is not None:
+                print(repr(value))
+    return [{"out": out.getvalue()[:1_000_000]}]
+"""
+
+
+class Python:
+    """Runs scripts; they keep nothing from one call to the next."""
+
+    name = "python"
+    description = (
+        "Runs a Python script without network or files. Returns what it prints, and the value of"
+        " its last line where that is an expression."
+    )
+    parameters = schema_of({"code": {"type": "string", "maxLength": _CHARS_MAX}})
+
+    def __init__(self, calls: LockedCalls, places: asyncio.Semaphore, timeout_s: float) -> None:
+        """Takes the sandbox, how many scripts may run at once, and the seconds for one."""
+        self._calls = calls
+        self._places = places
+        self._timeout_s = timeout_s
+
+    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+        """What the script printed."""
+        async with self._places:
+            answer = await self._calls.call(
+                _HARNESS,
+                _FUNCTION,
+                inputs={},
+                args={"source": arguments["code"]},
+                timeout_s=self._timeout_s,
+                memory_mib=_MEMORY_MIB,
+            )
+        if answer.error:
+            raise ToolError(answer.error)
+        return str(answer.rows[0]["out"]) or "(it printed nothing)"

@@ -1,0 +1,81 @@
+"""``sql``: SELECTs over the data sets, with the restrictions of ``data.sql``."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_worker.engine_api import DatasetInput
+from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
+from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.data.database import (
+    columns_of_tables,
+    connect,
+    load_tables,
+    refuse_query,
+    select,
+)
+from flowmesh_worker.engines.data.refusals import tables_text
+
+_MEMORY_MIB = 512
+_ROWS_SHOWN = 100
+_CHARS_MAX = 4000
+
+
+class Database:
+    """Data sets as tables, loaded once; queries wait for one another."""
+
+    def __init__(self, given: Mapping[str, DatasetInput]) -> None:
+        """Loads the tables. Takes as long as that takes."""
+        self.tables = columns_of_tables(given)
+        self.lock = asyncio.Lock()
+        self._connection = connect(_MEMORY_MIB)
+        load_tables(self._connection, given)
+
+    def answer(self, query: str) -> str:
+        """The rows as text; see ``data.database`` for what it raises."""
+        refuse_query(self._connection, query, self.tables)
+        found, _ = select(self._connection, query, self.tables)
+        if isinstance(found, list):
+            return f"({len(found):,} rows without columns)"
+        text = shown_rows(found.slice(0, _ROWS_SHOWN).to_pylist())
+        if found.num_rows > _ROWS_SHOWN:
+            return f"{text}\n(the first {_ROWS_SHOWN} of {found.num_rows:,} rows)"
+        return text or "(no rows)"
+
+    def interrupt(self) -> None:
+        """Ends the query that runs."""
+        self._connection.interrupt()
+
+
+class Sql:
+    """Answers queries."""
+
+    name = "sql"
+    parameters = schema_of(
+        {"query": {"type": "string", "description": "one SELECT", "maxLength": _CHARS_MAX}}
+    )
+
+    def __init__(self, database: Database, timeout_s: float) -> None:
+        """Takes the tables, and the seconds that a query may take."""
+        self._database = database
+        self._timeout_s = timeout_s
+        self.description = (
+            f"Answers one SELECT in DuckDB's SQL over these {tables_text(database.tables)}."
+        )
+
+    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+        """The result's rows."""
+        async with self._database.lock:
+            query = asyncio.ensure_future(
+                asyncio.to_thread(self._database.answer, arguments["query"])
+            )
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await asyncio.shield(query)
+            except TimeoutError:
+                raise ToolError(f"the query took longer than {self._timeout_s:g} s") from None
+            finally:
+                if not query.done():
+                    self._database.interrupt()
+                    await asyncio.wait([query])
+                    query.exception()

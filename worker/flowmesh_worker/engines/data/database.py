@@ -1,0 +1,161 @@
+"""A DuckDB database that answers SELECTs over data sets and reaches nothing else.
+
+Used by ``data.sql`` and by the tool ``sql`` of ``llm.agent``. One thread, because sums of floats on
+several differ from run to run.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.errors import AttemptError, IdentityError
+from flowmesh_worker.engine_api import DatasetInput
+from flowmesh_worker.engines.data.refusals import (
+    refusal,
+    refuse_unsound,
+    tables_text,
+    varying_functions,
+)
+from flowmesh_worker.engines.data.sql_types import projection, quoted
+
+Tables = Mapping[str, Sequence[str]]
+"""Columns by table."""
+
+_CONFIGURATION = {
+    "threads": "1",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "preserve_insertion_order": "true",
+    "temp_directory": "",
+}
+_NO_COLUMN = "no column"
+_LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
+
+
+def connect(memory_mib: int) -> Any:
+    """Opens an empty database in memory.
+
+    Args:
+        memory_mib: that it may use; 0 is no bound.
+    """
+    connection = duckdb.connect(":memory:", config=_CONFIGURATION)
+    if memory_mib:
+        connection.execute(f"set memory_limit = '{memory_mib} MiB'")
+    connection.execute("set lock_configuration = true")
+    return connection
+
+
+def columns_of_tables(given: Mapping[str, DatasetInput]) -> Tables:
+    """The columns of data sets, by their names."""
+    return {name: dataset.manifest.schema.names for name, dataset in given.items()}
+
+
+def refuse_query(connection: Any, query: str, tables: Tables) -> None:
+    """Refuses what is not one SELECT over the tables, before anything is loaded.
+
+    Raises:
+        AttemptError: kind ``bad-input``; names what is wrong and where.
+    """
+    parsed = connection.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
+    refuse_unsound(parsed, query, tables, varying_functions(duckdb.connect))
+    _refuse_equal_names(tables)
+
+
+def load_tables(connection: Any, given: Mapping[str, DatasetInput]) -> int:
+    """Makes a table of every data set; gives the number of rows."""
+    return sum(_create(connection, name, dataset) for name, dataset in given.items())
+
+
+def select(connection: Any, query: str, tables: Tables) -> tuple[Any, Schema]:
+    """Answers a query that :func:`refuse_query` let through.
+
+    Returns:
+        The result as an Arrow table, and its schema.
+
+    Raises:
+        AttemptError: kind ``bad-input``, with DuckDB's message and the tables there are.
+        MemoryError: the query needs more memory than there is.
+    """
+    try:
+        return _select(connection, query)
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError(str(error)) from error
+    except duckdb.Error as error:
+        raise _refused(error, query, tables) from error
+    except IdentityError as error:
+        raise refusal(f"SQL: the result: {error.reason}", error.remedy) from error
+
+
+def _refuse_equal_names(columns: Tables) -> None:
+    """Columns that differ only in case would be read as one."""
+    for table, names in columns.items():
+        first: dict[str, str] = {}
+        for name in names:
+            other = first.setdefault(name.lower(), name)
+            if other != name:
+                raise refusal(
+                    f"input {table!r} has the columns {other!r} and {name!r}, which are one in SQL",
+                    "rename one of them in a step before, as code.python can",
+                )
+
+
+def _refused(error: Exception, query: str, columns: Tables) -> AttemptError:
+    message, remedy = _message(error, query), "mend with.query; the lines above name its tables"
+    bare = [name for name, names in columns.items() if not names]
+    if bare:
+        message = message.partition("\nCandidate bindings")[0]
+        remedy = (
+            f"input {bare[0]!r} has no rows and so no columns; what made it may give them, as "
+            "`select ... where false` does, or the step may have a `when`"
+        )
+    return refusal(f"SQL: {message}", remedy, tables_text(columns))
+
+
+def _message(error: Exception, query: str) -> str:
+    """DuckDB's message with the line of the user's query: what runs is wrapped in another."""
+    text = str(error).strip()
+    found = _LINE.search(text)
+    if found is None:
+        return text
+    lines = [i for i, line in enumerate(query.split("\n"), 1) if line.strip() == found[1].strip()]
+    head = text[: found.start()].strip()
+    return f"{head} (line {lines[0]}: {found[1].strip()})" if lines else head
+
+
+def _create(connection: Any, name: str, given: DatasetInput) -> int:
+    table = given.table()
+    kinds = given.manifest.schema.types()
+    select = ", ".join(
+        f"cast({quoted(c)} as json) as {quoted(c)}" if k is ColumnType.JSON else quoted(c)
+        for c, k in kinds.items()
+    )
+    if not select:  # DuckDB has no table without columns; this one is not shown
+        source = f"select null as {quoted(_NO_COLUMN)} from range({table.num_rows})"
+        connection.execute(f"create table {quoted(name)} as {source}")
+        return int(table.num_rows)
+    connection.register("incoming", table)
+    connection.execute(f"create table {quoted(name)} as select {select} from incoming")
+    connection.unregister("incoming")
+    return int(table.num_rows)
+
+
+def _select(connection: Any, query: str) -> tuple[Any, Schema]:
+    relation = connection.sql(query)
+    names, types = list(relation.columns), [str(t) for t in relation.types]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise refusal(
+            f"SQL: the result has {', '.join(map(repr, twice))} more than once",
+            "give each column a name of its own (`... as name`)",
+        )
+    shown = [(n, t) for n, t in zip(names, types, strict=True) if n != _NO_COLUMN]
+    if not shown:
+        return [{}] * len(relation), Schema.of({})
+    kinds, casts = projection(*zip(*shown, strict=True))
+    table = relation.project(casts).to_arrow_table()
+    return table, Schema.of(kinds)
