@@ -8,7 +8,7 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
-from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.catalog.verifiers import FORMAT, VERIFIERS
 
 EXACT_MATCH = EngineContract(
     name="eval.exact-match",
@@ -158,8 +158,9 @@ PASS_AT_K = EngineContract(
         Param(
             "judge",
             ParamType.LIST,
-            format=VERIFIERS,
-            doc="Checks that a completion must pass, all of them, as in train.grpo.",
+            format=FORMAT,
+            doc="Checks that a completion must pass, all of them: objects with a `name`, one of"
+            f" {', '.join(f'`{name}`' for name in VERIFIERS)}, and its arguments.",
         ),
         Param("completion", ParamType.STRING, default="completion", doc="What `judge` looks at."),
         Param(
