@@ -234,6 +234,8 @@ class Lane:
     def _job_ended(self, message: Ended) -> None:
         job = self.running.pop(message.attempt_id, None)
         self.last_used_s = time.monotonic()
+        if message.libraries is not None:
+            self._libraries = message.libraries
         if message.keeps_files:
             self._kept.add(message.attempt_id)
         if job is not None and not job.outcome.done():

@@ -183,10 +183,10 @@ def _elsewhere(check: Check, by: Provenance) -> str:
     before = check.published_by
     if before.device_class != by.device_class:
         return f"published on {before.device_class}, made again on {by.device_class}"
-    names = {**before.libraries, **by.libraries}
+    # A host that had served others may have imported more: only versions can tell.
     changed = [
-        f"{n} {before.libraries.get(n, '-')} and {by.libraries.get(n, '-')}"
-        for n in sorted(names)
-        if before.libraries.get(n) != by.libraries.get(n)
+        f"{name} {version}, then {by.libraries[name]}"
+        for name, version in sorted(before.libraries.items())
+        if by.libraries.get(name, version) != version
     ]
-    return f"made with {', '.join(changed)}" if changed else ""
+    return f"made with {'; '.join(changed)}" if changed else ""

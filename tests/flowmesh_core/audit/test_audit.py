@@ -214,6 +214,7 @@ def test_an_equal_action_of_a_run_does_not_merge_with_an_audited_one() -> None:
         ({"worker": "elsewhere"}, True),
         ({"device_class": "gpu"}, False),
         ({"libraries": {"torch": "3"}}, False),
+        ({"libraries": {"torch": "2", "trl": "1"}}, True),
     ],
 )
 def test_a_seeded_difference_between_unlike_machines_does_not_quarantine(
@@ -228,7 +229,11 @@ def test_a_seeded_difference_between_unlike_machines_does_not_quarantine(
     )
     order = msgspec.structs.replace(order, checks=(check,))
     world.tick(0.5)
-    world.finish(world.attempts()[0].attempt_id, outputs={"metrics": metrics(value="another")})
+    world.finish(
+        world.attempts()[0].attempt_id,
+        outputs={"metrics": metrics(value="another")},
+        libraries={"torch": "2"},
+    )
     [finding] = found(world.run(), order)
     assert (finding.verdict, finding.quarantines) == (Verdict.DIFFERS, quarantines)
     assert bool(finding.detail) is not quarantines

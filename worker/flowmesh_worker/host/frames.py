@@ -162,6 +162,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
     Attributes:
         keeps_files: whether outputs lie in the attempt's directory until ``Release``.
+        libraries: as of ``Loaded``, where the work has imported others since; None where not.
     """
 
     attempt_id: str
@@ -169,6 +170,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     failure: FailureReport | None
     usage: HostUsage
     keeps_files: bool
+    libraries: dict[str, str] | None = None
 
 
 ToHost = Start | Run | Stop | Cancel | Release | Close

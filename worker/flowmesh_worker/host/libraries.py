@@ -1,5 +1,6 @@
 """Which libraries a host has imported: provenance of what it makes."""
 
+import functools
 import platform
 import sys
 from importlib import metadata
@@ -25,6 +26,7 @@ def loaded_libraries() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _installed(name: str) -> str:
     try:
         return metadata.version(name)

@@ -56,6 +56,7 @@ class HostServer:
         self._signals: dict[str, Signals] = {}
         self._numbers = itertools.count(1)
         self._peak = PeakMemory()
+        self._libraries: dict[str, str] = {}
         self._closed = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
 
@@ -127,7 +128,8 @@ class HostServer:
             self._closed.set()
             return
         elapsed = time.perf_counter() - began
-        self._send(Loaded(max(1, int(engine.capacity)), elapsed, loaded_libraries()))
+        self._libraries = loaded_libraries()
+        self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
 
     def new_directory(self) -> AttemptDir:
         """A directory that no other attempt of this host has or had."""
@@ -159,7 +161,16 @@ class HostServer:
         self._signals.pop(run.attempt_id, None)
         if not keeps_files:
             self._remove(run.attempt_id)
-        self._send(Ended(run.attempt_id, outputs, failure, used, keeps_files))
+        ended = Ended(run.attempt_id, outputs, failure, used, keeps_files, self._imported_since())
+        self._send(ended)
+
+    def _imported_since(self) -> dict[str, str] | None:
+        """The libraries, where others are imported than were told of: engines import late."""
+        now = loaded_libraries()
+        if now == self._libraries:
+            return None
+        self._libraries = now
+        return now
 
     async def _work(self, run: Run, directory: AttemptDir) -> Result:
         assert self._engine is not None

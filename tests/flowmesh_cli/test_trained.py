@@ -1,0 +1,112 @@
+"""Training on a tiny model: where its results come from, and that they come out the same again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, fmesh
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TINY = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
+
+
+def trained() -> dict[str, Any]:
+    """An adapter, what the model says with it, and how right that is."""
+    return {
+        "inputs": {"base": {"model": "./tiny"}, "questions": {"dataset": "./questions.jsonl"}},
+        "steps": [
+            {
+                "name": "tune",
+                "uses": "train.sft",
+                "inputs": {"model": "inputs.base", "rows": "inputs.questions"},
+                "with": {
+                    "prompt": "{{ question }}",
+                    "completion": "{{ target }}",
+                    "use_peft": True,
+                    "max_steps": 2,
+                    "max_length": 16,
+                    "dtype": "float32",
+                },
+            },
+            {
+                "name": "say",
+                "uses": "llm.generate",
+                "inputs": {
+                    "model": "inputs.base",
+                    "adapter": "tune.adapter",
+                    "rows": "inputs.questions",
+                },
+                "with": {
+                    "prompt": "{{ question }}",
+                    "dtype": "float32",
+                    "implementation": "transformers",
+                    "maxTokens": 4,
+                    "temperature": 1.0,
+                    "seed": 7,
+                },
+            },
+            {
+                "name": "score",
+                "uses": "eval.exact-match",
+                "inputs": {"rows": "say.rows"},
+                "with": {"prediction": "completion", "target": "target"},
+            },
+        ],
+        "outputs": {"adapter": "tune.adapter", "score": "score.metrics"},
+    }
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    subprocess.run(
+        [sys.executable, str(TINY), str(folder / "tiny")],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    flows.questions(folder, rows=20)
+    done = fmesh("run", flows.write(folder, "flow", trained()), cwd=folder, timeout_s=400)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_score_is_followed_through_training_to_rows_model_and_library_versions(
+    ended: Path,
+) -> None:
+    up = answer("lineage", "flow/score", cwd=ended)
+    steps = {d["step"]: d for d in up["derivations"]}
+    assert next(iter(steps)) == "score"
+    assert set(steps) == {"score", "say", "tune"}
+    tune, say = steps["tune"], steps["say"]
+    assert tune["params"]["max_steps"] == 2
+    assert tune["fields"]["dtype"] == "float32"
+    [maker] = tune["makers"]
+    assert {"trl", "torch", "transformers"} <= set(maker["libraries"])
+    assert say["inputs"]["adapter"] == [tune["outputs"]["adapter"]]
+    assert say["inputs"]["model"] == tune["inputs"]["model"]
+    assert say["inputs"]["rows"] == tune["inputs"]["rows"]
+    shown = fmesh("lineage", "flow/score", cwd=ended).stdout
+    model = tune["inputs"]["model"][0]
+    assert shown.count("by train.sft") == shown.count("by llm.generate") == 1
+    assert f"from model: model {model[:12]}" in shown
+    down = answer("lineage", model[:12], "--down", cwd=ended)
+    assert {d["step"] for d in down["derivations"]} == {"tune", "say", "score"}
+
+
+def test_training_and_generation_come_out_the_same_again(ended: Path) -> None:
+    done = fmesh("audit", "flow", "--sample", "100%", "--json", cwd=ended, timeout_s=400)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    report = json.loads(done.stdout)
+    assert {(f["check"]["step"], f["verdict"]) for f in report["findings"]} == {
+        ("tune", "same"),
+        ("say", "same"),
+        ("score", "same"),
+    }
+    assert {f["check"]["determinism"] for f in report["findings"]} == {"seeded", "exact"}
