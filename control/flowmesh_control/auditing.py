@@ -33,6 +33,8 @@ from flowmesh_store.ports import RecordStore
 
 REPEATS = frozenset({Determinism.EXACT, Determinism.SEEDED})
 """Classes that promise the same result for the same action."""
+_AT_ONCE = 32
+"""Records looked up together."""
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -173,16 +175,21 @@ class Auditing:
             dict.fromkeys([pins.scopes.publish, *pins.scopes.lookup, pins.scopes.private])
         )
         checkable = Checkable(self._blobs, self._cache, scopes, made)
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def look(one: Made) -> Published | str:
+            async with limit:
+                found = await checkable.record_of(one)
+                reason = "" if isinstance(found, str) else await checkable.lacks(one)
+                return reason or found
+
         checks, unchecked = [], []
-        for one in chosen:
-            found = await checkable.record_of(one)
-            reason = found if isinstance(found, str) else await checkable.lacks(one)
-            if isinstance(found, str) or reason:
-                unchecked.append(
-                    Unchecked(one.step.path, one.chunk, one.action_id, one.step.engine, reason)
-                )
-                continue
-            checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
+        for one, found in zip(chosen, await asyncio.gather(*map(look, chosen)), strict=True):
+            if isinstance(found, str):
+                said = Unchecked(one.step.path, one.chunk, one.action_id, one.step.engine, found)
+                unchecked.append(said)
+            else:
+                checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
         return checks, tuple(unchecked)
 
 

@@ -4,6 +4,7 @@ Small content travels inside the records of those who made it and is stored nowh
 audited action needs of that is put under ``cas/`` first.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from flowmesh_core.audit.made import Made
@@ -32,6 +33,7 @@ class Checkable:
             self._made.setdefault(one.step.path, []).append(one)
         self._inline: dict[Digest, bytes] = {}
         self._read: set[str] = set()
+        self._reading = asyncio.Lock()
 
     async def record_of(self, made: Made) -> Published | str:
         """The published record of an action, or why there is none to compare with."""
@@ -73,12 +75,16 @@ class Checkable:
 
     async def _put_inline(self, made: Made, missing: set[Digest]) -> None:
         """Stores what travelled inside the records of the steps before."""
-        for parent in made.step.parents():
-            if parent not in self._read:
-                self._read.add(parent)
-                for one in self._made.get(parent, ()):
-                    found = await self._cache.lookup(one.action_id, self._scopes)
-                    if found is not None:
-                        self._inline.update(found.result.inline)
+        async with self._reading:
+            for parent in made.step.parents():
+                if parent not in self._read:
+                    self._read.add(parent)
+                    await self._read_inline(parent)
         for digest in missing & self._inline.keys():
             await self._blobs.put(digest, self._inline[digest])
+
+    async def _read_inline(self, step: str) -> None:
+        for one in self._made.get(step, ()):
+            found = await self._cache.lookup(one.action_id, self._scopes)
+            if found is not None:
+                self._inline.update(found.result.inline)

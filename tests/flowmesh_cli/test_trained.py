@@ -11,7 +11,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 
 TINY = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
 
