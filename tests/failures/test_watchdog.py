@@ -29,7 +29,7 @@ async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_al
         return len(state.workers) == 2
 
     await until(both)
-    uid = await fabric.submit(many(3000))
+    uid = await fabric.submit(many(1200))
 
     async def busy() -> bool:
         return state.book.executed > 100 and bool(state.workers["w1"].held)
@@ -46,6 +46,6 @@ async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_al
     assert time.monotonic() - killed_s < watchdog_s * 1.25 + 1.0
     status = await fabric.ended(uid)
     assert status.phase == "Succeeded", status
-    assert status.executed == 3000
+    assert status.executed == 1200
     totals = await accounts(fabric)
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
