@@ -36,6 +36,12 @@ CHAT = [{"role": "user", "content": "{{ question }} {{ hint }}"}]
         ("llm.generate", {"messages": CHAT}, "messages[0].content"),
         ("llm.embed", {"column": "hint"}, "column"),
         ("eval.exact-match", {"prediction": "question", "target": "hint"}, "target"),
+        ("train.grpo", {"prompt": "{{ hint }}"}, "prompt"),
+        (
+            "train.grpo",
+            {"reward_funcs": [{"name": "json-valid"}, {"name": "equals", "target": "hint"}]},
+            "reward_funcs[1].target",
+        ),
     ],
 )
 def test_a_column_that_is_not_there_is_named_with_those_there_are(

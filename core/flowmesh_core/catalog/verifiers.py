@@ -57,9 +57,11 @@ VERIFIERS: Mapping[str, Verifier] = {
         optional={"tolerance": Argument.NUMBER},
     ),
     "choice-equals": Verifier(
-        "The choice that the completion settles on (`B`, `(B)`, `The answer is B.`) is the one of"
-        " the column `target`: a letter, or a number counted from 0.",
+        "The choice that the completion names (`B`, `B)`, `The answer is B.`, or a choice's text)"
+        " is that of the column `target`: a letter, a number counted from 0, or a text. `choices`"
+        " is the column with a list of the texts; without it letters alone are read, A to J.",
         required=_TARGET,
+        optional={"choices": Argument.COLUMN},
     ),
     "equals": Verifier(
         "The completion equals the column `target`, white space at the ends aside; with"
@@ -89,6 +91,11 @@ VERIFIERS: Mapping[str, Verifier] = {
     ),
 }
 """Verifiers by name."""
+
+
+def reference() -> str:
+    """Every verifier and what it does, for the docs of parameters that take them."""
+    return " ".join(f"`{name}`: {verifier.doc}" for name, verifier in VERIFIERS.items())
 
 
 def columns_named(checks: object) -> tuple[tuple[str, str], ...]:

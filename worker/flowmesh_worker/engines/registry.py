@@ -46,6 +46,8 @@ BUILTIN = {
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
     "test.steps": "flowmesh_worker.engines.testing.steps:Steps",
     "train.dpo": "flowmesh_worker.engines.train.dpo:TrainDpo",
+    "train.grpo": "flowmesh_worker.engines.train.grpo:TrainGrpo",
+    "train.ppo": "flowmesh_worker.engines.train.ppo:TrainPpo",
     "train.reward": "flowmesh_worker.engines.train.reward:TrainReward",
     "train.sft": "flowmesh_worker.engines.train.sft:TrainSft",
 }

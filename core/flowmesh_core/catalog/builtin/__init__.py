@@ -16,6 +16,7 @@ from flowmesh_core.catalog.builtin.retrieve import CONTRACTS as RETRIEVE
 from flowmesh_core.catalog.builtin.scoring import CONTRACTS as SCORING
 from flowmesh_core.catalog.builtin.testing import CONTRACTS as TESTING
 from flowmesh_core.catalog.builtin.train import CONTRACTS as TRAIN
+from flowmesh_core.catalog.builtin.train_rl import CONTRACTS as TRAIN_RL
 from flowmesh_core.catalog.contract import EngineContract
 
 
@@ -27,6 +28,7 @@ def contracts() -> tuple[EngineContract, ...]:
         *SCORING,
         *MODELS,
         *TRAIN,
+        *TRAIN_RL,
         *DATA,
         *CODE,
         *EVAL,

@@ -92,6 +92,18 @@ def test_a_schema_that_points_outside_is_refused_and_nothing_is_fetched() -> Non
         judged({"name": "json-valid", "schema": {"$ref": "http://127.0.0.1:9/s.json"}}, "{}")
 
 
+def test_a_choice_is_read_by_its_letter_its_number_or_its_text() -> None:
+    check = {"name": "choice-equals", "target": "t", "choices": "c"}
+    colours = ["red", "blue", "green"]
+    for target in ("B", 1, "blue"):
+        for text in ("B", "(B)", "Blue.", "The answer is B", "It is blue."):
+            assert judged(check, text, t=target, c=colours) == 1.0
+        assert judged(check, "C", t=target, c=colours) == 0.0
+        assert judged(check, "red or blue", t=target, c=colours) == 0.0
+    assert judged(check, "B", t=7, c=colours) is None
+    assert judged(check, "B", t="B", c=None) is None
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [

@@ -133,7 +133,8 @@ async def host(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         scratch=folder,
     )
     try:
-        await engine.load({"model": TreeInput("0" * 64, Path(job["model"]))}, settings)
+        trees = {"model": job["model"], **job.get("components", {})}
+        await engine.load({p: TreeInput("0" * 64, Path(t)) for p, t in trees.items()}, settings)
     except AttemptError as e:
         f = e.failure
         return {"load": {"kind": f.kind.value, "message": f.message, "remedy": f.remedy}}

@@ -33,13 +33,3 @@ def final_choice(text: str, labels: Sequence[str] = LABELS) -> str | None:
         if found:
             return found[at]
     return None
-
-
-def target_label(target: object, labels: Sequence[str] = LABELS) -> str | None:
-    """The label that a target means: a label itself, or its place counted from 0."""
-    if isinstance(target, int) and not isinstance(target, bool):
-        return labels[target] if 0 <= target < len(labels) else None
-    if not isinstance(target, str):
-        return None
-    text = target.strip()
-    return text if text in labels else final_choice(text, labels)

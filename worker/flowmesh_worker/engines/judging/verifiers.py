@@ -14,11 +14,12 @@ import orjson
 
 from flowmesh_core.catalog.verifiers import NAME
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.eval.choice_text import read_choice
 from flowmesh_worker.engines.eval.exact_match import same
-from flowmesh_worker.engines.judging.final_choice import final_choice, target_label
 from flowmesh_worker.engines.judging.final_number import final_number, same_number
 
 Judge = Callable[["Completion", Mapping[str, Any]], float | None]
+_LETTERS_ALONE = ("",) * 10
 _FENCE = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
@@ -62,13 +63,23 @@ def _number_equals(args: Mapping[str, Any]) -> Judge:
 
 
 def _choice_equals(args: Mapping[str, Any]) -> Judge:
-    column = args["target"]
+    column, choices = args["target"], args.get("choices")
 
     def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
-        wanted = target_label(row[column])
-        return None if wanted is None else float(final_choice(completion.text) == wanted)
+        texts = _LETTERS_ALONE if choices is None else tuple(map(str, row[choices] or ()))
+        wanted = _choice(row[column], texts)
+        return None if wanted is None else float(read_choice(completion.text, texts) == wanted)
 
     return judge
+
+
+def _choice(target: Any, texts: Sequence[str]) -> int | None:
+    """The place of the choice that a row says is right, or None where it says none."""
+    if isinstance(target, int) and not isinstance(target, bool):
+        return target if 0 <= target < len(texts) else None
+    if not isinstance(target, str) or not target.strip():
+        return None
+    return texts.index(target) if target in texts else read_choice(target, texts)
 
 
 def _equals(args: Mapping[str, Any]) -> Judge:

@@ -28,7 +28,7 @@ SHARED = (
     "gradient_checkpointing",
     "logging_steps",
 )
-"""Parameters that every trainer takes under the same name."""
+"""Parameters that trainers take under the same name; an engine may lack some."""
 
 
 def trainer_arguments(
@@ -42,8 +42,8 @@ def trainer_arguments(
         on_cpu: whether it must leave devices alone.
         evaluates: whether rows are held out.
     """
-    given = {name: params[name] for name in SHARED}
-    steps = int(params["eval_steps"])
+    given = {name: params[name] for name in SHARED if name in params}
+    steps = int(params.get("eval_steps", 0))
     return given | {
         "output_dir": str(folder),
         "report_to": "none",

@@ -65,7 +65,9 @@ class BaseModel:
 
     def limit(self, params: Mapping[str, Any]) -> int:
         """The most tokens of one sequence: ``max_length``, and never more than the context."""
-        return min(int(params["max_length"]), self.facts.context_length)
+        return min(
+            int(params.get("max_length", self.facts.context_length)), self.facts.context_length
+        )
 
     def hold(self) -> None:
         """Reads the weights that :meth:`frozen` shares; once."""

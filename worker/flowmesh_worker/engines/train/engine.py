@@ -159,7 +159,12 @@ class TrainEngine:
         sys.stdout.write(f"{len(examples.train)} rows to learn from{held}\n")
         return train(session, self.build)
 
-    def _refuse_too_much(self, work: Work, examples: Examples) -> None:
+    def plan(self, work: Work, examples: Examples) -> Plan:
+        """What an action trains and holds, for the memory that it needs.
+
+        Raises:
+            AttemptError: bad input; nothing says which modules to adapt.
+        """
         from flowmesh_worker.engines.train.lora import (  # noqa: PLC0415 - brings torch
             target_modules,
         )
@@ -171,7 +176,7 @@ class TrainEngine:
         if params["use_peft"]:
             targets = target_modules(params, trainee.architecture)
         dtype = str(self._settings.signature_params.get("dtype", "auto"))
-        plan = Plan(
+        return Plan(
             size=trainee.size(dtype, int(params["lora_r"]), targets),
             use_peft=bool(params["use_peft"]),
             load_in_8bit=bool(params["load_in_8bit"]),
@@ -184,6 +189,10 @@ class TrainEngine:
             references=0 if params["use_peft"] else self.references,
             overhead_mib=self._overhead_mib(),
         )
+
+    def _refuse_too_much(self, work: Work, examples: Examples) -> None:
+        assert self._settings is not None
+        plan = self.plan(work, examples)
         wanted, there = need(plan), self._settings.memory_mib
         if wanted.total > there:
             fits = what_fits(plan, there, on_device=bool(self._settings.devices))

@@ -20,6 +20,7 @@ class Keeping(TrainerCallback):  # type: ignore[misc]  # no types there
         self._work = work
         self._engine = engine
         self._every = int(work.params["save_steps"])
+        self._due = False
         self._trainer: Any = None
 
     def begin(self, trainer: Any) -> str | None:
@@ -45,14 +46,19 @@ class Keeping(TrainerCallback):  # type: ignore[misc]  # no types there
             sys.stdout.write(f"goes on after step {state.global_step}/{state.max_steps}\n")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Asks for a checkpoint; after the last step there is none to be had."""
+        """Asks for a checkpoint; after the last step there is none to be had.
+
+        A trainer whose state between two steps is more than a checkpoint holds says so by its
+        ``can_be_left``; the checkpoint then waits for the first step after which it can.
+        """
         if state.global_step >= state.max_steps:
             return
-        regular = self._every and state.global_step % self._every == 0
-        if regular or self._leaves():
+        self._due |= bool(self._every and state.global_step % self._every == 0)
+        if (self._due or self._leaves()) and getattr(self._trainer, "can_be_left", True):
+            self._due = False
             control.should_save = True
 
-    def _save(self, *_: Any) -> None:
+    def _save(self, *_: Any, **__: Any) -> None:
         """Hands a checkpoint over.
 
         Raises:

@@ -23,7 +23,7 @@ def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
         task_type=TaskType.SEQ_CLS if reward else TaskType.CAUSAL_LM,
         r=params["lora_r"],
         lora_alpha=params["lora_alpha"],
-        lora_dropout=params["lora_dropout"],
+        lora_dropout=params.get("lora_dropout", 0.0),
         target_modules=ALL_LINEAR if named == [ALL_LINEAR] else (named or None),
     )
 

@@ -61,6 +61,7 @@ class Plan:
         full_logits: whether the logits of a whole batch are held.
         references: further copies of the weights that are only read.
         overhead_mib: libraries, and on a device its context.
+        beside: what is held besides the model, by what it is, in MiB (a reward model, say).
     """
 
     size: ModelSize
@@ -73,6 +74,7 @@ class Plan:
     full_logits: bool
     references: int
     overhead_mib: int
+    beside: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,13 @@ class Need:
     moments: int
     activations: int
     overhead: int
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.gradients + self.moments + self.activations + self.overhead
+        own = self.weights + self.gradients + self.moments + self.activations
+        return own + self.overhead + sum(mib for _, mib in self.beside)
 
     def __str__(self) -> str:
         """The sum and its parts, for a message."""
@@ -97,6 +101,7 @@ class Need:
             ("gradients", self.gradients),
             ("the optimizer", self.moments),
             ("activations", self.activations),
+            *self.beside,
             ("libraries", self.overhead),
         )
         return f"{self.total} MiB ({', '.join(f'{name} {mib}' for name, mib in parts if mib)})"
@@ -117,6 +122,7 @@ def need(plan: Plan) -> Need:
         moments=_mib(trained * each * _MOMENTS[plan.optim]),
         activations=_mib(_activations(plan)),
         overhead=plan.overhead_mib,
+        beside=plan.beside,
     )
 
 

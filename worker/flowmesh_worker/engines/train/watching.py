@@ -15,7 +15,7 @@ from flowmesh_worker.engines.train.curve import diverged
 from flowmesh_worker.engines.train.stopped import StoppedError
 
 _LINE_EVERY_S = 1.0
-_SHOWN = ("loss", "grad_norm", "learning_rate", "eval_loss")
+_SHOWN = ("loss", "reward", "kl", "grad_norm", "learning_rate", "eval_loss")
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]  # no types there

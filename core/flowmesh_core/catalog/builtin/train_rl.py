@@ -1,0 +1,347 @@
+"""Contracts of the engines that train a model by reinforcement: it writes, rewards judge.
+
+Parameters bear the names of TRL's ``PPOConfig`` and ``GRPOConfig``, and their defaults; where a
+default differs, its sentence says so. What all trainers share stands in ``train.py``.
+"""
+
+from collections.abc import Iterable
+
+from flowmesh_core.catalog.builtin.train import (
+    MODEL_INPUT,
+    OUTPUTS,
+    PEFT_PARAMS,
+    training_params,
+)
+from flowmesh_core.catalog.contract import (
+    Determinism,
+    EngineContract,
+    Param,
+    ParamType,
+    Port,
+    PortKind,
+)
+from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.catalog.verifiers import reference
+
+_PROMPT_ROWS = Port("rows", PortKind.DATASET, doc="The rows that prompts are made of.")
+_PROMPTS = (
+    Param(
+        "prompt",
+        ParamType.STRING,
+        template="jinja",
+        doc="The text to complete: a template over the row's columns.",
+    ),
+    Param(
+        "messages",
+        ParamType.LIST,
+        template="jinja",
+        format="chat",
+        doc="A chat to answer, in place of a prompt: a list of {role, content}, contents are"
+        " templates.",
+    ),
+)
+_TEMPERATURE_DOC = "How evenly completions are drawn; the policy is trained at this temperature."
+
+
+def _without(params: Iterable[Param], *names: str) -> tuple[Param, ...]:
+    return tuple(p for p in params if p.name not in names)
+
+
+PPO = EngineContract(
+    name="train.ppo",
+    version=1,
+    implementation=1,
+    inputs=(
+        MODEL_INPUT,
+        Port(
+            "reward",
+            PortKind.MODEL,
+            component=True,
+            doc="A reward model (`train.reward`) with the model's own tokens. The value model"
+            " starts from it, too: a copy that is trained, or with `use_peft` an adapter on it.",
+        ),
+        _PROMPT_ROWS,
+    ),
+    outputs=OUTPUTS,
+    params=(
+        *_PROMPTS,
+        Param(
+            "total_episodes",
+            ParamType.INTEGER,
+            minimum=1,
+            doc="Completions to learn from, in place of `num_train_epochs`; rounded up to whole"
+            " steps.",
+        ),
+        Param(
+            "response_length",
+            ParamType.INTEGER,
+            default=53,
+            minimum=1,
+            maximum=65_536,
+            doc="The most tokens of one completion.",
+        ),
+        Param(
+            "stop_token",
+            ParamType.STRING,
+            default="eos",
+            choices=("eos", "none"),
+            doc="Whether the model's end token ends a completion. TRL's default is none.",
+        ),
+        Param(
+            "temperature",
+            ParamType.NUMBER,
+            default=0.7,
+            minimum=0.01,
+            maximum=10,
+            doc=_TEMPERATURE_DOC,
+        ),
+        Param(
+            "missing_eos_penalty",
+            ParamType.NUMBER,
+            minimum=0,
+            doc="Taken off the score of a completion that does not end by itself.",
+        ),
+        Param(
+            "num_ppo_epochs",
+            ParamType.INTEGER,
+            default=4,
+            minimum=1,
+            doc="How often to go through the completions of one step.",
+        ),
+        Param(
+            "num_mini_batches",
+            ParamType.INTEGER,
+            default=1,
+            minimum=1,
+            doc="Parts that a step's completions are cut into, with a step of the optimizer each.",
+        ),
+        Param(
+            "local_rollout_forward_batch_size",
+            ParamType.INTEGER,
+            default=64,
+            minimum=1,
+            doc="Completions that are drawn and scored together.",
+        ),
+        Param(
+            "kl_coef",
+            ParamType.NUMBER,
+            default=0.05,
+            minimum=0,
+            doc="The weight of the distance (KL) from the model to start from, in the reward.",
+        ),
+        Param(
+            "kl_estimator",
+            ParamType.STRING,
+            default="k1",
+            choices=("k1", "k3"),
+            doc="How that distance is estimated; k3 varies less.",
+        ),
+        Param("cliprange", ParamType.NUMBER, default=0.2, minimum=0, doc="Of the policy's ratio."),
+        Param("vf_coef", ParamType.NUMBER, default=0.1, minimum=0, doc="The value loss's weight."),
+        Param(
+            "cliprange_value",
+            ParamType.NUMBER,
+            default=0.2,
+            minimum=0,
+            doc="The value function's clip range.",
+        ),
+        Param("gamma", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc="The discount."),
+        Param("lam", ParamType.NUMBER, default=0.95, minimum=0, maximum=1, doc="GAE's lambda."),
+        Param(
+            "whiten_rewards",
+            ParamType.BOOLEAN,
+            default=False,
+            doc="Scale a step's rewards to unit variance; needs mini-batches of 8 or more.",
+        ),
+        *_without(
+            training_params(learning_rate=3e-6),
+            "max_length",
+            "max_grad_norm",
+            "bf16",
+            "test_size",
+            "eval_steps",
+            "per_device_eval_batch_size",
+        ),
+        *_without(PEFT_PARAMS, "lora_dropout"),
+    ),
+    one_of=(("prompt", "messages"),),
+    identity_fields=("dtype",),
+    determinism=Determinism.SEEDED,
+    work_unit="samples",
+    needs_gpu_class="accelerator",
+    base_memory_mib=3072,
+    component_memory_factor=3.5,
+    doc="Proximal policy optimization (TRL's PPOTrainer): the model completes prompts, the reward"
+    " model scores the completions, and what scored better than the value model expected becomes"
+    " more likely. A step takes `per_device_train_batch_size` times `gradient_accumulation_steps`"
+    " prompts. Dropout is off. `metrics` has the last step's `reward`, `kl` and `objective_*`,"
+    " `policy_*`, `loss_*`, `val_*`; `curve` has them by step.",
+    examples=(
+        'with: {prompt: "Q: {{ question }}\\nA:", total_episodes: 256, response_length: 32,'
+        " missing_eos_penalty: 1.0, use_peft: true}",
+    ),
+)
+
+GRPO = EngineContract(
+    name="train.grpo",
+    version=1,
+    implementation=1,
+    inputs=(
+        MODEL_INPUT,
+        Port(
+            "reward",
+            PortKind.MODEL,
+            required=False,
+            component=True,
+            doc="A reward model (`train.reward`), whose score counts beside `reward_funcs`, last.",
+        ),
+        _PROMPT_ROWS,
+    ),
+    outputs=OUTPUTS,
+    params=(
+        *_PROMPTS,
+        Param(
+            "reward_funcs",
+            ParamType.LIST,
+            default=[],
+            format=VERIFIERS,
+            doc="Checks by name, each worth 1 where a completion passes, such as `{name:"
+            f" number-equals, target: answer}}`. {reference()}",
+        ),
+        Param(
+            "reward_weights",
+            ParamType.LIST,
+            doc="A number for each of `reward_funcs`, then one for the reward model; null is 1.",
+        ),
+        Param(
+            "num_generations",
+            ParamType.INTEGER,
+            default=8,
+            minimum=2,
+            maximum=1024,
+            doc="Completions of one prompt, that are compared with each other. Divides"
+            " `per_device_train_batch_size` times `gradient_accumulation_steps`.",
+        ),
+        Param(
+            "max_completion_length",
+            ParamType.INTEGER,
+            default=512,
+            minimum=1,
+            maximum=65_536,
+            doc="The most tokens of one completion.",
+        ),
+        Param(
+            "temperature",
+            ParamType.NUMBER,
+            default=1.0,
+            minimum=0.01,
+            maximum=10,
+            doc=_TEMPERATURE_DOC,
+        ),
+        Param(
+            "top_p",
+            ParamType.NUMBER,
+            default=1.0,
+            minimum=0.001,
+            maximum=1,
+            doc="Draw among the most probable tokens whose probabilities add up to this.",
+        ),
+        Param(
+            "top_k",
+            ParamType.INTEGER,
+            default=0,
+            minimum=0,
+            doc="Draw among this many most probable tokens; 0 is all.",
+        ),
+        Param(
+            "repetition_penalty",
+            ParamType.NUMBER,
+            default=1.0,
+            minimum=0.01,
+            doc="Above 1, makes tokens that were there less likely.",
+        ),
+        Param(
+            "beta",
+            ParamType.NUMBER,
+            default=0.0,
+            minimum=0,
+            doc="The weight of the distance (KL) from the model to start from, in the loss. At 0"
+            " none is measured and no copy of the model is held.",
+        ),
+        Param(
+            "num_iterations",
+            ParamType.INTEGER,
+            default=1,
+            minimum=1,
+            doc="Steps of the optimizer on the same completions.",
+        ),
+        Param("epsilon", ParamType.NUMBER, default=0.2, minimum=0, doc="The lower clip range."),
+        Param(
+            "epsilon_high",
+            ParamType.NUMBER,
+            minimum=0,
+            doc="The upper clip range; null is `epsilon`.",
+        ),
+        Param(
+            "delta",
+            ParamType.NUMBER,
+            minimum=0,
+            doc="An upper bound of the ratio where the advantage is negative; null is none.",
+        ),
+        Param(
+            "loss_type",
+            ParamType.STRING,
+            default="dapo",
+            choices=("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo"),
+            doc="How the losses of tokens are put together.",
+        ),
+        Param(
+            "importance_sampling_level",
+            ParamType.STRING,
+            default="token",
+            choices=("token", "sequence"),
+            doc="What a ratio is of; `sequence` with `loss_type: grpo` is GSPO.",
+        ),
+        Param(
+            "scale_rewards",
+            ParamType.STRING,
+            default="group",
+            choices=("group", "batch", "none"),
+            doc="Over what advantages are scaled to unit variance.",
+        ),
+        Param(
+            "mask_truncated_completions",
+            ParamType.BOOLEAN,
+            default=False,
+            doc="Leave completions that did not end by themselves out of the loss.",
+        ),
+        Param(
+            "disable_dropout",
+            ParamType.BOOLEAN,
+            default=False,
+            doc="Train without dropout, the adapter's included.",
+        ),
+        *_without(training_params(learning_rate=1e-6), "max_length"),
+        *PEFT_PARAMS,
+    ),
+    one_of=(("prompt", "messages"),),
+    identity_fields=("dtype",),
+    determinism=Determinism.SEEDED,
+    work_unit="samples",
+    needs_gpu_class="accelerator",
+    base_memory_mib=3072,
+    component_memory_factor=1.5,
+    doc="Group-relative policy optimization (TRL's GRPOTrainer): the model completes each prompt"
+    " several times, and completions with more reward than their group become more likely. Rewards"
+    " are checks that a program can do, a reward model, or both. Evaluation draws completions of"
+    " the rows held out. `metrics` has the last step's `reward`, `reward_std`, `rewards_*`,"
+    " `completions_*`, `entropy` and, with `beta`, `kl`; `curve` has them by step.",
+    examples=(
+        'with: {messages: [{role: user, content: "{{ question }}"}], use_peft: true,'
+        " reward_funcs: [{name: number-equals, target: answer}, {name: length-at-most, tokens: 32}]"
+        ", reward_weights: [1.0, 0.2], num_generations: 4, max_completion_length: 32}",
+        'with: {prompt: "{{ task }}", reward_funcs: [{name: json-valid, schema: {type: object}}]}',
+    ),
+)
+
+CONTRACTS = (PPO, GRPO)
