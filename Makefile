@@ -57,6 +57,12 @@ demo: $(READY) ## three tenants' workflows on a real model share their work
 	@hack/need.sh numa $(BIN)/python
 	@$(BIN)/python -m flowmesh_cli.main run $(sort $(wildcard examples/demo/*.yaml)) $(ARGS)
 
+.PHONY: demo-training
+demo-training: $(READY) ## two tenants' RLAIF and RLHF share fine-tuning, reward model and samples
+	@hack/need.sh numa $(BIN)/python
+	@$(BIN)/python -m flowmesh_cli.main run examples/demo-training/sharing.yaml \
+		examples/post-training/rlaif.yaml examples/post-training/rlhf.yaml $(ARGS)
+
 .PHONY: test test-fast test-slow
 test: test-fast test-slow ## every test, the fast ones first
 
