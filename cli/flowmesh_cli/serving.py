@@ -16,6 +16,7 @@ from flowmesh_cli.state_dir import state_dir as state_of
 from flowmesh_cli.terminal import Terminal
 
 _LOOK_EVERY_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(
@@ -42,7 +43,7 @@ def serve(
             remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
         )
     stop, sessions = threading.Event(), list[Session]()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: _stop(stop, sessions))
     options = LocalOptions(
         "up",
@@ -65,6 +66,8 @@ def serve(
             if session.fabric.failure:
                 raise FabricGoneError(session.http.url, session.fabric.failure)
         terminal.note("stopping; unfinished runs go on with the next `fmesh up` or `fmesh run`")
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # one that comes too late changes nothing any more
 
 
 def _stop(stop: threading.Event, sessions: list[Session]) -> None:

@@ -113,12 +113,13 @@ def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
 def test_ctrl_c_twice_ends_the_workers_of_up_too(folder: Path):
     with on_a_terminal("up", cwd=folder) as terminal:
         terminal.until("Ctrl-C stops")
+        until(lambda: answer("workers", cwd=folder))
         stopped = stop_workers(folder)
         terminal.type(b"\x03")
         terminal.until("stopping; unfinished runs")
         terminal.type(b"\x03")
         assert terminal.end(within_s=30) == ExitCode.OK
-        assert "left at once" in terminal.said
+        assert "left at once" in terminal.said, terminal.said
     until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
 
 
