@@ -12,7 +12,12 @@ pytestmark = pytest.mark.slow
 
 
 def many(count: int) -> dict[str, Any]:
-    steps = [{"name": f"s{n}", "uses": "test.noop", "with": {"value": n}} for n in range(count)]
+    """Of each three steps the second depends on the first, and the third on the second."""
+    steps = []
+    for n in range(count):
+        inputs = {"before": f"s{n - 1}.metrics"} if n % 3 else {}
+        params = {"value": n}
+        steps.append({"name": f"s{n}", "uses": "test.noop", "inputs": inputs, "with": params})
     return workflow("many", {"steps": steps, "outputs": {}})
 
 

@@ -110,6 +110,7 @@ class Attempt:
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
         memory_mib: what its host reserves.
+        memory_shared: another one beside it ran out of memory while it was held.
         reserved: what is held back from each run's budget for it.
         placed: why it went to its worker; the attempts of a batch have one object.
         adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
@@ -127,6 +128,7 @@ class Attempt:
     predicted_s: float
     reserve_nanousd: int
     memory_mib: int = 0
+    memory_shared: bool = False
     deadline_s: float = float("inf")
     reserved: dict[str, int] = field(default_factory=dict)
     phase: str = ""

@@ -102,16 +102,18 @@ def _out_of_memory(
         _retry(state, worker, attempt, failure, now_s)
         return
     signature = action.spec.info.signature
-    alone = action.isolate or not any(
-        a.action.spec.info.signature == signature for a in worker.held.values()
-    )
-    state.learned.out_of_memory(
-        signature,
-        worker.shape.device_class,
-        reserved_mib=attempt.memory_mib,
-        device_mib=worker.shape.device_memory_mib,
-        alone=alone,
-    )
+    beside = [a for a in worker.held.values() if a.action.spec.info.signature == signature]
+    alone = action.isolate or not (beside or attempt.memory_shared)
+    if alone or not attempt.memory_shared:
+        state.learned.out_of_memory(
+            signature,
+            worker.shape.device_class,
+            reserved_mib=attempt.memory_mib,
+            device_mib=worker.shape.device_memory_mib,
+            alone=alone,
+        )
+    for other in beside:  # of a host that was ended they fail next, for the same want of memory
+        other.memory_shared = True
     action.failures[failure.kind] += 1
     action.isolate = True
     largest = max(w.shape.device_memory_mib for w in state.workers.values())

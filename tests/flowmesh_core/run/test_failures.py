@@ -134,6 +134,29 @@ def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger
     assert world.worker_of(only(world).attempt_id) == "large", "the next one goes there at once"
 
 
+def test_of_a_batch_that_ran_out_of_memory_on_the_largest_device_none_fails_before_it_was_alone(
+    world: World,
+) -> None:
+    world.join("only", device_memory_mib=256)
+    runs = [world.submit(plan(step("a", value=value))) for value in range(8)]
+    world.tick(0.1)
+    batch = world.attempts()
+    learned, signature = world.machine.state.learned, batch[0].signature
+    assert (len(batch), batch[0].memory_mib) == (8, 256)
+    for attempt in batch:  # as a worker reports a host that was ended
+        world.fail(attempt.attempt_id, "out-of-memory")
+    assert not world.finals
+    assert learned.capacity_factors(signature) == {"cpu": 0.5}, "halved once, by one event"
+    assert learned.more_than_mib(signature) == {}
+    world.tick(0.1)
+    cause = world.attempts()[0]
+    assert cause.isolate
+    world.fail(cause.attempt_id, "out-of-memory")
+    world.run()
+    ended = [world.finals[uid] for uid in runs]
+    assert sorted(final.phase for final in ended) == ["Failed"] + ["Succeeded"] * 7
+
+
 def test_what_no_device_can_hold_fails_alone_and_shuts_nobody_else_out(world: World) -> None:
     world.join("small", device_memory_mib=1024)
     greedy = world.submit(plan(step("a", value="greedy")))
