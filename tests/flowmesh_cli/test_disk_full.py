@@ -1,5 +1,6 @@
 """A state folder on a disk that fills up: it is said, nothing published is lost, work goes on."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -20,19 +21,25 @@ FULL = "no space is left"
 REMEDY = "free space or raise the quota"
 
 
-@pytest.fixture
-def fabric(tmp_path: Path) -> Iterator[SharedFabric]:
-    """A fabric whose whole store lies on a small disk."""
-    disk = tmp_path / ".flowmesh"
+@contextlib.contextmanager
+def small_disk(folder: Path, mib: int) -> Iterator[None]:
+    """A state folder on a disk of its own while the block lasts."""
+    disk = folder / ".flowmesh"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(disk)]
     if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting a small tmpfs needs root and CAP_SYS_ADMIN")
     try:
-        with shared_fabric(tmp_path) as found:
-            yield found
+        yield
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[SharedFabric]:
+    """A fabric whose whole store lies on a small disk."""
+    with small_disk(tmp_path, DISK_MIB), shared_fabric(tmp_path) as found:
+        yield found
 
 
 def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:

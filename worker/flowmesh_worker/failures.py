@@ -1,6 +1,7 @@
 """Exceptions as failures: the one place where the worker decides what kind a failure is."""
 
 import errno
+import os
 import traceback
 
 from flowmesh_core.errors import (
@@ -34,7 +35,7 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
     """What an exception in an engine (its load, its run, the writing of its outputs) means."""
     if isinstance(error, AttemptError):
         return report(error.failure)
-    if (isinstance(error, OSError) and error.errno in _FULL) or isinstance(error, StoreFullError):
+    if isinstance(error, StoreFullError) or _is_disk_full(error):
         return FailureReport(
             FailureKind.STORE.value, f"{engine}: no space is left for outputs: {error}", FREE_SPACE
         )
@@ -81,6 +82,14 @@ def traceback_lines(error: BaseException) -> str:
     """The last lines of a traceback."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "\n".join(lines[-_LAST_LINES:])
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    # Libraries that write by themselves (safetensors, torch) raise types of their own, with the
+    # operating system's words.
+    return any(os.strerror(code) in str(error) for code in _FULL)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
