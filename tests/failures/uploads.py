@@ -1,0 +1,49 @@
+"""Models and rows that a test brings to a fabric, as a tenant does."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tests.flowmesh_control.fabric import Fabric
+
+ENGINES = Path(__file__).parents[1] / "flowmesh_worker" / "engines"
+
+
+def made_by(program: str, folder: Path) -> Path:
+    """Has one of the engines' test programs write its tiny models."""
+    done = subprocess.run(
+        [sys.executable, str(ENGINES / program), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+async def upload_model(fabric: Fabric, namespace: str, folder: Path) -> str:
+    """Stores a model; the reference by which the namespace may use it."""
+    return await _upload(fabric, f"trees?namespace={namespace}&kind=model", _packed(folder))
+
+
+async def upload_rows(fabric: Fabric, namespace: str, rows: list[dict[str, Any]]) -> str:
+    """Stores rows; the reference by which the namespace may use them."""
+    lines = b"\n".join(orjson.dumps(row) for row in rows)
+    return await _upload(fabric, f"datasets?namespace={namespace}&name=rows.jsonl", lines)
+
+
+async def _upload(fabric: Fabric, path: str, data: bytes) -> str:
+    answer = await fabric.call("POST", f"/v1/{path}", data=data, status=201)
+    return str(answer["reference"])
+
+
+def _packed(folder: Path) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(p for p in folder.iterdir() if p.is_file()):
+            tar.add(path, arcname=path.name)
+    return packed.getvalue()

@@ -1,0 +1,24 @@
+"""What kind of failure an exception of an engine is."""
+
+import errno
+import os
+
+from safetensors import SafetensorError
+
+from flowmesh_worker.failures import FREE_SPACE, engine_failure
+
+
+def test_a_full_disk_is_the_stores_failure_whoever_writes() -> None:
+    words = os.strerror(errno.ENOSPC)
+    # As safetensors says it; tests/flowmesh_cli/test_disk_full_of_models.py has it say so.
+    written = SafetensorError(f"Error while serializing: I/O error: {words} (os error 28)")
+    for error in (written, OSError(errno.ENOSPC, words)):
+        failure = engine_failure(error, "model.merge")
+        assert failure.kind == "store"
+        assert "no space is left for outputs" in failure.message
+        assert failure.remedy == FREE_SPACE
+
+
+def test_another_error_of_the_operating_system_is_the_engines() -> None:
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "No space left on device")
+    assert engine_failure(gone, "model.merge").kind == "engine"
