@@ -223,7 +223,7 @@ async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: Workshop
         ("calculator", {}, "'expression' is missing"),
         ("calculator", {"expression": 3}, "is no string"),
         ("calculator", {"expression": "1", "x": 1}, "no argument 'x'; there are expression"),
-        ("calculator", {"expression": "1" * 201}, "longer than 200 characters"),
+        ("calculator", {"expression": "1" * 121}, "expression is longer than 120 characters"),
     ],
 )
 async def test_wrong_calls_are_told(name: str, arguments: dict[str, Any], words: str) -> None:

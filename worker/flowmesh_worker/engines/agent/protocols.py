@@ -26,8 +26,8 @@ _WRITTEN = (
     " without a call."
 )
 _HELD = (
-    'To call one, reply with {"name": "NAME", "arguments": {}}. Results come within'
-    ' <tool_response></tool_response>. When you know the answer, reply with {"answer": "TEXT"}.'
+    'To call one, reply with {"name": NAME, "arguments": {...}}. Results come within'
+    ' <tool_response></tool_response>. When you know the answer, reply with {"answer": "..."}.'
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
 
-_CHARS_MAX = 200
+_CHARS_MAX = 120  # xgrammar, which holds models to schemas, fails on repetitions above 127
 _BITS_MAX = 4096
 _NODES_MAX = 200
 _DIGITS_SHOWN = 12
@@ -51,14 +51,18 @@ class Calculator:
             "expression": {
                 "type": "string",
                 "description": "such as (3 + 4) * 12",
-                "maxLength": _CHARS_MAX,
+                # What a held model may write: small ones run on from an open string.
+                "pattern": f"^[0-9a-z+*/%()., ^-]{{1,{_CHARS_MAX}}}$",
             }
         }
     )
 
     async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
         """The value as a decimal."""
-        return evaluate(arguments["expression"])
+        expression = arguments["expression"]
+        if len(expression) > _CHARS_MAX:
+            raise ToolError(f"the expression is longer than {_CHARS_MAX} characters")
+        return evaluate(expression)
 
 
 def evaluate(expression: str) -> str:
