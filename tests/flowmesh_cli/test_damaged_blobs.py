@@ -138,7 +138,7 @@ def test_a_lost_output_is_told_and_made_again_by_the_same_command(
     for path in blobs(fabric, cached=False) - before:
         DAMAGES[damage](path)
     lost = fmesh("outputs", first["uid"], "--download", fabric.folder / "lost", cwd=fabric.folder)
-    assert lost.returncode == ExitCode.FAILED
+    assert lost.returncode == ExitCode.NOT_FOUND
     assert "remedy: " in lost.stderr
     assert not list((fabric.folder / "lost").iterdir()), "nothing appears in part"
     again = fabric.answer(flow(name))
