@@ -65,6 +65,13 @@ def base_digest(engine: Any) -> str:
     return digest.hexdigest()
 
 
+def shares_its_weights(engine: Any) -> bool:
+    """Whether what an action would train an adapter on lies where the held model lies."""
+    held = dict(engine._base._shared.named_parameters())
+    own = engine._base.frozen(seed=0).named_parameters()
+    return all(p.data_ptr() == held[n].data_ptr() for n, p in own if not n.startswith("score"))
+
+
 async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> dict[str, Any]:
     action = job["actions"][number]
     seen: list[tuple[float, float, str]] = []
@@ -139,8 +146,9 @@ async def host(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         f = e.failure
         return {"load": {"kind": f.kind.value, "message": f.message, "remedy": f.remedy}}
     actions = [await act(engine, job, n, folder) for n in range(len(job["actions"]))]
+    shares = shares_its_weights(engine) if job["with"]["use_peft"] else False
     await engine.close()
-    return {"capacity": engine.capacity, "actions": actions}
+    return {"capacity": engine.capacity, "actions": actions, "shares": shares}
 
 
 async def main(jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:

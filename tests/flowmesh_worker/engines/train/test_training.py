@@ -143,8 +143,9 @@ def test_what_is_kept_and_saved_holds_no_pickle_and_no_path(first: Any, kind: An
         assert str(folders[0].parents[2]).encode() not in file.read_bytes(), file
 
 
-def test_the_shared_model_is_what_it_was_after_every_action(first: Any) -> None:
+def test_adapters_share_one_model_which_is_what_it_was_after_every_action(first: Any) -> None:
     for which in ENGINES:
+        assert first[which, True]["shares"]
         bases = [a["base"] for a in first[which, True]["actions"] if "base" in a]
         assert bases[0][0]
         assert len({digest for pair in bases for digest in pair}) == 1
