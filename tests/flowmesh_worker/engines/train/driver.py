@@ -146,7 +146,7 @@ async def host(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         f = e.failure
         return {"load": {"kind": f.kind.value, "message": f.message, "remedy": f.remedy}}
     actions = [await act(engine, job, n, folder) for n in range(len(job["actions"]))]
-    shares = shares_its_weights(engine) if job["with"]["use_peft"] else False
+    shares = engine._base._shared is not None and shares_its_weights(engine)
     await engine.close()
     return {"capacity": engine.capacity, "actions": actions, "shares": shares}
 
