@@ -12,6 +12,7 @@ Run it with ``make bench-dispatch``, which makes Ray's environment; ``--without-
 import argparse
 import asyncio
 import cProfile
+import json
 import os
 import pstats
 import secrets
@@ -37,6 +38,7 @@ from flowmesh_core.run.state import parse_attempt_id
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
+from flowmesh_store.tree import fetch_tree
 
 TOKEN = secrets.token_hex(16)
 CHAIN = 100
@@ -146,6 +148,23 @@ class Bench:
             manifest = await manifest_of(parts.given.store.blobs, artifact)
             found += await read_dataset(parts.given.store.blobs.get, manifest)
         return found
+
+    async def metrics(self, uid: str, output: str) -> dict[str, Any]:
+        """The metrics of a run's output."""
+        [artifact] = (await self._control.parts.views.outputs(uid))[output]
+        data = await self._control.parts.given.store.blobs.get(artifact.blob)
+        return dict(json.loads(data))
+
+    async def directory(self, uid: str, output: str, target: Path) -> None:
+        """Fetches a run's model or adapter."""
+        [artifact] = (await self._control.parts.views.outputs(uid))[output]
+        await fetch_tree(self._control.parts.given.store.blobs, artifact.digest, target)
+
+    def hosts(self, engine: str) -> set[tuple[str, str]]:
+        """Worker and signature of every host of an engine that there is now."""
+        workers = self._control.parts.given.machine.state.workers
+        lanes = ((name, lane) for name, w in workers.items() for lane in w.lanes)
+        return {(name, lane.signature) for name, lane in lanes if lane.engine == engine}
 
     def _worker(self, name: str) -> "subprocess.Popen[bytes]":
         gateway = self._control.url.replace("http://", "ws://")
