@@ -134,6 +134,14 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plugin DIR=examples/plugin
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --system-certs --no-deps $(DIR)
 
+.PHONY: cluster-up cluster-down
+cluster-up: $(READY) ## a real Kubernetes cluster on this machine, built from source (root; 15 minutes the first time)
+	@hack/need.sh go "$(GO)"
+	@$(BIN)/python -m e2e.cluster up
+
+cluster-down: $(READY) ## end that cluster; nothing of it stays but what was built
+	@$(BIN)/python -m e2e.cluster down
+
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches
 	@rm -rf .venv .cache bin build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,90 @@
+"""etcd, API server, controllers and scheduler."""
+
+from pathlib import Path
+
+from e2e.cluster.certificates import Certificates
+from e2e.cluster.namespaces import NODE_ADDRESS
+
+SERVICES = "10.96.0.0/16"
+PODS = "10.244.0.0/16"
+API_PORT = 6443
+SERVER = f"https://{NODE_ADDRESS}:{API_PORT}"
+_ETCD = "http://127.0.0.1:2379"
+FEATURES = "HPAScaleToZero=true"
+HPA_SYNC = "5s"
+
+
+def etcd(folder: Path) -> list[str]:
+    """etcd's command line; it keeps nothing that outlives the cluster, so it does not sync."""
+    return [
+        "etcd",
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={_ETCD}",
+        f"--advertise-client-urls={_ETCD}",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def api_server(certificates: Certificates, tokens: Path) -> list[str]:
+    """The API server's command line."""
+    return [
+        "kube-apiserver",
+        f"--etcd-servers={_ETCD}",
+        f"--bind-address={NODE_ADDRESS}",
+        f"--advertise-address={NODE_ADDRESS}",
+        f"--secure-port={API_PORT}",
+        f"--service-cluster-ip-range={SERVICES}",
+        f"--tls-cert-file={certificates.server[0]}",
+        f"--tls-private-key-file={certificates.server[1]}",
+        f"--client-ca-file={certificates.authority}",
+        f"--service-account-key-file={certificates.accounts}",
+        f"--service-account-signing-key-file={certificates.accounts}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--token-auth-file={tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--requestheader-client-ca-file={certificates.authority}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={certificates.server[0]}",
+        f"--proxy-client-key-file={certificates.server[1]}",
+        "--enable-aggregator-routing=true",
+        "--allow-privileged=true",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--feature-gates={FEATURES}",
+    ]
+
+
+def controllers(certificates: Certificates, kubeconfig: Path) -> list[str]:
+    """The controller manager's command line."""
+    return [
+        "kube-controller-manager",
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--root-ca-file={certificates.authority}",
+        f"--cluster-signing-cert-file={certificates.authority}",
+        f"--cluster-signing-key-file={certificates.authority_key}",
+        f"--service-account-private-key-file={certificates.accounts}",
+        "--use-service-account-credentials=true",
+        "--allocate-node-cidrs=false",
+        "--leader-elect=false",
+        f"--horizontal-pod-autoscaler-sync-period={HPA_SYNC}",
+        "--node-monitor-grace-period=20s",
+        f"--feature-gates={FEATURES}",
+    ]
+
+
+def scheduler(kubeconfig: Path) -> list[str]:
+    """The scheduler's command line."""
+    return [
+        "kube-scheduler",
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--leader-elect=false",
+    ]

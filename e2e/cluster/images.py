@@ -1,0 +1,88 @@
+"""Images of the cluster's pods: built with buildah, imported into containerd."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.cluster.namespaces import Namespaces
+from e2e.cluster.node import PAUSE_IMAGE, socket
+from e2e.cluster.places import BINS, IMAGES, STATE
+
+_PAUSE = Path(__file__).parents[1] / "tools" / "pause"
+
+
+class ImageError(RuntimeError):
+    """An image does not build or cannot be imported."""
+
+
+def pause_image() -> Path:
+    """The image that holds a pod's namespaces, as an archive."""
+    archive = IMAGES / "pause.tar"
+    if archive.is_file():
+        return archive
+    with tempfile.TemporaryDirectory() as folder:
+        _run(
+            ["go", "build", "-ldflags=-s -w", "-o", f"{folder}/pause", "."],
+            cwd=_PAUSE,
+            env={"CGO_ENABLED": "0"},
+        )
+        shutil.copy(_PAUSE / "Dockerfile", folder)
+        build(PAUSE_IMAGE, Path(folder), Path(folder) / "Dockerfile", archive)
+    return archive
+
+
+def build(
+    name: str,
+    context: Path,
+    dockerfile: Path,
+    archive: Path,
+    arguments: Mapping[str, str] | None = None,
+) -> None:
+    """Builds an image and writes it as an archive, layers uncompressed.
+
+    Args:
+        name: the image's name and tag.
+        context: the folder that COPY reads from.
+        dockerfile: what to build.
+        archive: the file to write.
+        arguments: build arguments.
+
+    Raises:
+        ImageError: with the end of what the build said.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    words = ["buildah", "bud", "--isolation", "chroot", "--layers", "--tag", name]
+    for key, value in (arguments or {}).items():
+        words += ["--build-arg", f"{key}={value}"]
+    # The machine's own certificates and index settings, read-only and in no layer.
+    for path in ("/etc/ssl/certs", "/etc/pip.conf"):
+        if Path(path).exists():
+            words += ["--volume", f"{path}:{path}:ro"]
+    _run([*words, "--file", str(dockerfile), str(context)])
+    archive.unlink(missing_ok=True)
+    _run(["buildah", "push", "--disable-compression", name, f"oci-archive:{archive}:{name}"])
+
+
+def import_image(inside: Namespaces, archive: Path) -> None:
+    """Gives an image to the cluster's containerd."""
+    address = str(socket(STATE))
+    inside.run(
+        str(BINS / "ctr"), "--address", address, "-n", "k8s.io", "images", "import", str(archive)
+    )
+
+
+def _run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-4000:]
+        raise ImageError(f"{' '.join(words[:3])} ended with {done.returncode}:\n{said}")

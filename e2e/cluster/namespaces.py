@@ -1,0 +1,130 @@
+"""The namespaces that hold a cluster: one process keeps them, its end is the end of all inside."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+HOST_ADDRESS, NODE_ADDRESS = "10.199.0.1", "10.199.0.2"
+_PREFIX = 30
+_HOST_LINK, _NODE_LINK = "fmesh-e2e-host", "fmesh-e2e-node"
+_HOLDER = (
+    "unshare --net --mount --pid --fork --kill-child --propagation slave"
+    " sh -c 'mount -t proc proc /proc && mount --make-rshared / && echo ready"
+    " && exec sleep infinity'"
+)
+
+
+class Namespaces:
+    """Network, mounts and processes apart from the machine's; a link joins the two networks."""
+
+    def __init__(self, holder: int, first: int) -> None:
+        """Takes the process that keeps them, and the first process inside."""
+        self.holder = holder
+        self.first = first
+
+    @classmethod
+    def make(cls) -> "Namespaces":
+        """Makes them, with the addresses above on the link's two ends.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        holder = subprocess.Popen(
+            _HOLDER,
+            shell=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # at its end unshare complains that it was killed
+            text=True,
+            start_new_session=True,
+        )
+        assert holder.stdout is not None
+        if holder.stdout.readline().strip() != "ready":
+            raise OSError("the kernel did not make the cluster's namespaces")
+        found = cls(holder.pid, _innermost(holder.pid))
+        _ip(
+            "link", "add", _HOST_LINK, "type", "veth", "peer", _NODE_LINK, "netns", str(found.first)
+        )
+        _ip("addr", "add", f"{HOST_ADDRESS}/{_PREFIX}", "dev", _HOST_LINK)
+        _ip("link", "set", _HOST_LINK, "up")
+        for words in (
+            ("link", "set", "lo", "up"),
+            ("addr", "add", f"{NODE_ADDRESS}/{_PREFIX}", "dev", _NODE_LINK),
+            ("link", "set", _NODE_LINK, "up"),
+            ("route", "add", "default", "via", HOST_ADDRESS),
+        ):
+            found.run("ip", *words)
+        found.run(
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+            "net.bridge.bridge-nf-call-iptables=0",
+            ok=False,
+        )
+        return found
+
+    def command(self, *words: str) -> list[str]:
+        """A command line that runs inside."""
+        return ["nsenter", "-t", str(self.first), "--net", "--mount", "--pid", "--", *words]
+
+    def run(self, *words: str, ok: bool = True) -> str:
+        """Runs a command inside to its end.
+
+        Args:
+            words: the command.
+            ok: whether it must succeed.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+        if ok and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def start(self, words: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> int:
+        """Starts a program inside; returns its process id outside."""
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                self.command(*words),
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+        return process.pid
+
+    def end(self) -> None:
+        """Ends everything inside and the link; harmless where it is gone."""
+        for pid in (self.first, self.holder):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + 10
+        while _alive(self.first) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        subprocess.run(["ip", "link", "del", _HOST_LINK], capture_output=True, check=False)
+
+
+def _innermost(pid: int) -> int:
+    """The last process of a chain of only children."""
+    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(children[0])
+    return pid
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")

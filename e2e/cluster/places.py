@@ -1,0 +1,9 @@
+"""Where the cluster keeps what it builds, and what it is while it runs."""
+
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache" / "e2e"
+BINS = CACHE / "bin"
+IMAGES = CACHE / "images"
+STATE = CACHE / "cluster"
+KUBECONFIG = STATE / "access" / "admin.kubeconfig"

@@ -1,0 +1,148 @@
+"""Brings the cluster up and down."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from e2e.cluster import control_plane, node, tools
+from e2e.cluster.access import write_access
+from e2e.cluster.certificates import make_certificates
+from e2e.cluster.images import import_image, pause_image
+from e2e.cluster.namespaces import NODE_ADDRESS, Namespaces
+from e2e.cluster.places import BINS, KUBECONFIG, STATE
+
+_WITHIN_S = 120.0
+
+
+class ClusterError(RuntimeError):
+    """A part of the cluster did not come up; names it and its log."""
+
+
+def up() -> Path:
+    """Brings the cluster up, unless it is; returns the administrator's kubeconfig.
+
+    Raises:
+        ToolsError: a program is missing.
+        ClusterError: a part does not come up.
+    """
+    if _holder() is not None:
+        return KUBECONFIG
+    tools.check_system()
+    tools.build(BINS)
+    shutil.rmtree(STATE, ignore_errors=True)
+    logs = STATE / "logs"
+    logs.mkdir(parents=True)
+    inside = Namespaces.make()
+    (STATE / "holder.json").write_text(json.dumps({"holder": inside.holder, "first": inside.first}))
+    certificates = make_certificates(STATE / "certificates", NODE_ADDRESS)
+    access = STATE / "access"
+    authority = certificates.authority
+    tokens = write_access(access, control_plane.SERVER, authority, [node.NAME])
+
+    def start(words: list[str]) -> None:
+        inside.start(
+            [str(BINS / words[0]), *words[1:]],
+            logs / f"{words[0]}.log",
+            {"PATH": f"{BINS}:/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+
+    start(control_plane.etcd(STATE))
+    start(control_plane.api_server(certificates, tokens))
+    start(["containerd", "--config", str(node.write_containerd(STATE, BINS))])
+    until(lambda: kubectl("get", "--raw", "/readyz", ok=False) == "ok", "kube-apiserver")
+    start(control_plane.controllers(certificates, access / "controllers.kubeconfig"))
+    start(control_plane.scheduler(access / "scheduler.kubeconfig"))
+    until(lambda: node.socket(STATE).exists() and _ctr(inside, "version") != "", "containerd")
+    import_image(inside, pause_image())
+    config = node.write_kubelet(STATE, authority)
+    start(node.kubelet(STATE, config, access / f"{node.NAME}.kubeconfig"))
+    start(["kube-proxy", f"--config={node.write_proxy(STATE, access / 'proxy.kubeconfig')}"])
+    until(_node_ready, "kubelet")
+    until(lambda: kubectl("get", "serviceaccount", "default", ok=False) != "", "controllers")
+    return KUBECONFIG
+
+
+def down() -> None:
+    """Ends everything that :func:`up` started and removes what it wrote, images apart."""
+    held = _holder()
+    if held is not None:
+        held.end()
+    _remove_control_groups()
+    shutil.rmtree(STATE, ignore_errors=True)
+
+
+def kubectl(*words: str, ok: bool = True, given: str | None = None) -> str:
+    """Runs kubectl as the administrator; returns what it printed.
+
+    Raises:
+        ClusterError: it failed, and must not.
+    """
+    done = subprocess.run(
+        [str(BINS / "kubectl"), "--kubeconfig", str(KUBECONFIG), *words],
+        capture_output=True,
+        text=True,
+        input=given,
+        check=False,
+    )
+    if ok and done.returncode:
+        raise ClusterError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout if done.returncode == 0 else ""
+
+
+def until(holds: Callable[[], bool], part: str, within_s: float = _WITHIN_S) -> None:
+    """Waits for a part of the cluster.
+
+    Raises:
+        ClusterError: it did not come up in time; with the end of its log.
+    """
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            log = STATE / "logs" / f"{part}.log"
+            last = log.read_text()[-2000:] if log.is_file() else ""
+            raise ClusterError(f"{part} did not come up in {within_s:.0f} s; see {log}\n{last}")
+        time.sleep(0.1)
+
+
+def namespaces() -> Namespaces:
+    """The running cluster's namespaces.
+
+    Raises:
+        ClusterError: no cluster runs.
+    """
+    held = _holder()
+    if held is None:
+        raise ClusterError("no cluster runs here: make cluster-up")
+    return held
+
+
+def _node_ready() -> bool:
+    path = "{.items[*].status.conditions[?(@.type=='Ready')].status}"
+    return kubectl("get", "nodes", "-o", f"jsonpath={path}", ok=False) == "True"
+
+
+def _ctr(inside: Namespaces, *words: str) -> str:
+    return inside.run(str(BINS / "ctr"), "--address", str(node.socket(STATE)), *words, ok=False)
+
+
+def _holder() -> Namespaces | None:
+    try:
+        known = json.loads((STATE / "holder.json").read_text())
+        words = Path(f"/proc/{known['first']}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return None
+    if b"sleep" not in words:
+        return None
+    return Namespaces(known["holder"], known["first"])
+
+
+def _remove_control_groups() -> None:
+    """The kubelet's control groups outlive its processes; empty, they can be removed."""
+    for top in Path("/sys/fs/cgroup").glob("**/kubepods"):
+        for group in sorted(top.rglob("*"), key=lambda p: -len(p.parts)):
+            if group.is_dir():
+                group.rmdir()
+        top.rmdir()

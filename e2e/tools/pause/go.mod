@@ -1,0 +1,3 @@
+module flowmesh.dev/e2e/pause
+
+go 1.26
