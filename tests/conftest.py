@@ -1,7 +1,12 @@
 """Settings of all tests: examples may take long on a shared machine, and what runs beside what."""
 
+import os
+
 import pytest
 from hypothesis import settings
+
+# pytest-xdist tells its processes the width of the terminal; what tests read was printed for none.
+os.environ.pop("COLUMNS", None)
 
 settings.register_profile("flowmesh", deadline=None)
 settings.load_profile("flowmesh")
