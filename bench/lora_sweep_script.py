@@ -10,13 +10,14 @@ import sys
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from trl import SFTConfig, SFTTrainer
 
 
 def main() -> None:
     """Trains one adapter and saves it."""
     job = json.load(sys.stdin)
+    set_seed(job["seed"])  # the trainer sets it after the adapter is drawn
     config = SFTConfig(
         output_dir=job["out"],
         learning_rate=job["learning_rate"],
