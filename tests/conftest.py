@@ -12,6 +12,7 @@ settings.register_profile("flowmesh", deadline=None)
 settings.load_profile("flowmesh")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share a process, and so do all that load models: two at once would starve."""
     for item in items:
