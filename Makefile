@@ -22,7 +22,7 @@ PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-
 	--no-annotate --no-header
 PACKAGES := core store control operator worker cli sim
 # Two tests at a time, whole files each; of those that load models one at a time (tests/conftest.py).
-SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup
+SIDE_BY_SIDE := --numprocesses 2 --dist loadscope
 LINTED := $(PACKAGES) tests bench e2e hack
 
 ifdef VENV

@@ -1,6 +1,9 @@
 """Settings of all tests: examples may take long on a shared machine, and what runs beside what."""
 
+import functools
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,10 +14,22 @@ os.environ.pop("COLUMNS", None)
 settings.register_profile("flowmesh", deadline=None)
 settings.load_profile("flowmesh")
 
+ROOT = Path(__file__).parents[1]
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests share a process, and so do all that load models: two at once would starve."""
-    for item in items:
-        group = "models" if item.get_closest_marker("model") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "models" if _loads_models(file) else file
+
+    return ByFile(config, log)
+
+
+@functools.cache
+def _loads_models(file: str) -> bool:
+    return "pytest.mark.model" in (ROOT / file).read_text()
