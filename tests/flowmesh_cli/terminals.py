@@ -18,7 +18,8 @@ class on_a_terminal:  # noqa: N801 - reads as a function
     def __enter__(self) -> "on_a_terminal":
         self._terminal, inside = pty.openpty()
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *COMMAND, *map(str, self._arguments)],
+            # Whoever runs the tests in the background has them ignore SIGINT; a terminal does not.
+            ["env", "--default-signal=INT", "setsid", "--ctty", *COMMAND, *map(str, self._arguments)],
             cwd=self._cwd,
             stdin=inside,
             stdout=inside,
