@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tests.flowmesh_cli.calling import COMMAND, WITHIN_S, environment, until
 
+_TERMINAL = ("env", "--default-signal=INT", "setsid", "--ctty")
+"""Whoever runs the tests in the background has them ignore SIGINT; a terminal does not."""
+
 
 class on_a_terminal:  # noqa: N801 - reads as a function
     """Runs the command; what it draws is read as it comes, so that it never waits for us."""
@@ -18,8 +21,7 @@ class on_a_terminal:  # noqa: N801 - reads as a function
     def __enter__(self) -> "on_a_terminal":
         self._terminal, inside = pty.openpty()
         self.process = subprocess.Popen(
-            # Whoever runs the tests in the background has them ignore SIGINT; a terminal does not.
-            ["env", "--default-signal=INT", "setsid", "--ctty", *COMMAND, *map(str, self._arguments)],
+            [*_TERMINAL, *COMMAND, *map(str, self._arguments)],
             cwd=self._cwd,
             stdin=inside,
             stdout=inside,
