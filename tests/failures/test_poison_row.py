@@ -1,11 +1,13 @@
 """One row that ends whatever engine host works on it."""
 
-import textwrap
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from tests.failures.seen import step_of, until
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
@@ -15,8 +17,13 @@ from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 
 pytestmark = pytest.mark.slow
 
+# It ends its first host, neighbours and all, at once; the next ones once the test says that all
+# other chunks are published: a failing run stops what it alone still asks for.
 ENGINE = """
+import asyncio
 import os
+from pathlib import Path
+
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 from flowmesh_worker.engine_api import Result, Rows, Usage
 
@@ -44,6 +51,10 @@ class Brittle:
     async def run(self, work, progress):
         rows = work.dataset("rows").rows()
         if any(row["text"] == "poison" for row in rows):
+            if ABORTED.exists():
+                while not OTHERS_DONE.exists():
+                    await asyncio.sleep(0.02)
+            ABORTED.touch()
             os.abort()
         return Result({"rows": Rows(rows)}, Usage(units=len(rows)))
 
@@ -69,13 +80,28 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     about = site / "brittle-1.dist-info"
     about.mkdir(parents=True)
-    (site / "brittle.py").write_text(textwrap.dedent(ENGINE))
+    gates = f"ABORTED = Path({str(tmp_path / 'aborted')!r})\n"
+    gates += f"OTHERS_DONE = Path({str(tmp_path / 'others-done')!r})\n"
+    (site / "brittle.py").write_text(ENGINE + gates)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brittle\nVersion: 1\n")
     (about / "entry_points.txt").write_text(
         "[flowmesh.contracts]\nbrittle = brittle:contracts\n\n"
         "[flowmesh.engines]\ntest.brittle = brittle:Brittle\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path, plugin: None) -> AsyncIterator[Fabric]:
+    """A control plane that knows the plugin's contract, without workers."""
+    control = control_plane(tmp_path, replicas=False)
+    control._catalog = Catalog([*load_catalog(), BRITTLE])
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        yield fabric
+        await asyncio.to_thread(fabric.close)
+    await control.stop()
 
 
 def flow(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -85,29 +111,30 @@ def flow(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published(
-    tmp_path: Path, plugin: None
+    tmp_path: Path, fabric: Fabric
 ) -> None:
     rows = [{"text": f"row {n}"} for n in range(400)]
-    control = control_plane(tmp_path, replicas=False)
-    control._catalog = Catalog([*load_catalog(), BRITTLE])
-    await control.start()
-    async with ClientSession() as http:
-        fabric = Fabric(tmp_path, control, http)
-        fabric.worker("w1")
-        bad = [*rows[:200], {"text": "poison"}, *rows[201:]]
-        poisoned = await fabric.submit(flow("poisoned", bad), namespace="a")
-        healthy = await fabric.submit(flow("healthy", rows[:50]), namespace="b")
-        ended = await fabric.ended(poisoned)
-        assert (ended.phase, ended.reason) == ("Failed", "poison"), ended
-        assert "3 times" in ended.message
-        assert (await fabric.ended(healthy)).phase == "Succeeded"
-        mended = await fabric.ended(await fabric.submit(flow("mended", rows), namespace="a"))
-        assert mended.phase == "Succeeded", mended
-        # Content-defined borders: all chunks but the poisoned row's were published before.
-        step = mended.steps[0]
-        assert step.executed <= 3
-        assert step.hits >= step.actions - 3 > 0
-        totals = await accounts(fabric)
-        assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
-        fabric.close()
-    await control.stop()
+    fabric.worker("w1")
+    fabric.worker("w2")
+    bad = [*rows[:200], {"text": "poison"}, *rows[201:]]
+    poisoned = await fabric.submit(flow("poisoned", bad), namespace="a")
+    healthy = await fabric.submit(flow("healthy", rows[:50]), namespace="b")
+
+    async def all_but_one() -> bool:
+        step = await step_of(fabric, poisoned)
+        return step.actions > 3 and step.done == step.actions - 1
+
+    await until(all_but_one)
+    (tmp_path / "others-done").touch()
+    ended = await fabric.ended(poisoned)
+    assert (ended.phase, ended.reason) == ("Failed", "poison"), ended
+    assert "3 times" in ended.message
+    assert (await fabric.ended(healthy)).phase == "Succeeded"
+    mended = await fabric.ended(await fabric.submit(flow("mended", rows), namespace="a"))
+    assert mended.phase == "Succeeded", mended
+    # Content-defined borders: only chunks about the poisoned row are other ones.
+    step = mended.steps[0]
+    assert step.executed <= 3
+    assert step.hits >= step.actions - 3 > 0
+    totals = await accounts(fabric)
+    assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
