@@ -115,7 +115,13 @@ setup: $(READY) tools ## the environment and the tools, nothing else
 	@hack/need.sh numa $(BIN)/python
 
 .PHONY: tools
-tools: $(TOOLS) ## the S3 server of the tests, built from its Go module
+tools: $(TOOLS) api-server ## the S3 server and the Kubernetes API server of the tests, built from Go modules
+
+# What is built already is looked up by e2e.cluster.tools, which needs no package.
+.PHONY: api-server
+api-server:
+	@hack/need.sh go "$(GO)"
+	@GO="$(GO)" $(PYTHON) -m e2e.cluster.tools
 
 bin/versitygw: tools/go.mod tools/go.sum
 	@hack/need.sh go "$(GO)"

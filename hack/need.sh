@@ -20,7 +20,7 @@ need_python() {
 
 need_go() {
     "$1" version >/dev/null 2>&1 || fail \
-        "Go is needed to build the S3 server that the tests run against, and '$1' does not run." \
+        "Go is needed to build the S3 and API servers that the tests run against, and '$1' does not run." \
         "Install Go 1.26 from https://go.dev/dl/ and put its bin folder on PATH, or: make GO=/path/to/go ..." \
         "The demo and 'make test-fast' do without it."
 }

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -15,7 +16,13 @@ IDENTITIES: Mapping[str, tuple[str, str]] = {
 """User and group by the name of a kubeconfig file; nodes are added."""
 
 
-def write_access(folder: Path, server: str, authority: Path, nodes: list[str]) -> Path:
+def write_access(
+    folder: Path,
+    server: str,
+    authority: Path,
+    nodes: list[str],
+    users: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+) -> Path:
     """Writes the file of tokens and one kubeconfig an identity; returns the file of tokens.
 
     Args:
@@ -23,9 +30,10 @@ def write_access(folder: Path, server: str, authority: Path, nodes: list[str]) -
         server: address of the API server.
         authority: the certificate to trust.
         nodes: names of kubelets.
+        users: more identities: user and group by the name of a kubeconfig file.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    who = dict(IDENTITIES)
+    who = {**IDENTITIES, **users}
     who.update({node: (f"system:node:{node}", "system:nodes") for node in nodes})
     lines = []
     for name, (user, group) in who.items():

@@ -10,31 +10,53 @@ PODS = "10.244.0.0/16"
 API_PORT = 6443
 SERVER = f"https://{NODE_ADDRESS}:{API_PORT}"
 _ETCD = "http://127.0.0.1:2379"
+_PEERS = "http://127.0.0.1:2380"
 FEATURES = "HPAScaleToZero=true"
 HPA_SYNC = "5s"
 
 
-def etcd(folder: Path) -> list[str]:
-    """etcd's command line; it keeps nothing that outlives the cluster, so it does not sync."""
+def etcd(folder: Path, *, clients: str = _ETCD, peers: str = _PEERS) -> list[str]:
+    """etcd's command line; it keeps nothing that outlives the cluster, so it does not sync.
+
+    Args:
+        folder: where its data go.
+        clients: the address for the API server.
+        peers: the address for other members, of which there are none.
+    """
     return [
         "etcd",
         f"--data-dir={folder / 'etcd'}",
-        f"--listen-client-urls={_ETCD}",
-        f"--advertise-client-urls={_ETCD}",
-        "--listen-peer-urls=http://127.0.0.1:2380",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
 
 
-def api_server(certificates: Certificates, tokens: Path) -> list[str]:
-    """The API server's command line."""
+def api_server(
+    certificates: Certificates,
+    tokens: Path,
+    *,
+    address: str = NODE_ADDRESS,
+    port: int = API_PORT,
+    storage: str = _ETCD,
+) -> list[str]:
+    """The API server's command line.
+
+    Args:
+        certificates: its own and the authority's.
+        tokens: the file of tokens.
+        address: where it listens.
+        port: where it listens.
+        storage: etcd's address.
+    """
     return [
         "kube-apiserver",
-        f"--etcd-servers={_ETCD}",
-        f"--bind-address={NODE_ADDRESS}",
-        f"--advertise-address={NODE_ADDRESS}",
-        f"--secure-port={API_PORT}",
+        f"--etcd-servers={storage}",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
+        f"--secure-port={port}",
         f"--service-cluster-ip-range={SERVICES}",
         f"--tls-cert-file={certificates.server[0]}",
         f"--tls-private-key-file={certificates.server[1]}",

@@ -1,14 +1,24 @@
-"""The cluster's programs: built from Go modules once, found on PATH otherwise."""
+"""The cluster's programs: built from Go modules once.
 
+``python -m e2e.cluster.tools`` builds those of the API server alone, which the tests of the
+operator run against; it needs no package but Python's own.
+"""
+
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from e2e.cluster.places import BINS
 
 MODULES = Path(__file__).parents[1] / "tools"
 BUILT = ("etcd", "containerd", "cni", "helm", "kubernetes")
 SINGLE = ("etcd", "helm")
+API_PROGRAMS = ("kube-apiserver", "kubectl")
 KUBERNETES_VERSION = "v1.36.3"
 _STAMPED = "k8s.io/component-base/version"
 SYSTEM = {
@@ -54,27 +64,68 @@ def build(into: Path) -> None:
     Raises:
         ToolsError: a module does not build.
     """
-    into.mkdir(parents=True, exist_ok=True)
-    for module in BUILT:
-        done = into / f".{module}"
-        sums = (MODULES / module / "go.sum").read_bytes()
-        if done.is_file() and done.read_bytes() == sums:
-            continue
-        sys.stderr.write(f"building {module} (once)\n")
-        # A single program is named after its module, not after the last part of its path (v3).
-        output = into / module if module in SINGLE else f"{into}/"
-        command = ["go", "build", "-o", str(output), "-ldflags", _flags(module), "tool"]
-        built = subprocess.run(
-            command,
-            cwd=MODULES / module,
-            env={**os.environ, "CGO_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            check=False,
+    with _alone(into):
+        for module in BUILT:
+            _build(module, into / f".{module}", into)
+
+
+def build_api(into: Path) -> None:
+    """Builds etcd, the API server and kubectl, unless they are there.
+
+    Args:
+        into: a directory for the programs.
+
+    Raises:
+        ToolsError: Go is missing, or a module does not build.
+    """
+    with _alone(into):
+        _build("etcd", into / ".etcd", into)
+        if not _built("kubernetes", into / ".kubernetes"):
+            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in API_PROGRAMS]
+            _build("kubernetes", into / ".kubernetes-api", into, packages)
+
+
+def _built(module: str, done: Path) -> bool:
+    return done.is_file() and done.read_bytes() == _sums(module)
+
+
+def _build(module: str, done: Path, into: Path, packages: list[str] | None = None) -> None:
+    if _built(module, done):
+        return
+    sys.stderr.write(f"building {module} (once)\n")
+    # A single program is named after its module, not after the last part of its path (v3).
+    output = into / module if module in SINGLE else f"{into}/"
+    go = os.environ.get("GO", "go")
+    command = [go, "build", "-o", str(output), "-ldflags", _flags(module), *(packages or ["tool"])]
+    if shutil.which(go) is None:
+        raise ToolsError(
+            f"Go is needed to build {module}, and {go!r} is not there: install Go 1.26 from"
+            " https://go.dev/dl/ and put its bin folder on PATH"
         )
-        if built.returncode:
-            raise ToolsError(f"{module} does not build:\n{built.stderr[-4000:]}")
-        done.write_bytes(sums)
+    built = subprocess.run(
+        command,
+        cwd=MODULES / module,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        raise ToolsError(f"{module} does not build:\n{built.stderr[-4000:]}")
+    done.write_bytes(_sums(module))
+
+
+def _sums(module: str) -> bytes:
+    return (MODULES / module / "go.sum").read_bytes()
+
+
+@contextmanager
+def _alone(into: Path) -> Iterator[None]:
+    """Two that build at once would write the same programs."""
+    into.mkdir(parents=True, exist_ok=True)
+    with (into / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _flags(module: str) -> str:
@@ -82,3 +133,10 @@ def _flags(module: str) -> str:
         return "-s -w"
     stamps = {"gitVersion": KUBERNETES_VERSION, "gitMajor": "1", "gitMinor": "36"}
     return "-s -w " + " ".join(f"-X {_STAMPED}.{name}={value}" for name, value in stamps.items())
+
+
+if __name__ == "__main__":
+    try:
+        build_api(BINS)
+    except ToolsError as e:
+        sys.exit(f"error: {e}")
