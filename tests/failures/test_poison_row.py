@@ -17,8 +17,8 @@ from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 
 pytestmark = pytest.mark.slow
 
-# It ends its first host, neighbours and all, at once; the next ones once the test says that all
-# other chunks are published: a failing run stops what it alone still asks for.
+# Its host ends with all neighbours in it; alone, once the test says that all other chunks are
+# published: a failing run stops what it alone still asks for.
 ENGINE = """
 import asyncio
 import os
@@ -44,18 +44,20 @@ def contracts():
 
 class Brittle:
     capacity = 8
+    beside = 0
 
     async def load(self, components, settings):
         pass
 
     async def run(self, work, progress):
         rows = work.dataset("rows").rows()
+        self.beside += 1
         if any(row["text"] == "poison" for row in rows):
-            if ABORTED.exists():
-                while not OTHERS_DONE.exists():
-                    await asyncio.sleep(0.02)
-            ABORTED.touch()
+            while self.beside == 1 and not OTHERS_DONE.exists():
+                await asyncio.sleep(0.02)
             os.abort()
+        await asyncio.sleep(0.1)
+        self.beside -= 1
         return Result({"rows": Rows(rows)}, Usage(units=len(rows)))
 
     async def close(self):
@@ -80,9 +82,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     about = site / "brittle-1.dist-info"
     about.mkdir(parents=True)
-    gates = f"ABORTED = Path({str(tmp_path / 'aborted')!r})\n"
-    gates += f"OTHERS_DONE = Path({str(tmp_path / 'others-done')!r})\n"
-    (site / "brittle.py").write_text(ENGINE + gates)
+    gate = f"OTHERS_DONE = Path({str(tmp_path / 'others-done')!r})\n"
+    (site / "brittle.py").write_text(ENGINE + gate)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brittle\nVersion: 1\n")
     (about / "entry_points.txt").write_text(
         "[flowmesh.contracts]\nbrittle = brittle:contracts\n\n"
