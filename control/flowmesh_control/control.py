@@ -19,6 +19,7 @@ from flowmesh_control.api.app import build_app
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
 from flowmesh_control.audits import Audits
+from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
@@ -54,6 +55,7 @@ class ControlPlane:
         api_token: str,
         tokens: Tokens,
         secrets: Secrets,
+        certificate: Certificate | None = None,
         clock: Clock = system_clock,
         owner: str = "",
     ) -> None:
@@ -67,6 +69,7 @@ class ControlPlane:
             api_token: what users' programs present as a bearer token.
             tokens: what workers join with.
             secrets: reads secrets for attempts.
+            certificate: for TLS; without one it speaks plainly, which is for the loopback only.
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
@@ -77,6 +80,7 @@ class ControlPlane:
         self._api_token = api_token
         self._tokens = tokens
         self._secrets = secrets
+        self._certificate = certificate
         self._clock = clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._tasks: list[asyncio.Task[None]] = []
@@ -197,9 +201,15 @@ class ControlPlane:
         app = build_app(parts, api_token=self._api_token)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        shown = self._certificate
+        site = web.TCPSite(
+            self._runner, host, port, ssl_context=None if shown is None else shown.context
+        )
+        await site.start()
+        if shown is not None:
+            self._run(shown.follow())
         bound = self._runner.addresses[0]
-        self.url = f"http://{bound[0]}:{bound[1]}"
+        self.url = f"{'http' if shown is None else 'https'}://{bound[0]}:{bound[1]}"
 
     async def _keep_books(self, parts: Parts, epoch: int) -> None:
         settings = self._settings

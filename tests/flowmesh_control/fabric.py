@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession
 
+from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticTokens
@@ -34,7 +36,12 @@ class NoSecrets:
         raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
 
 
-def control_plane(root: Path, clock: Clock = system_clock, **machine: Any) -> ControlPlane:
+def control_plane(
+    root: Path,
+    clock: Clock = system_clock,
+    certificate: Certificate | None = None,
+    **machine: Any,
+) -> ControlPlane:
     return ControlPlane(
         open_store(root / "store", durability=Durability.PROCESS),
         ControlSettings(machine=Settings(**{"sync_window_s": 1.0, **machine}), flush_s=0.2),
@@ -43,6 +50,7 @@ def control_plane(root: Path, clock: Clock = system_clock, **machine: Any) -> Co
         api_token=API_TOKEN,
         tokens=StaticTokens({"local": WORKER_TOKEN}),
         secrets=NoSecrets(),
+        certificate=certificate,
         clock=clock,
     )
 
@@ -53,11 +61,12 @@ class Fabric:
     control: ControlPlane
     http: ClientSession
     workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    authority: Path | None = None
 
     def worker(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
         """Starts a worker process, with more arguments that stand over the usual ones."""
         log = (self.root / f"{name}.log").open("ab")
-        gateway = self.control.url.replace("http://", "ws://")
+        gateway = self.control.url.replace("http", "ws", 1)
         arguments = ["--gateway", gateway, "--store", str(self.root / "store"), "--name", name]
         arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
         arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
@@ -81,6 +90,7 @@ class Fabric:
             self.control.url + path,
             data=payload,
             headers={"Authorization": f"Bearer {API_TOKEN}"},
+            ssl=ssl.create_default_context(cafile=self.authority),
         ) as response:
             content = await response.read()
             assert response.status == status, (response.status, content[:2000])

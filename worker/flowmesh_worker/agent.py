@@ -100,7 +100,12 @@ class Agent:
             Checkpoints(self._cache, self._scratch.path, self._held),
         )
         self._connection = Connection(
-            settings.gateway, self._held, self, self._hello, settings.orphan_timeout_s
+            settings.gateway,
+            self._held,
+            self,
+            self._hello,
+            settings.orphan_timeout_s,
+            settings.gateway_ca,
         )
 
     def stop(self) -> None:

@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -54,6 +56,7 @@ class Connection:
         worker: Worker,
         hello: Callable[[int], Hello],
         orphan_timeout_s: float,
+        authority: Path | None,
     ) -> None:
         """Takes the gateway's address and who speaks.
 
@@ -63,12 +66,15 @@ class Connection:
             worker: what follows the control plane's wishes.
             hello: makes the first message of a connection, given the highest epoch seen.
             orphan_timeout_s: how long to try before giving up.
+            authority: PEM certificates to trust for ``wss://``, read anew at each connection, since
+                authorities are rotated too; the system's where None.
         """
         self._url = f"{url}/worker"
         self._held = held
         self._worker = worker
         self._hello = hello
         self._orphan_timeout_s = orphan_timeout_s
+        self._authority = authority
         self._epoch = 0
         self._closing = False
         self._said_goodbye = asyncio.Event()
@@ -119,7 +125,11 @@ class Connection:
 
     async def _serve(self, http: aiohttp.ClientSession) -> None:
         async with http.ws_connect(
-            self._url, max_msg_size=0, compress=0, heartbeat=_HEARTBEAT_S
+            self._url,
+            max_msg_size=0,
+            compress=0,
+            heartbeat=_HEARTBEAT_S,
+            ssl=ssl.create_default_context(cafile=self._authority),
         ) as socket:
             await self._send(socket, self._hello(self._epoch))
             self._held.said_everything()

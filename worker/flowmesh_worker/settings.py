@@ -22,6 +22,8 @@ class WorkerSettings:
 
     Attributes:
         gateway: ``ws://host:port`` or ``wss://``; ``/worker`` is added.
+        gateway_ca: certificates to trust for ``wss://``, read anew at each connection; the
+            system's where None.
         store: address of the store, as ``open_store`` reads it.
         name: unique among living workers.
         token: what it joins with; ``token_file`` is read anew at each connection where given.
@@ -39,6 +41,7 @@ class WorkerSettings:
     pool: str = "local"
     token: str = field(default="", repr=False)
     token_file: Path | None = None
+    gateway_ca: Path | None = None
     memory_mib: int = 4096
     cpus: int = 1
     price_nanousd_per_hour: int = 0
@@ -77,6 +80,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         pool=a.pool,
         token="" if a.token_file else os.environ.get(TOKEN_VARIABLE, ""),
         token_file=a.token_file,
+        gateway_ca=a.gateway_ca,
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
@@ -99,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m flowmesh_worker", description="Runs a FlowMesh worker."
     )
     add = p.add_argument
-    add("--gateway", required=True, help="ws://HOST:PORT of the control plane")
+    add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
+    add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store")
     add("--name", default="", help="unique among living workers")
     add("--pool", default="local", help="the pool it belongs to")

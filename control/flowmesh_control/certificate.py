@@ -1,0 +1,84 @@
+"""The certificate that the control plane shows, as files that somebody else renews.
+
+A Secret's files are replaced under a running process. What is new counts from the next connection
+on; connections that stand keep theirs.
+"""
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import Self
+
+from flowmesh_core.errors import FlowMeshError
+
+LOOK_EVERY_S = 10.0
+log = logging.getLogger("flowmesh.control.certificate")
+
+
+class Certificate:
+    """A certificate chain with its key, and the TLS context that shows them."""
+
+    def __init__(self, chain: Path, key: Path, *, look_every_s: float = LOOK_EVERY_S) -> None:
+        """Reads the files.
+
+        Args:
+            chain: PEM, the leaf first.
+            key: PEM, without a passphrase.
+            look_every_s: how often :meth:`follow` looks for new ones.
+
+        Raises:
+            FlowMeshError: a file cannot be read, or they do not belong together.
+        """
+        self._chain = chain
+        self._key = key
+        self._look_every_s = look_every_s
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            self._shown = self._read()
+            self.context.load_cert_chain(chain, key)
+        except (OSError, ssl.SSLError) as e:
+            raise FlowMeshError(
+                f"the certificate cannot be used: {e}",
+                where=f"{chain}, {key}",
+                remedy="give a PEM certificate chain and its PEM key, without a passphrase",
+            ) from e
+
+    @classmethod
+    def of(cls, chain: str, key: str) -> Self | None:
+        """That of two settings; None where neither is given.
+
+        Raises:
+            FlowMeshError: one is given without the other, or they cannot be used.
+        """
+        if not chain and not key:
+            return None
+        if not chain or not key:
+            raise FlowMeshError(
+                f"there is no {'certificate' if key else 'key'}",
+                where="--tls-cert, --tls-key",
+                remedy="give both, or neither for a control plane without TLS",
+            )
+        return cls(Path(chain), Path(key))
+
+    async def follow(self) -> None:
+        """Shows new files from when they are whole; until cancelled."""
+        while True:
+            await asyncio.sleep(self._look_every_s)
+            try:
+                found = self._read()
+                if found == self._shown:
+                    continue
+                # Proven aside first: a half replaced pair must not spoil the context in use.
+                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                    self._chain, self._key
+                )
+                self.context.load_cert_chain(self._chain, self._key)
+            except (OSError, ssl.SSLError) as e:
+                log.warning("%s: the old certificate stays: %s", self._chain, e)
+                continue
+            self._shown = found
+            log.info("%s: a new certificate is shown from now on", self._chain)
+
+    def _read(self) -> tuple[bytes, bytes]:
+        return self._chain.read_bytes(), self._key.read_bytes()
