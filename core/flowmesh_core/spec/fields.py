@@ -13,6 +13,8 @@ VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 NAMESPACE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SELECTED_NAMESPACE_PATTERN = r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$"
+ENGINE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
+RESOURCE_PATTERN = r"^[a-z0-9.-]{1,189}/[A-Za-z0-9._-]{1,63}$"
 
 PATTERN_WORDS = {
     DURATION_PATTERN: "a duration such as 90s, 30m, 12h or 30d",
@@ -23,6 +25,8 @@ PATTERN_WORDS = {
     OBJECT_NAME_PATTERN: "a name of small letters, digits, - and . (at most 253)",
     NAMESPACE_PATTERN: "a namespace's name: small letters, digits and - (at most 63)",
     SELECTED_NAMESPACE_PATTERN: "a namespace's name, or * for every namespace",
+    ENGINE_PATTERN: "an engine's name, such as data.sql",
+    RESOURCE_PATTERN: "an extended resource such as nvidia.com/gpu",
 }
 """What a string should have been, by the pattern that it does not match."""
 
@@ -31,6 +35,8 @@ Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
 ObjectName = Annotated[str, StringConstraints(pattern=OBJECT_NAME_PATTERN)]
 Namespace = Annotated[str, StringConstraints(pattern=NAMESPACE_PATTERN)]
 SelectedNamespace = Annotated[str, StringConstraints(pattern=SELECTED_NAMESPACE_PATTERN)]
+EngineName = Annotated[str, StringConstraints(pattern=ENGINE_PATTERN)]
+ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN)]
 Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
 Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
 Usd = Annotated[str, StringConstraints(pattern=USD_PATTERN)]

@@ -15,15 +15,17 @@ from flowmesh_core.spec.document import MAX_TEXT_BYTES, Document, parse_document
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.paths import Key, path_keys
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.words import RULE, describe, location, problems_of
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 API_VERSION = "flowmesh.dev/v1alpha1"
-KINDS: dict[str, type[FlowMeshWorkflow] | type[FlowMeshCachePolicy]] = {
+Object = FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy
+KINDS: dict[str, type[Object]] = {
     "FlowMeshWorkflow": FlowMeshWorkflow,
+    "FlowMeshWorkerPool": FlowMeshWorkerPool,
     "FlowMeshCachePolicy": FlowMeshCachePolicy,
 }
-Object = FlowMeshWorkflow | FlowMeshCachePolicy
 
 UNKNOWN_ENGINE = "?"
 _STAND_INS: dict[Key, Any] = {

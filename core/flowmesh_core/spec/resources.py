@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from flowmesh_core.spec.fields import CEL_RULES
 from flowmesh_core.spec.load import API_VERSION
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.structural import PRESERVE, structural_schema
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -39,6 +40,20 @@ _DEFINITIONS = (
             ("Progress", "string", ".status.progress"),
             ("Hits", "integer", ".status.hits"),
             ("Cost", "string", ".status.costUsd"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    ),
+    _Definition(
+        FlowMeshWorkerPool,
+        "flowmeshworkerpools",
+        "fmwp",
+        namespaced=True,
+        columns=(
+            ("Desired", "integer", ".status.desired"),
+            ("Ready", "integer", ".status.ready"),
+            ("Busy", "integer", ".status.busy"),
+            ("Backlog", "integer", ".status.backlogSeconds"),
+            ("Price", "string", ".spec.price.usdPerHour"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),
@@ -106,7 +121,7 @@ def editor_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "FlowMesh",
-        "description": "A workflow or a cache policy of FlowMesh.",
+        "description": "A workflow, a worker pool or a cache policy of FlowMesh.",
         "oneOf": [refs[m, "validation"] for m in models],
         "$defs": _without_kubernetes(schema["$defs"]),
     }

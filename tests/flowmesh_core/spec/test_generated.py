@@ -46,7 +46,9 @@ def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
     assert json.loads(content["docs/schema.json"]) == editor_schema()
 
 
-@pytest.mark.parametrize("plural", ["flowmeshworkflows", "flowmeshcachepolicies"])
+@pytest.mark.parametrize(
+    "plural", ["flowmeshworkflows", "flowmeshworkerpools", "flowmeshcachepolicies"]
+)
 def test_the_schemas_are_structural(plural: str) -> None:
     schema = _schema(plural)
     del schema["properties"]["metadata"]  # the API server knows it

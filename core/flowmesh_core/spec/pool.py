@@ -1,0 +1,291 @@
+"""``FlowMeshWorkerPool``: workers of one shape, price and image, scaled together."""
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from flowmesh_core.spec.fields import (
+    Duration,
+    EngineName,
+    Memory,
+    Model,
+    ObjectName,
+    ResourceName,
+    Usd,
+    cel_rules,
+)
+from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.pool_status import PoolStatus
+from flowmesh_core.spec.pool_template import PodTemplate, Toleration
+from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.spec.words import RULE
+
+POOL_NAME_MAX = 40
+Flavor = Literal["cpu", "gpu", "thin"]
+Mode = Literal["backlog", "keda", "off"]
+
+_BOUNDS_RULE = "minReplicas must not be greater than maxReplicas"
+_FIXED_RULE = (
+    "where autoscaling.mode is off, the pool has maxReplicas workers: leave minReplicas out, or"
+    " give the same number"
+)
+_GPU_RULE = "engines.flavor gpu needs devices"
+_IDLE_RULE = "idleWatts must not be greater than loadWatts"
+_CACHE_RULE = "give sizeLimit or claimName, not both"
+_CLAIM_RULE = (
+    "a pool with cache.claimName has one worker at most: two would evict each other's files"
+)
+_TARGET_RULE = "targetBacklog must be longer than nothing"
+_NAME_RULE = (
+    f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
+    " both ends: it is part of its pods' names"
+)
+_NAME = f"^[a-z0-9]([a-z0-9-]{{0,{POOL_NAME_MAX - 2}}}[a-z0-9])?$"
+_MIN = "(has(self.minReplicas) ? self.minReplicas : 0)"
+_MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
+
+
+class EnginesSpec(Model):
+    """Which engines the image holds, so that a pool without any worker is known to offer them."""
+
+    flavor: Flavor | None = Field(
+        default=None,
+        description="The flavor that the image was built with; thin holds the engines that need no"
+        " model library. Without it gpu where there are devices, else cpu.",
+    )
+    plugins: list[EngineName] = Field(
+        default=[], max_length=64, description="Further engines in the image, of plugins."
+    )
+
+
+class PoolResources(Model):
+    """What one worker may use of its node; requests and limits at once."""
+
+    cpu: float = Field(default=2, ge=0.1, le=1024, description="CPUs, such as 4 or 0.5.")
+    memory: Memory = Field(
+        default="8Gi", description="Host memory; engines may use it but for what the agent needs."
+    )
+    ephemeral_storage: Memory | None = Field(
+        default=None, description="Bound on what is written to the node's disk besides the cache."
+    )
+
+
+class DevicesSpec(Model):
+    """The accelerators of one worker."""
+
+    count: int = Field(default=1, ge=1, le=64, description="How many devices a worker owns.")
+    product: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="The product as the node's label says it, such as NVIDIA-H200; pods go only to"
+        " nodes with it, and the scheduler knows the pool before it has a worker.",
+    )
+    memory: Memory | None = Field(
+        default=None,
+        description="Memory of one device, for products that FlowMesh does not know; needed until"
+        " the pool's first worker has said it.",
+    )
+    resource_name: ResourceName = Field(
+        default="nvidia.com/gpu", description="The extended resource that nodes offer."
+    )
+    product_label: str = Field(
+        default="nvidia.com/gpu.product",
+        max_length=317,
+        description="The node label that names the product.",
+    )
+
+
+class PriceSpec(Model):
+    """What one worker costs."""
+
+    usd_per_hour: Usd = Field(description='Dollars an hour of one worker, such as "1.20".')
+    capacity: Literal["on-demand", "spot"] = Field(
+        default="on-demand", description="spot: the provider may take a worker away at any time."
+    )
+
+
+class PowerSpec(Model):
+    """What one worker draws where no meter is read; such joules are marked as estimates."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            ("!has(self.idleWatts) || self.idleWatts <= self.loadWatts", _IDLE_RULE)
+        )
+    )
+
+    load_watts: float = Field(ge=0, le=100_000, description="Under load.")
+    idle_watts: float = Field(default=0, ge=0, le=100_000, description="Without work.")
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.idle_watts > self.load_watts:
+            raise PydanticCustomError(RULE, _IDLE_RULE)
+        return self
+
+
+class PoolCache(Model):
+    """Where a worker keeps models and inputs: a fresh volume of a size, or a claim."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(("!(has(self.sizeLimit) && has(self.claimName))", _CACHE_RULE))
+    )
+
+    size_limit: Memory | None = Field(
+        default=None, description="Size of an emptyDir; 20Gi where neither is given."
+    )
+    claim_name: ObjectName | None = Field(
+        default=None,
+        description="A PersistentVolumeClaim that outlives the pods, for a pool of one worker.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.size_limit is not None and self.claim_name is not None:
+            raise PydanticCustomError(RULE, _CACHE_RULE)
+        return self
+
+
+class AutoscalingSpec(Model):
+    """Who decides how many workers there are, and by what."""
+
+    mode: Mode = Field(
+        default="backlog",
+        description="backlog: the operator, by predicted seconds of work; keda: a ScaledObject on"
+        " the operator's metric; off: always maxReplicas.",
+    )
+    target_backlog: Duration = Field(
+        default="60s", description="Predicted work that one worker may have before it."
+    )
+    scale_down_after: Duration = Field(
+        default="5m", description="How long fewer workers must have been enough."
+    )
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if seconds(self.target_backlog) <= 0.0:
+            raise PydanticCustomError(RULE, _TARGET_RULE)
+        return self
+
+
+class WorkerPoolSpec(Model):
+    """One kind of worker, and how many of it there may be."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            (f"{_MIN} <= {_MAX}", _BOUNDS_RULE),
+            (
+                "!(has(self.autoscaling) && has(self.autoscaling.mode)"
+                " && self.autoscaling.mode == 'off') || !has(self.minReplicas)"
+                f" || self.minReplicas == {_MAX}",
+                _FIXED_RULE,
+            ),
+            (
+                "!(has(self.engines) && has(self.engines.flavor) && self.engines.flavor == 'gpu')"
+                " || has(self.devices)",
+                _GPU_RULE,
+            ),
+            (f"!(has(self.cache) && has(self.cache.claimName)) || {_MAX} <= 1", _CLAIM_RULE),
+        )
+    )
+
+    image: str = Field(min_length=1, max_length=512, description="The worker's image.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="When the image is pulled; Kubernetes' default without it."
+    )
+    image_pull_secrets: list[ObjectName] = Field(
+        default=[], max_length=16, description="Secrets to pull it with, of the pool's namespace."
+    )
+    engines: EnginesSpec = Field(
+        default=EnginesSpec(), description="Which engines the image holds."
+    )
+    min_replicas: int = Field(
+        default=0, ge=0, le=10_000, description="The pool never has fewer workers."
+    )
+    max_replicas: int = Field(
+        default=1, ge=0, le=10_000, description="The pool never has more workers."
+    )
+    resources: PoolResources = Field(
+        default=PoolResources(), description="What one worker may use of its node."
+    )
+    devices: DevicesSpec | None = Field(
+        default=None, description="The accelerators of one worker; none without it."
+    )
+    price: PriceSpec | None = Field(
+        default=None, description="What one worker costs; nothing, marked as estimated, without it."
+    )
+    power: PowerSpec | None = Field(default=None, description="What one worker draws.")
+    user_code: bool = Field(
+        default=False, description="Whether steps that run code of the user may come here."
+    )
+    labels: dict[str, str] = Field(
+        default={}, max_length=32, description="Labels that resources.labels of steps can ask for."
+    )
+    node_selector: dict[str, str] = Field(
+        default={}, max_length=32, description="Labels that a node must carry."
+    )
+    tolerations: list[Toleration] = Field(
+        default=[], max_length=32, description="Taints of nodes that the pods put up with."
+    )
+    pod_template: PodTemplate = Field(
+        default=PodTemplate(), description="Laid over the pods' template, such as affinity."
+    )
+    cache: PoolCache = Field(
+        default=PoolCache(), description="Where a worker keeps models and inputs."
+    )
+    drain_grace: Duration = Field(
+        default="2m",
+        description="How long a worker that is to go may finish, or checkpoint, what it runs.",
+    )
+    autoscaling: AutoscalingSpec = Field(
+        default=AutoscalingSpec(), description="How the number of workers is decided."
+    )
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise PydanticCustomError(RULE, _BOUNDS_RULE)
+        given = "min_replicas" in self.model_fields_set
+        fixed = self.autoscaling.mode == "off"
+        if fixed and given and self.min_replicas != self.max_replicas:
+            raise PydanticCustomError(RULE, _FIXED_RULE)
+        if self.engines.flavor == "gpu" and self.devices is None:
+            raise PydanticCustomError(RULE, _GPU_RULE)
+        if self.cache.claim_name is not None and self.max_replicas > 1:
+            raise PydanticCustomError(RULE, _CLAIM_RULE)
+        return self
+
+    @property
+    def flavor(self) -> Flavor:
+        """The image's flavor, said or implied."""
+        return self.engines.flavor or ("cpu" if self.devices is None else "gpu")
+
+    @property
+    def least(self) -> int:
+        """The least number of workers."""
+        return self.max_replicas if self.autoscaling.mode == "off" else self.min_replicas
+
+
+class PoolMetadata(NamespacedMetadata):
+    """Names a pool; it lives in the operator's namespace."""
+
+    @model_validator(mode="after")
+    def _short(self) -> Self:
+        if len(self.name) > POOL_NAME_MAX or "." in self.name:
+            raise PydanticCustomError(RULE, _NAME_RULE)
+        return self
+
+
+class FlowMeshWorkerPool(Model):
+    """Workers of one shape, price and image, scaled together."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules((f"self.metadata.name.matches('{_NAME}')", _NAME_RULE))
+    )
+
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    kind: Literal["FlowMeshWorkerPool"] = Field(description="The kind of object.")
+    metadata: PoolMetadata = Field(description="Names the pool.")
+    spec: WorkerPoolSpec = Field(description="What its workers are and how many there may be.")
+    status: PoolStatus | None = Field(default=None, description="Written by the operator.")

@@ -1,0 +1,59 @@
+"""The status of a pool: of constant size, whatever the pool does.
+
+Written by the operator; nothing reads it back but ``startSeconds``, which is only an estimate.
+"""
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from flowmesh_core.spec.fields import Model
+from flowmesh_core.spec.status import Condition
+
+COMPONENTS_SHOWN = 16
+DECISIONS_KEPT = 10
+
+
+class WarmComponent(Model):
+    """A model or adapter that workers of the pool hold."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    digest: str = Field(description="Its digest.")
+    size_bytes: int = Field(default=0, description="Its size.")
+    workers: int = Field(default=0, description="How many workers hold it.")
+
+
+class ScalingDecision(Model):
+    """A change of the number of workers."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    time: str = Field(description="When.")
+    before: int = Field(description="Workers before it.")
+    after: int = Field(description="Workers wanted from then on.")
+    reason: str = Field(description="Why, as a sentence.")
+
+
+class PoolStatus(Model):
+    """How the pool is."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    desired: int = Field(default=0, description="Workers that there should be.")
+    ready: int = Field(default=0, description="Workers that are connected and take work.")
+    busy: int = Field(default=0, description="Workers that run something.")
+    backlog_seconds: int = Field(
+        default=0, description="Predicted worker-seconds of what runs and waits for this pool."
+    )
+    start_seconds: int = Field(
+        default=0, description="Predicted seconds from asking for a worker until it connects."
+    )
+    components: list[WarmComponent] = Field(
+        default=[], description="What its workers hold, the widest spread first, a few."
+    )
+    decisions: list[ScalingDecision] = Field(
+        default=[], description="The last changes of its size, newest first, a few."
+    )
+    conditions: list[Condition] = Field(default=[], description="Standard conditions.")
+    observed_generation: int = Field(default=0, description="The generation last acted upon.")
+    epoch: int = Field(default=0, description="The epoch of the operator that wrote it.")

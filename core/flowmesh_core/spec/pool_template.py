@@ -1,0 +1,96 @@
+"""What a pool may change of its pods beyond its own fields: a bounded part of a pod template.
+
+Bounded so that a pool cannot loosen what its pods promise (user, capabilities, token, network):
+only what is listed here can be said, and the operator lays it over the template that it builds.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from flowmesh_core.spec.fields import Model, ObjectName
+
+WORKER_CONTAINER = "worker"
+
+
+class Toleration(Model):
+    """A taint that the pods put up with."""
+
+    key: str = Field(default="", max_length=317, description="The taint's key; all where empty.")
+    operator: Literal["Exists", "Equal"] = Field(
+        default="Equal", description="Equal compares the value, Exists does not."
+    )
+    value: str = Field(default="", max_length=63, description="The taint's value, for Equal.")
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        default="", description="The taint's effect; all where empty."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="For NoExecute: how long; for ever without it."
+    )
+
+
+class TemplateMetadata(Model):
+    """Labels and annotations of the pods, besides the operator's own."""
+
+    labels: dict[str, str] = Field(default={}, max_length=32, description="Labels.")
+    annotations: dict[str, str] = Field(default={}, max_length=32, description="Annotations.")
+
+
+class TemplateContainer(Model):
+    """What is laid over the worker's container."""
+
+    name: Literal["worker"] = Field(
+        default="worker", description="The container that it is for: the worker's."
+    )
+    env: list[dict[str, Any]] = Field(
+        default=[], max_length=64, description="Environment variables, merged by name."
+    )
+    env_from: list[dict[str, Any]] = Field(
+        default=[], max_length=16, description="Secrets and ConfigMaps to take variables from."
+    )
+    volume_mounts: list[dict[str, Any]] = Field(
+        default=[], max_length=32, description="Mounts of volumes, merged by mountPath."
+    )
+    resources: dict[str, Any] | None = Field(
+        default=None, description="Requests and limits that replace those of spec.resources."
+    )
+
+
+class TemplateSpec(Model):
+    """The part of a pod's spec that a pool may say itself; as Kubernetes reads it."""
+
+    affinity: dict[str, Any] | None = Field(
+        default=None,
+        description="Affinity; its required node terms are met besides those of spec.devices.",
+    )
+    topology_spread_constraints: list[dict[str, Any]] = Field(
+        default=[], max_length=8, description="How the pods spread over nodes and zones."
+    )
+    priority_class_name: ObjectName | None = Field(default=None, description="A PriorityClass.")
+    runtime_class_name: ObjectName | None = Field(default=None, description="A RuntimeClass.")
+    scheduler_name: ObjectName | None = Field(default=None, description="Another scheduler.")
+    host_aliases: list[dict[str, Any]] = Field(
+        default=[], max_length=32, description="Entries of /etc/hosts."
+    )
+    dns_policy: str | None = Field(default=None, description="How names are resolved.")
+    dns_config: dict[str, Any] | None = Field(default=None, description="Parameters of DNS.")
+    supplemental_groups: list[int] = Field(
+        default=[],
+        max_length=16,
+        description="Further groups of the worker's user, for volumes that it shares.",
+    )
+    volumes: list[dict[str, Any]] = Field(
+        default=[], max_length=32, description="Further volumes, merged by name."
+    )
+    containers: list[TemplateContainer] = Field(
+        default=[], max_length=1, description="What is laid over the worker's container."
+    )
+
+
+class PodTemplate(Model):
+    """Laid over the pod template that the operator builds."""
+
+    metadata: TemplateMetadata = Field(
+        default=TemplateMetadata(), description="Labels and annotations of the pods."
+    )
+    spec: TemplateSpec = Field(default=TemplateSpec(), description="Of the pods.")
