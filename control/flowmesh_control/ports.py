@@ -84,6 +84,11 @@ class Secrets(Protocol):
     async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
         """The values by name.
 
+        Args:
+            namespace: the run's.
+            names: as plans carry them; ``SecretPlace.parse`` reads them. The answer's keys are the
+                bare names.
+
         Raises:
             FlowMeshError: one is not there or may not be read; the message names it, not its value.
         """

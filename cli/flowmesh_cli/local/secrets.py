@@ -3,6 +3,7 @@
 import os
 
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.spec.secrets import SecretPlace
 
 PREFIX = "FMESH_SECRET_"
 
@@ -17,7 +18,8 @@ class EnvironmentSecrets:
             FlowMeshError: a variable is not set.
         """
         del namespace
-        variables = {name: PREFIX + name.upper().replace("-", "_") for name in names}
+        plain = [SecretPlace.parse(text).name for text in names]
+        variables = {name: PREFIX + name.upper().replace("-", "_") for name in plain}
         missing = [variable for variable in variables.values() if variable not in os.environ]
         if missing:
             raise FlowMeshError(

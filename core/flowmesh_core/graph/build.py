@@ -22,6 +22,7 @@ from flowmesh_core.graph.plan import (
 from flowmesh_core.graph.scope import Columns, Scope, StepEntry
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import mebibytes, seconds
+from flowmesh_core.spec.secrets import with_place
 from flowmesh_core.spec.workflow import ResourcesSpec, RetrySpec, StepSpec
 
 _RESOURCES, _RETRY = Resources(), Retry()
@@ -92,16 +93,17 @@ def _step(
         retry=_retry(spec.retry) if "retry" in given else _RETRY,
         cache=_cache(scope, entry, contract, params, fields),
         timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
-        secrets=_secrets(spec, contract, params),
+        secrets=_secrets(scope, spec, contract, params),
     )
 
 
 def _secrets(
-    spec: StepSpec, contract: EngineContract, params: Mapping[str, Any]
+    scope: Scope, spec: StepSpec, contract: EngineContract, params: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The secrets that the step lists, and those that its parameters name."""
     named = [params.get(p.name) for p in contract.params if p.format == "secret"]
-    return tuple(dict.fromkeys([*spec.secrets, *(str(n) for n in named if n is not None)]))
+    names = dict.fromkeys([*spec.secrets, *(str(n) for n in named if n is not None)])
+    return tuple(with_place(name, scope.workflow.spec.secrets) for name in names)
 
 
 def _resources(spec: ResourcesSpec) -> Resources:

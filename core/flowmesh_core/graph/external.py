@@ -19,8 +19,9 @@ from flowmesh_core.graph.plan import (
 )
 from flowmesh_core.graph.scope import Columns, InputEntry, Keys, Scope
 from flowmesh_core.identity.coerce import default_of
+from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
 from flowmesh_core.spec.nearest import did_you_mean
-from flowmesh_core.spec.workflow import ONE_SOURCE_RULE, InputSpec
+from flowmesh_core.spec.secrets import with_place
 
 PLACEHOLDER_REFERENCE = f"cas:{'0' * 64}.{'0' * 32}"
 """Stands for content that is not uploaded yet, in plans that are only looked at."""
@@ -31,6 +32,14 @@ _ENGINES = {
     "dataset": ("dataset.import", "rows"),
     "adapter": ("adapter.import", "adapter"),
 }
+_SOURCES = {
+    "model": "model",
+    "dataset": "dataset",
+    "adapter": "adapter",
+    "rows": "rows",
+    "config_map": "configMap",
+}
+"""Where an input may come from: the field, and how it is written."""
 _LOCAL = ("./", "../", "file:", "/", "~")
 _REMOTE = ("s3://", "https://", "hf://")
 _REFERENCE = re.compile(r"cas:[0-9a-f]{64}\.[0-9a-f]{32}")
@@ -47,11 +56,7 @@ def read_inputs(scope: Scope) -> None:
     """Reads every input of the workflow into the scope; those with problems as None."""
     for name, spec in scope.workflow.spec.inputs.items():
         keys: Keys = ("spec", "inputs", name)
-        given = {
-            k: v
-            for k in ("model", "dataset", "adapter", "rows")
-            if (v := getattr(spec, k)) is not None
-        }
+        given = {w: v for k, w in _SOURCES.items() if (v := getattr(spec, k)) is not None}
         if len(given) != 1:
             got = f"got {' and '.join(given)}" if given else "got none"
             scope.report(keys, f"{ONE_SOURCE_RULE}; {got}")
@@ -60,6 +65,8 @@ def read_inputs(scope: Scope) -> None:
         ((kind, value),) = given.items()
         if kind == "rows":
             scope.inputs[name] = _rows(scope, name, value, (*keys, "rows"))
+        elif kind == "configMap":
+            scope.inputs[name] = _config_map(scope, name, value, (*keys, "configMap"))
         else:
             scope.inputs[name] = _named(scope, name, spec, kind, value.strip())
 
@@ -79,6 +86,20 @@ def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> In
             scope.report(keys, "the rows were not uploaded before the workflow was compiled")
         reference = PLACEHOLDER_REFERENCE
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
+
+
+def _config_map(scope: Scope, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
+    """The operator stores what the ConfigMap holds before it submits the workflow."""
+    reference = scope.uploads.get(name)
+    if reference is None:
+        if not scope.validate_only:
+            scope.report(
+                keys,
+                f"{given.name}/{given.key} is a ConfigMap's, which only a cluster's operator reads;"
+                f" here write dataset: ./{given.key}",
+            )
+        reference = PLACEHOLDER_REFERENCE
+    return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
 
 
 def _named(scope: Scope, name: str, spec: InputSpec, kind: str, text: str) -> InputEntry | None:
@@ -105,7 +126,8 @@ def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> Inpu
             scope.report(
                 keys,
                 f"{text} is a file of the user's, and only fmesh run and fmesh submit upload files;"
-                " here use s3://, https://, hf:// or a cas: reference",
+                " here use s3://, https://, hf://, a cas: reference or, for a small data set, a"
+                " configMap",
             )
         reference = PLACEHOLDER_REFERENCE
     return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
@@ -160,14 +182,15 @@ def _imported(
         return None
     path = f"inputs.{name}"
     fixed = params["uri"].startswith(BUILTIN_PREFIX) or "revision" in params
+    secrets = tuple(with_place(s, scope.workflow.spec.secrets) for s in spec.secrets)
     steps: tuple[StepPlan, ...] = ()
     edges: tuple[Edge, ...] = ()
     if not fixed:
         pin = f"{path}.pin"
         asked = {"uri": params["uri"], "kind": kind}
-        steps = (_step(pin, resolve, asked, secrets=tuple(spec.secrets), reuse="run"),)
+        steps = (_step(pin, resolve, asked, secrets=secrets, reuse="run"),)
         edges = (Edge("pin", PortKind.BLOB.value, (StepSource(pin, "pin"),)),)
-    step = _step(path, contract, params, edges=edges, secrets=tuple(spec.secrets))
+    step = _step(path, contract, params, edges=edges, secrets=secrets)
     return InputEntry(kind, StepSource(path, port), (*steps, step), _known(scope, name))
 
 

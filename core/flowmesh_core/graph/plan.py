@@ -98,7 +98,8 @@ class StepPlan(msgspec.Struct, frozen=True):
         when_steps: paths of steps whose outputs the condition reads (edges of the graph).
         matrix: this instance's matrix values.
         timeout_s: bound on one attempt; 0 is none.
-        secrets: names of secrets to be sent for one attempt.
+        secrets: names of secrets to be sent for one attempt, each with its place where the workflow
+            gives one (``SecretPlace``).
     """
 
     path: str

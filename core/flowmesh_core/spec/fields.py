@@ -12,6 +12,8 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 NAMESPACE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+OBJECT_KEY_PATTERN = r"^[A-Za-z0-9._-]{1,253}$"
+DATA_KEY_PATTERN = r"^[A-Za-z0-9._-]{0,240}[.](jsonl|ndjson|json|csv|tsv|parquet)$"
 SELECTED_NAMESPACE_PATTERN = r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$"
 ENGINE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
 RESOURCE_PATTERN = r"^[a-z0-9.-]{1,189}/[A-Za-z0-9._-]{1,63}$"
@@ -24,6 +26,8 @@ PATTERN_WORDS = {
     VARIABLE_PATTERN: "a name of letters, digits and _ (at most 63, no digit first)",
     OBJECT_NAME_PATTERN: "a name of small letters, digits, - and . (at most 253)",
     NAMESPACE_PATTERN: "a namespace's name: small letters, digits and - (at most 63)",
+    OBJECT_KEY_PATTERN: "a key of letters, digits, -, _ and . (at most 253)",
+    DATA_KEY_PATTERN: "a key that ends in .jsonl, .ndjson, .json, .csv, .tsv or .parquet",
     SELECTED_NAMESPACE_PATTERN: "a namespace's name, or * for every namespace",
     ENGINE_PATTERN: "an engine's name, such as data.sql",
     RESOURCE_PATTERN: "an extended resource such as nvidia.com/gpu",
@@ -34,6 +38,8 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
 ObjectName = Annotated[str, StringConstraints(pattern=OBJECT_NAME_PATTERN)]
 Namespace = Annotated[str, StringConstraints(pattern=NAMESPACE_PATTERN)]
+ObjectKey = Annotated[str, StringConstraints(pattern=OBJECT_KEY_PATTERN)]
+DataKey = Annotated[str, StringConstraints(pattern=DATA_KEY_PATTERN)]
 SelectedNamespace = Annotated[str, StringConstraints(pattern=SELECTED_NAMESPACE_PATTERN)]
 EngineName = Annotated[str, StringConstraints(pattern=ENGINE_PATTERN)]
 ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN)]
@@ -43,6 +49,10 @@ Usd = Annotated[str, StringConstraints(pattern=USD_PATTERN)]
 
 
 CEL_RULES = "x-kubernetes-validations"
+LIST_KEYS = "x-kubernetes-list-map-keys"
+"""Of a list: the fields that name an entry, unique in it."""
+TIME: JsonDict = {"format": "date-time"}
+"""Of a string: a time in RFC 3339."""
 
 
 def cel_rules(*rules: tuple[str, str]) -> JsonDict:

@@ -83,12 +83,12 @@ def load_objects(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> list[Object]:
 
 
 def parse_object(value: Mapping[str, Any]) -> Object:
-    """An object as the API server gives it.
+    """An object as the API server gives it; its status is nobody's to mend, and not read.
 
     Raises:
         SpecError: with every problem.
     """
-    found, problems = _validate(dict(value))
+    found, problems = _validate({k: v for k, v in value.items() if k != "status"})
     raise_problems(problems)
     if found is None:
         raise SpecError([Problem("", "no object")])

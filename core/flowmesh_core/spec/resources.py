@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from flowmesh_core.spec.fields import CEL_RULES
+from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
 from flowmesh_core.spec.load import API_VERSION
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
@@ -130,6 +130,6 @@ def editor_schema() -> dict[str, Any]:
 def _without_kubernetes(value: Any) -> Any:
     """The schema without the parts that only the API server reads."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in {CEL_RULES, PRESERVE}}
+        kept = {k: v for k, v in value.items() if k not in {CEL_RULES, LIST_KEYS, PRESERVE}}
         return {k: _without_kubernetes(v) for k, v in kept.items()}
     return [_without_kubernetes(v) for v in value] if isinstance(value, list) else value

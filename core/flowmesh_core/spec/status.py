@@ -1,7 +1,7 @@
-"""The status of a workflow as a custom resource: a projection of constant size.
+"""The status of a workflow as a custom resource: a projection of bounded size.
 
-Written by the operator from the run's state; steps are not in it, so that a run of 100,000 steps
-weighs as much on the API server as one of three.
+Written by the operator from the run's state and never read back. However many steps a run has, the
+object holds at most ``MOST_ROWS`` of them; all stand in a document that ``stepsRef`` names.
 """
 
 from typing import Any
@@ -9,33 +9,152 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from flowmesh_core.spec.fields import Model
+from flowmesh_core.spec.fields import LIST_KEYS, TIME, Model
+
+MOST_ROWS = 100
+"""Steps, and outputs, that a status shows."""
+MOST_MESSAGE_CHARS = 1024
+"""Of a row's message; a condition's may be longer."""
 
 
-class Condition(Model):
+class _Shown(Model):
+    """What another version of the operator wrote is no mistake of the object's."""
+
+    model_config = ConfigDict(
+        extra="ignore", strict=False, alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class Condition(_Shown):
     """A standard Kubernetes condition."""
 
-    type: str = Field(description="The condition.")
+    type: str = Field(
+        max_length=316,
+        description="Accepted: checked, compiled and written; Running: at least one step may run;"
+        " Complete: every step completed or was skipped; Failed: it ended otherwise, or was not"
+        " accepted.",
+    )
     status: str = Field(description="True, False or Unknown.")
-    reason: str = Field(default="", description="Why, as one word.")
-    message: str = Field(default="", description="Why, as a sentence.")
-    last_transition_time: str = Field(default="", description="When the status last changed.")
+    reason: str = Field(default="", max_length=1024, description="Why, as one word.")
+    message: str = Field(
+        default="", max_length=32768, description="Why, as a sentence, with the remedy."
+    )
+    last_transition_time: str = Field(
+        default="", description="When the status last changed.", json_schema_extra=TIME
+    )
     observed_generation: int = Field(default=0, description="The generation it is about.")
 
 
-class WorkflowStatus(Model):
+class StepCounts(_Shown):
+    """Steps after expansion, by state."""
+
+    total: int = Field(default=0, description="All of them, imports included.")
+    pending: int = Field(default=0, description="Wait for their inputs.")
+    ready: int = Field(default=0, description="Wait for a worker, or are looked up.")
+    running: int = Field(default=0, description="Run.")
+    completed: int = Field(default=0, description="Have published all their outputs.")
+    skipped: int = Field(default=0, description="Their condition was false.")
+    failed: int = Field(default=0, description="Failed for good.")
+    cancelled: int = Field(default=0, description="Were cancelled, or needed one that failed.")
+
+
+class OutputStatus(_Shown):
+    """An output of the run; an empty reference is that of a skipped step."""
+
+    kind: str = Field(default="", description="dataset, model, adapter, metrics or blob.")
+    reference: str = Field(
+        default="",
+        description="cas:<digest>.<mac>: what another workflow of the namespace names it by, and"
+        " `fmesh outputs` fetches.",
+    )
+    rows: int | None = Field(default=None, description="Of a data set.")
+    bytes: int | None = Field(default=None, description="Its size.")
+    value: Any = Field(default=None, description="Of metrics, where they are small: themselves.")
+
+
+class StepRow(_Shown):
+    """One step, or one instance of a matrix."""
+
+    path: str = Field(description="The step, such as vote or tune[lr=1e-5].")
+    uses: str = Field(default="", description="The engine.")
+    state: str = Field(
+        default="",
+        description="PENDING, READY, RUNNING, COMPLETED, SKIPPED, FAILED or CANCELLED.",
+    )
+    reason: str = Field(
+        default="", description="Why it waits or has failed, as one word; `fmesh why` says more."
+    )
+    message: str = Field(
+        default="", max_length=MOST_MESSAGE_CHARS, description="The same as a sentence."
+    )
+    progress: str = Field(default="", description="Chunks ended of all, such as 12/40.")
+    hits: int = Field(default=0, description="Chunks that needed no run.")
+    cost_usd: str = Field(default="", description="Dollars paid for it so far.")
+    saved_usd: str = Field(default="", description="Dollars that sharing saved.")
+    started_at: str | None = Field(
+        default=None, description="When its first action began.", json_schema_extra=TIME
+    )
+    ended_at: str | None = Field(default=None, description="When it ended.", json_schema_extra=TIME)
+
+
+class WorkflowStatus(_Shown):
     """How far the run is."""
 
-    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
-
-    phase: str = Field(default="", description="The run's phase.")
+    phase: str = Field(
+        default="", description="Pending, Running, Suspended, Succeeded, Failed or Cancelled."
+    )
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that was last acted upon."
+    )
+    epoch: int = Field(
+        default=0, description="The epoch of the leader that wrote this; a lower one's is stale."
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        max_length=16,
+        description="For `kubectl wait --for=condition=Complete`: Accepted, Running, Complete and"
+        " Failed.",
+        json_schema_extra={LIST_KEYS: ["type"]},
+    )
+    message: str = Field(
+        default="",
+        max_length=32768,
+        description="What there is to say, with the remedy; the words of `fmesh validate` where the"
+        " workflow was not accepted.",
+    )
     progress: str = Field(default="", description="Steps ended of all, such as 3/5.")
-    hits: int = Field(default=0, description="Steps and chunks that needed no run.")
+    counts: StepCounts | None = Field(default=None, description="Steps by state.")
+    actions: int = Field(default=0, description="Steps and chunks known so far.")
+    executed: int = Field(default=0, description="Steps and chunks that ran.")
+    hits: int = Field(
+        default=0, description="Steps and chunks that needed no run: somebody had run them before."
+    )
     cost_usd: str = Field(default="", description="Dollars paid so far.")
     saved_usd: str = Field(default="", description="Dollars that sharing saved.")
-    message: str = Field(default="", description="What there is to say, with the remedy.")
-    started_at: str = Field(default="", description="When the run began.")
-    ended_at: str = Field(default="", description="When the run ended.")
-    outputs: dict[str, Any] = Field(default={}, description="The outputs by name.")
-    conditions: list[Condition] = Field(default=[], description="Standard conditions.")
-    observed_generation: int = Field(default=0, description="The generation last acted upon.")
+    eta: str | None = Field(
+        default=None, description="When the run is predicted to end.", json_schema_extra=TIME
+    )
+    started_at: str | None = Field(
+        default=None, description="When the run was accepted.", json_schema_extra=TIME
+    )
+    ended_at: str | None = Field(
+        default=None, description="When the run ended.", json_schema_extra=TIME
+    )
+    failed_step: str = Field(default="", description="The step that ended the run.")
+    outputs: dict[str, OutputStatus] = Field(
+        default={},
+        max_length=MOST_ROWS,
+        description="The first 100 outputs by name; all are in the document of stepsRef.",
+    )
+    steps: list[StepRow] = Field(
+        default=[],
+        max_length=MOST_ROWS,
+        description="Up to 100 steps: those that failed, run or wait first; all are in the document"
+        " of stepsRef.",
+        json_schema_extra={LIST_KEYS: ["path"]},
+    )
+    steps_ref: str = Field(
+        default="",
+        description="cas:<digest>.<mac> of a JSON document with every step and output, where there"
+        " are more than this object shows.",
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flowmesh_core.spec.fields import CEL_RULES
+from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _KEPT = (
@@ -17,6 +17,7 @@ _KEPT = (
     "description",
     "enum",
     "pattern",
+    "format",
     "minimum",
     "maximum",
     "minLength",
@@ -26,9 +27,11 @@ _KEPT = (
     "minProperties",
     "maxProperties",
     "required",
+    LIST_KEYS,
     CEL_RULES,
 )
-_ALLOWED = frozenset({*_KEPT, "properties", "items", "additionalProperties", PRESERVE})
+_LIST_TYPE = "x-kubernetes-list-type"
+_ALLOWED = frozenset({*_KEPT, _LIST_TYPE, "properties", "items", "additionalProperties", PRESERVE})
 
 
 def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -62,6 +65,8 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
             out[PRESERVE] = True
     elif schema.get("type") == "array":
         out["items"] = _structural(schema.get("items", {}), definitions)
+        if LIST_KEYS in schema:
+            out[_LIST_TYPE] = "map"
     elif "type" not in schema:
         out[PRESERVE] = True
     return out

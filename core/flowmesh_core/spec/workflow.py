@@ -4,16 +4,26 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from flowmesh_core.spec.fields import Duration, Memory, Model, Name, Usd, Variable, cel_rules
+from flowmesh_core.spec.fields import (
+    LIST_KEYS,
+    Duration,
+    Memory,
+    Model,
+    Name,
+    Usd,
+    Variable,
+    cel_rules,
+)
+from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.secrets import SecretKey
 from flowmesh_core.spec.status import WorkflowStatus
 
 Scalar = Any  # a string, number or boolean; the compiler says so with the field's path
-ONE_SOURCE_RULE = "exactly one of model, dataset, adapter and rows must be given"
 ONE_AIM_RULE = "give optimize or weights, not both"
-MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline")
+MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
-IMMUTABLE_FIELDS = ("steps", "inputs", "params", "outputs", "optimize", "weights")
+IMMUTABLE_FIELDS = ("steps", "inputs", "params", "outputs", "secrets", "optimize", "weights")
 Optimize = Literal["cost", "throughput", "latency"]
 
 
@@ -23,46 +33,6 @@ class WeightsSpec(Model):
     alpha: float = Field(ge=0, le=1000, description="Weight of an early finish.")
     beta: float = Field(ge=0, le=1000, description="Weight of low cost.")
     gamma: float = Field(ge=0, le=1000, description="Weight of data that are already near.")
-
-
-class InputSpec(Model):
-    """An input from outside: exactly one of model, dataset, adapter and rows."""
-
-    model_config = ConfigDict(
-        json_schema_extra=cel_rules(
-            (
-                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows)]"
-                ".filter(x, x).size() == 1",
-                ONE_SOURCE_RULE,
-            )
-        )
-    )
-
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A model: a built-in name, ./dir, s3://, https://, hf://org/name[@revision] or"
-        " cas:<reference>.",
-    )
-    dataset: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A data set: ./file (jsonl, json, csv, parquet), s3://, https://, hf:// or"
-        " cas:<reference>.",
-    )
-    adapter: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A LoRA adapter: ./dir or cas:<reference>.",
-    )
-    rows: list[dict[str, Any]] | None = Field(
-        default=None, description="A small data set, written here: a list of rows."
-    )
-    secrets: list[Name] = Field(
-        default=[],
-        max_length=16,
-        description="Names of secrets sent to the worker for the import alone.",
-    )
 
 
 class ResourcesSpec(Model):
@@ -183,7 +153,10 @@ class WorkflowSpec(Model):
     )
 
     steps: list[StepSpec] = Field(
-        min_length=1, max_length=100_000, description="The steps, in any order."
+        min_length=1,
+        max_length=100_000,
+        description="The steps, in any order; each names an engine and where its inputs come from.",
+        json_schema_extra={LIST_KEYS: ["name"]},
     )
     inputs: dict[Name, InputSpec] = Field(
         default={}, max_length=1000, description="Inputs from outside, by name."
@@ -193,6 +166,13 @@ class WorkflowSpec(Model):
     )
     outputs: dict[Name, str] = Field(
         default={}, max_length=1000, description="Output name to source, such as vote.rows."
+    )
+    secrets: dict[Name, SecretKey] = Field(
+        default={},
+        max_length=64,
+        description="Where a cluster keeps the secrets that inputs and steps name. One that is not"
+        " listed is the Secret of its name (in small letters, - for _), and in that the key of its"
+        " name or the only key. A laptop takes FMESH_SECRET_<NAME> from the environment.",
     )
     optimize: Optimize | None = Field(
         default=None, description="What placement prefers; balanced where neither is given."
@@ -215,6 +195,14 @@ class WorkflowSpec(Model):
     )
     suspend: bool = Field(
         default=False, description="Accepted, but nothing new is started. Mutable."
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="Seconds after the end when the object is deleted from its cluster; without"
+        " it, it stays. Results are kept as long as their cache policy says. Mutable; a laptop has"
+        " no objects to delete.",
     )
 
 

@@ -4,6 +4,7 @@ import pytest
 from tests.flowmesh_core.graph.steps import INPUTS, ROWS
 
 from flowmesh_core.graph.limits import Limits
+from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
 
 
 @pytest.mark.parametrize(
@@ -237,11 +238,11 @@ def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
             "'hf://x' is no hub address; write hf://org/name[@revision]",
         ),
         ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa' is no reference"),
-        ({}, "", "exactly one of model, dataset, adapter and rows must be given; got none"),
+        ({}, "", f"{ONE_SOURCE_RULE}; got none"),
         (
             {"model": "x", "rows": []},
             "",
-            "exactly one of model, dataset, adapter and rows must be given; got model and rows",
+            f"{ONE_SOURCE_RULE}; got model and rows",
         ),
     ],
 )

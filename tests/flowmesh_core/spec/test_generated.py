@@ -117,6 +117,7 @@ def test_the_rule_of_inputs_asks_for_exactly_one_source() -> None:
     assert _holds(rule["rule"], {"rows": [], "secrets": []})
     assert not _holds(rule["rule"], {"secrets": []})
     assert not _holds(rule["rule"], {"model": "m", "rows": []})
+    assert not _holds(rule["rule"], {"model": "m", "configMap": {}})
 
 
 def test_the_rules_of_policies_agree_with_the_models() -> None:

@@ -1,0 +1,65 @@
+"""What a workflow takes from outside: content by name, by reference, or written in the file."""
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from flowmesh_core.spec.fields import DataKey, Model, Name, ObjectName, cel_rules
+
+ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap must be given"
+
+
+class ConfigMapKey(Model):
+    """One key of a ConfigMap; its ending says how the rows are written."""
+
+    name: ObjectName = Field(description="The ConfigMap, in the workflow's namespace.")
+    key: DataKey = Field(
+        description="The key: a file's name that ends in .jsonl, .json, .csv, .tsv or .parquet, as"
+        " `kubectl create configmap NAME --from-file=FILE` makes it."
+    )
+
+
+class InputSpec(Model):
+    """An input from outside: exactly one of model, dataset, adapter, rows and configMap."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            (
+                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows),"
+                " has(self.configMap)].filter(x, x).size() == 1",
+                ONE_SOURCE_RULE,
+            )
+        )
+    )
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A model: a built-in name, ./dir, s3://, https://, hf://org/name[@revision] or"
+        " cas:<reference>.",
+    )
+    dataset: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A data set: ./file (jsonl, json, csv, parquet), s3://, https://, hf:// or"
+        " cas:<reference>.",
+    )
+    adapter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A LoRA adapter: ./dir or cas:<reference>.",
+    )
+    rows: list[dict[str, Any]] | None = Field(
+        default=None, description="A small data set, written here: a list of rows."
+    )
+    config_map: ConfigMapKey | None = Field(
+        default=None,
+        description="A small data set that the cluster keeps: a key of a ConfigMap of the"
+        " workflow's namespace, read once, when the workflow is accepted.",
+    )
+    secrets: list[Name] = Field(
+        default=[],
+        max_length=16,
+        description="Names of secrets sent to the worker for the import alone: HF_TOKEN, or"
+        " AWS_ACCESS_KEY_ID and its kin; spec.secrets says where a cluster keeps them.",
+    )

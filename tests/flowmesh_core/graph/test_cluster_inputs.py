@@ -1,0 +1,90 @@
+"""What only a cluster has: ConfigMaps and Secrets as a workflow names them, objects to delete."""
+
+import pytest
+from tests.flowmesh_core.graph.steps import GENERATE, INPUTS
+
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.plan import ArtifactSource
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+QUESTIONS = {"q": {"configMap": {"name": "questions", "key": "questions.jsonl"}}}
+READ = {"uses": "data.sql", "inputs": {"rows": "inputs.q"}, "with": {"query": "select * from rows"}}
+UPLOADED = f"cas:{'1' * 64}.{'2' * 32}"
+HUB = {**INPUTS, "base": {"model": "hf://org/name", "secrets": ["HF_TOKEN"]}}
+USE = GENERATE
+
+
+def test_what_a_config_map_holds_is_a_data_set_that_the_operator_has_stored(compiled) -> None:
+    plan = compiled(READ, inputs=QUESTIONS, uploads={"q": UPLOADED}, validate_only=False)
+    (edge,) = plan.steps[0].edges
+    assert edge.sources == (ArtifactSource("dataset", UPLOADED),)
+
+
+def test_its_columns_are_known_to_the_compiler(problems) -> None:
+    generate = {
+        "uses": "llm.generate",
+        "inputs": {"model": "inputs.base", "rows": "inputs.q"},
+        "with": {"prompt": "{{ qestion }}"},
+    }
+    inputs = {**QUESTIONS, "base": {"model": "smollm2-135m-instruct"}}
+    found = problems(generate, inputs=inputs, columns={"q": ["question"]})
+    assert "did you mean 'question'?" in found["spec.steps[0].with.prompt"]
+
+
+def test_where_nobody_reads_config_maps_the_file_is_the_remedy(problems) -> None:
+    assert problems(READ, inputs=QUESTIONS) == {}, "the file is right for a cluster"
+    assert problems(READ, inputs=QUESTIONS, validate_only=False) == {
+        "spec.inputs.q.configMap": "questions/questions.jsonl is a ConfigMap's, which only a"
+        " cluster's operator reads; here write dataset: ./questions.jsonl"
+    }
+
+
+def test_the_key_says_how_the_rows_are_written(compiled) -> None:
+    with pytest.raises(SpecError, match=r"expected a key that ends in \.jsonl"):
+        compiled(READ, inputs={"q": {"configMap": {"name": "questions", "key": "questions"}}})
+
+
+def test_a_plan_carries_where_a_secret_is_kept(compiled) -> None:
+    kept = {"HF_TOKEN": {"name": "hub", "key": "token"}, "api-key": {"name": "api", "key": "k"}}
+    step = {**USE, "secrets": ["api-key", "other"]}
+    plan = compiled(step, inputs=HUB, secrets=kept)
+    by_path = {s.path: s.secrets for s in plan.steps}
+    assert by_path["inputs.base.pin"] == by_path["inputs.base"] == ("HF_TOKEN=hub/token",)
+    assert by_path["a"] == ("api-key=api/k", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("HF_TOKEN=hub/token", SecretPlace("HF_TOKEN", "hub", "token")),
+        ("HF_TOKEN", SecretPlace("HF_TOKEN", "hf-token")),
+        ("api-key", SecretPlace("api-key", "api-key")),
+    ],
+)
+def test_a_secret_without_a_place_is_the_object_of_its_name(text: str, place: object) -> None:
+    assert SecretPlace.parse(text) == place
+
+
+def test_neither_the_place_of_a_secret_nor_the_time_to_live_changes_what_is_run(compiled) -> None:
+    kept = {"HF_TOKEN": {"name": "hub", "key": "token"}}
+    plain = compiled(USE, inputs=HUB)
+    more = compiled(USE, inputs=HUB, secrets=kept, ttlSecondsAfterFinished=3600)
+    assert [s.params for s in plain.steps] == [s.params for s in more.steps]
+    assert [s.cache for s in plain.steps] == [s.cache for s in more.steps]
+    assert compiled(USE, inputs=HUB, ttlSecondsAfterFinished=0) == plain
+
+
+def test_a_status_of_another_version_does_not_spoil_the_object() -> None:
+    found = parse_object(
+        {
+            "apiVersion": "flowmesh.dev/v1alpha1",
+            "kind": "FlowMeshWorkflow",
+            "metadata": {"name": "w"},
+            "spec": {"steps": [{"name": "a", "uses": "test.noop"}]},
+            "status": {"phase": 7, "hits": "many", "conditions": "none"},
+        }
+    )
+    assert isinstance(found, FlowMeshWorkflow)
+    assert found.status is None
