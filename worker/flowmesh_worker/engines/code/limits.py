@@ -9,20 +9,22 @@ class Task(msgspec.Struct, frozen=True):
     Attributes:
         code: the module, ``function`` the name to call.
         inputs: rows by input name, ``args`` further keyword arguments.
+        cpu_s, memory_mib, file_mib: limits.
         jail: an empty directory to build the code's file system in.
         wanted_uid: the user to become where that is possible.
-        cpu_s, memory_mib, file_mib: limits.
+        own_user: whether the process that starts the code has a user for such code alone.
     """
 
     code: str
     function: str
     inputs: dict[str, list[dict[str, object]]]
     args: dict[str, object]
-    jail: str
-    wanted_uid: int
     cpu_s: int
     memory_mib: int
     file_mib: int = 64
+    jail: str = ""
+    wanted_uid: int = 0
+    own_user: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

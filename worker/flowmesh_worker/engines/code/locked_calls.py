@@ -17,10 +17,10 @@ import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.code.limits import Answer, Task
+from flowmesh_worker.engines.code.processes import run_process
+from flowmesh_worker.engines.code.sidecar import VARIABLE, call_sidecar
 
 _SIGNALS = 65
-_FIRST_UID = 1_879_048_192
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 
 
 class LockedCalls:
@@ -62,25 +62,16 @@ class LockedCalls:
             AttemptError: kind ``timeout``, ``user-code`` where the process did not come back, or
                 ``engine`` where it was killed.
         """
-        number = next(self._numbers)
-        uid = _FIRST_UID + (os.getpid() << 8 | number & 0xFF) % (1 << 27)
-        jail = self._scratch / f"jail-{number}"
-        jail.mkdir(mode=0o700)
         task = Task(
             code=code,
             function=function,
             inputs=dict(inputs),
             args=dict(args),
-            jail=str(jail),
-            wanted_uid=uid,
             cpu_s=math.ceil(timeout_s) + 1,
             memory_mib=memory_mib,
         )
-        if os.geteuid() == 0:
-            os.chown(jail, uid, uid)
         try:
-            async with asyncio.timeout(timeout_s):
-                data, ended = await _run_process(msgspec.msgpack.encode(task))
+            data, ended = await self._run(task, timeout_s)
         except TimeoutError:
             raise AttemptError(
                 Failure(
@@ -89,78 +80,29 @@ class LockedCalls:
                     "raise with.timeoutS, or look for a loop that does not end",
                 )
             ) from None
-        finally:
-            with contextlib.suppress(OSError):
-                jail.rmdir()
         answer = _read(data, ended, task)
         if answer.lacks and not self._said:
             self._said = True
             sys.stdout.write(f"{self._caller} runs here without {'; '.join(answer.lacks)}\n")
         return answer
 
-
-async def _run_process(task: bytes) -> tuple[bytes, int]:
-    read_end, write_end = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-s",
-            "-m",
-            "flowmesh_worker.engines.code.runner",
-            str(write_end),
-            str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=(write_end,),
-            env=_environment(),
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(read_end)
-        raise
-    finally:
-        os.close(write_end)
-    try:
-        sending = asyncio.ensure_future(_send(process, task))
-        data = await _read_all(read_end)
-        await sending
-        return data, await process.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-async def _send(process: asyncio.subprocess.Process, task: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(ConnectionError):
-        process.stdin.write(task)
-        await process.stdin.drain()
-    process.stdin.close()
-
-
-async def _read_all(descriptor: int) -> bytes:
-    reader = asyncio.StreamReader()
-    pipe = os.fdopen(descriptor, "rb", 0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), pipe
-    )
-    try:
-        return await reader.read()
-    finally:
-        transport.close()
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {
-        **kept,
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
-        "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
+    async def _run(self, task: Task, timeout_s: float) -> tuple[bytes, int]:
+        socket = os.environ.get(VARIABLE)
+        if not socket:
+            async with asyncio.timeout(timeout_s):
+                return await run_process(task, self._scratch, next(self._numbers))
+        try:
+            return await call_sidecar(socket, task, timeout_s)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise AttemptError(
+                Failure(
+                    FailureKind.ENGINE,
+                    f"the container that runs users' code does not answer: {error}",
+                    "see whether it ran out of memory; its limit is the pool's",
+                )
+            ) from error
 
 
 def _read(data: bytes, code: int, task: Task) -> Answer:

@@ -1,18 +1,18 @@
 """Locks the process that runs the user's code in, and says what this machine did not allow.
 
 With the right to (as root, or where users may make namespaces) the code sees a file system of its
-own with the interpreter's libraries and an empty ``/tmp``, no network and no other process. Where
-the machine gives less, the rest still holds: seccomp, limits, no credentials in the environment.
+own with the interpreter's libraries and an empty ``/tmp``, no network and no other process. Without
+it (in pods), Landlock keeps it to the same files and a directory of its own. Where the machine
+gives less, the rest still holds: seccomp, limits, no credentials in the environment.
 """
 
-import contextlib
 import os
 import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flowmesh_worker.engines.code import syscalls
+from flowmesh_worker.engines.code import landlock, syscalls
 from flowmesh_worker.engines.code.limits import Task
 from flowmesh_worker.host.parent_death import die_with_parent
 
@@ -22,6 +22,7 @@ _PROCESSES = 64
 _OPEN_FILES = 128
 _NOBODY = 65534
 _MIB = 1 << 20
+_WHOLE = "a file system, network and processes of its own"
 
 
 def enter(task: Task) -> list[str]:
@@ -31,18 +32,17 @@ def enter(task: Task) -> list[str]:
         The protections that are lacking, in words.
     """
     lacks: list[str] = []
-    root = os.geteuid() == 0
-    private = _try(lacks, "a file system, network and processes of its own", _private, task, root)
+    root = os.geteuid() == 0 and not task.own_user
+    private = _try(lacks, _WHOLE, _private, task, root)
     own_uid = root and _try(lacks, "a user of its own", _become, task.wanted_uid)
-    if not root:
+    if not (root or task.own_user):
         lacks.append("a user of its own (the worker does not run as root)")
     _limit(task, own_uid=own_uid)
     die_with_parent(None)
     _try(lacks, "protection from gaining rights", syscalls.no_new_privileges)
+    if not private and _try(lacks, "Landlock", _shut_in, task):
+        lacks = [said for said in lacks if not said.startswith(_WHOLE)]
     _try(lacks, "a filter on system calls", syscalls.refuse_dangerous_calls)
-    if not private:
-        with contextlib.suppress(OSError):
-            os.chdir(task.jail)
     return lacks
 
 
@@ -67,6 +67,14 @@ def _private(task: Task, root: bool) -> None:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     _own_files(Path(task.jail), task.file_mib)
     _first_process()
+
+
+def _shut_in(task: Task) -> None:
+    """Where the machine forbids namespaces: the same files, and no signals to others."""
+    os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
+    os.chdir(task.jail)
+    devices = [Path(device) for device in _DEVICES]
+    landlock.shut_in(_needed(), [Path(task.jail), *devices])
 
 
 def _own_files(jail: Path, size_mib: int) -> None:

@@ -1,0 +1,108 @@
+"""Starts the process that runs one call of a user's code, and brings back what it wrote."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from flowmesh_worker.engines.code.limits import Task
+
+_FIRST_UID = 1_879_048_192
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+async def run_process(
+    task: Task, scratch: Path, number: int, *, output: int | None = None
+) -> tuple[bytes, int]:
+    """Runs a task to its end; cancelled, it leaves no process behind.
+
+    Args:
+        task: what to run; its ``jail`` and ``wanted_uid`` are set here.
+        scratch: below it the code's own directory is made, and removed.
+        number: of the call among those of this process.
+        output: the descriptor that the code prints to; this process's own where None.
+
+    Returns:
+        The encoded ``Answer``, empty where none came, and the exit code.
+    """
+    uid = _FIRST_UID + (os.getpid() << 8 | number & 0xFF) % (1 << 27)
+    jail = scratch / f"jail-{number}"
+    jail.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        os.chown(jail, uid, uid)
+    task = msgspec.structs.replace(task, jail=str(jail), wanted_uid=uid)
+    try:
+        return await _run(msgspec.msgpack.encode(task), output)
+    finally:
+        shutil.rmtree(jail, ignore_errors=True)
+
+
+async def _run(task: bytes, output: int | None) -> tuple[bytes, int]:
+    read_end, write_end = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-s",
+            "-m",
+            "flowmesh_worker.engines.code.runner",
+            str(write_end),
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=(write_end,),
+            env=_environment(),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    try:
+        sending = asyncio.ensure_future(_send(process, task))
+        data = await _read_all(read_end)
+        await sending
+        return data, await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _send(process: asyncio.subprocess.Process, task: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(task)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read_all(descriptor: int) -> bytes:
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(descriptor, "rb", 0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {
+        **kept,
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
