@@ -14,6 +14,7 @@ class Changes:
     def __init__(self) -> None:
         """Starts without watchers."""
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._followers: list[_Follower] = []
 
     def changed(self, uid: str) -> None:
         """A run has changed; cheap, and cheaper where nobody watches."""
@@ -21,6 +22,9 @@ class Changes:
         if watchers:
             for event in watchers:
                 event.set()
+        for follower in self._followers:
+            follower.uids[uid] = None
+            follower.wake.set()
 
     async def of(self, uid: str) -> AsyncIterator[None]:
         """Yields at once, and then after changes, until the caller stops."""
@@ -36,3 +40,24 @@ class Changes:
             self._watchers[uid].discard(event)
             if not self._watchers[uid]:
                 del self._watchers[uid]
+
+    async def all(self) -> AsyncIterator[str]:
+        """Yields the uid of every run that changes from now on, each once however often it did."""
+        follower = _Follower()
+        self._followers.append(follower)
+        try:
+            while True:
+                await follower.wake.wait()
+                follower.wake.clear()
+                while follower.uids:
+                    yield follower.uids.popitem()[0]
+        finally:
+            self._followers.remove(follower)
+
+
+class _Follower:
+    """Somebody who takes the changes of all runs."""
+
+    def __init__(self) -> None:
+        self.uids: dict[str, None] = {}
+        self.wake = asyncio.Event()

@@ -1,0 +1,1 @@
+"""Who may do what, by the cluster's own rights."""

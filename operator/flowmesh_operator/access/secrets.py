@@ -1,0 +1,80 @@
+"""Secrets of a workflow's namespace, under a right that the namespace's owner gives.
+
+The operator has no right of its own to read Secrets: whoever owns one grants it by a Role.
+"""
+
+import base64
+import binascii
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import SECRETS
+from flowmesh_operator.settings import OperatorSettings
+
+
+class NamespaceSecrets:
+    """The control plane's port for secrets."""
+
+    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+        """Takes the way to the API server, and whom a Role must name."""
+        self._api = api
+        self._settings = settings
+
+    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+        """The values by bare name; see ``flowmesh_control.ports.Secrets``.
+
+        Raises:
+            FlowMeshError: one is not there or may not be read; names it and the remedy.
+        """
+        places = [SecretPlace.parse(name) for name in names]
+        return {place.name: await self._one(namespace, place) for place in places}
+
+    async def _one(self, namespace: str, place: SecretPlace) -> str:
+        where = f"secret {namespace}/{place.object}"
+        try:
+            found = await self._api.get(*SECRETS, namespace, place.object)
+        except ApiError as e:
+            raise self._refused(namespace, place, e) from e
+        data = found.get("data") or {}
+        key = place.key or _key(data, place.name)
+        if key not in data:
+            raise FlowMeshError(
+                f"it has no key {key!r}; its keys: {', '.join(sorted(data)) or 'none'}",
+                where=where,
+                remedy=f"name one of them: spec.secrets.{place.name} = {{name, key}}",
+            )
+        try:
+            return base64.b64decode(data[key]).decode()
+        except (binascii.Error, UnicodeDecodeError) as e:
+            raise FlowMeshError(
+                f"its key {key!r} is not text", where=where, remedy="store it as UTF-8"
+            ) from e
+
+    def _refused(self, namespace: str, place: SecretPlace, error: ApiError) -> FlowMeshError:
+        where, name = f"secret {namespace}/{place.object}", place.object
+        if error.status == NOT_FOUND:
+            return FlowMeshError(
+                "there is no such secret",
+                where=where,
+                remedy=f"kubectl create secret generic {name} -n {namespace}"
+                f" --from-literal={place.key or place.name}=...",
+            )
+        if error.status == FORBIDDEN:
+            message = "the operator has no right to get it"
+            return FlowMeshError(message, where=where, remedy=self._grant(namespace, name))
+        return error
+
+    def _grant(self, namespace: str, name: str) -> str:
+        own = f"{self._settings.namespace}:{self._settings.service_account}"
+        role = f"flowmesh-reads-{name}"
+        return (
+            f"kubectl create role {role} -n {namespace} --verb=get --resource=secrets"
+            f" --resource-name={name} && kubectl create rolebinding {role} -n {namespace}"
+            f" --role={role} --serviceaccount={own}"
+        )
+
+
+def _key(data: dict[str, str], name: str) -> str:
+    """The key to read where the workflow does not say: the secret's own name, or the only one."""
+    return next(iter(data)) if name not in data and len(data) == 1 else name

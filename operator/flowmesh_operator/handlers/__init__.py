@@ -1,0 +1,1 @@
+"""What kopf calls: events of watched objects, handed to the mirror and nothing else."""

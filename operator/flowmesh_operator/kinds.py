@@ -1,0 +1,21 @@
+"""The kinds of objects that the operator reads and writes, as ``Api`` takes them."""
+
+Kind = tuple[str, str, str]
+"""Group, version, plural."""
+
+WORKFLOWS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkflows")
+POLICIES: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshcachepolicies")
+POOLS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkerpools")
+NAMESPACES: Kind = ("", "v1", "namespaces")
+SECRETS: Kind = ("", "v1", "secrets")
+CONFIG_MAPS: Kind = ("", "v1", "configmaps")
+PODS: Kind = ("", "v1", "pods")
+EVENTS: Kind = ("", "v1", "events")
+LEASES: Kind = ("coordination.k8s.io", "v1", "leases")
+MIRRORED: dict[str, Kind] = {
+    "workflows": WORKFLOWS,
+    "pools": POOLS,
+    "policies": POLICIES,
+    "namespaces": NAMESPACES,
+}
+"""What the mirror holds, by the name that it has there."""

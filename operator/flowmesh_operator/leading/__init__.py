@@ -1,0 +1,1 @@
+"""Which replica leads, and what it does while it does."""

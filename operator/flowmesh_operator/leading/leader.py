@@ -1,0 +1,87 @@
+"""What a replica does while it leads: control plane, controllers, and an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Protocol
+
+from flowmesh_control.control import ControlPlane
+from flowmesh_operator.api import Api
+from flowmesh_operator.leading.control_plane import make_control_plane
+from flowmesh_operator.leading.label import take_label
+from flowmesh_operator.leading.lease import Lease
+from flowmesh_operator.leading.settling import settle
+from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.policies.controller import PolicyController
+from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.waiting import first
+from flowmesh_operator.workflows.controller import WorkflowController
+from flowmesh_store.store import Store, open_store
+
+log = logging.getLogger("flowmesh.operator")
+
+STOP_S = 5.0
+"""The control plane may take so long to make its books durable when it stops."""
+
+
+class Controller(Protocol):
+    """Looks at mirror and runs, and does what is missing, until cancelled."""
+
+    async def run(self) -> None:
+        """Returns never; an error ends the leadership."""
+        ...
+
+
+async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    """Waits for the lease, leads until told to stop, and gives it back.
+
+    Args:
+        api: without a fence.
+        mirror: filled by the watches.
+        settings: the operator's.
+        stop: ends it in good order.
+
+    Raises:
+        LeadershipLostError: another replica may lead now; this process must end.
+        FlowMeshError: the control plane cannot start or go on; the message says why.
+    """
+    lease = Lease(api, settings)
+    if not await first(lease.acquire(), stop.wait()):
+        return
+    keeping = asyncio.create_task(lease.keep())
+    try:
+        await first(_reign(api.fenced(lease.check), mirror, settings, lease.identity),
+                    _over(keeping), stop.wait())  # fmt: skip
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await lease.release()
+
+
+async def _over(task: "asyncio.Task[None]") -> None:
+    """Waits for a task without owning it: it goes on when the wait is cancelled."""
+    await asyncio.shield(task)
+
+
+async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: str) -> None:
+    store = await asyncio.to_thread(open_store, settings.store)
+    plane = make_control_plane(settings, store, api, owner)
+    try:
+        await plane.start(settings.gateway_host, settings.gateway_port)
+        await take_label(api, settings)
+        await settle(api, mirror)
+        policies = PolicyController(api, mirror, plane, settings)
+        await policies.bring()  # before a workflow is admitted under them
+        controllers: list[Controller] = [
+            policies,
+            WorkflowController(api, mirror, plane, settings),
+        ]
+        await first(plane.wait(), *(c.run() for c in controllers))
+    finally:
+        await _stop(plane, store)
+
+
+async def _stop(plane: ControlPlane, store: Store) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(plane.stop(), STOP_S)
+    store.close()

@@ -1,0 +1,27 @@
+"""What a new leader reads before it does anything: the objects that decide about others."""
+
+import asyncio
+
+from flowmesh_operator.api import Api
+from flowmesh_operator.kinds import MIRRORED
+from flowmesh_operator.mirror import Mirror
+
+_WHOLE = ("namespaces", "policies", "pools")
+
+
+async def settle(api: Api, mirror: Mirror) -> None:
+    """Makes the mirror whole but for workflows, which are many and can wait (``Absences``).
+
+    Raises:
+        ApiError: they cannot be listed.
+    """
+    await asyncio.gather(*(_list(api, mirror, kind) for kind in _WHOLE))
+
+
+async def _list(api: Api, mirror: Mirror, kind: str) -> None:
+    before = mirror.begin(kind)
+    group, version, plural = MIRRORED[kind]
+    found = await api.list(group, version, plural)
+    mirror.listed(kind, before, found)
+    for obj in found:
+        mirror.seen(kind, "ADDED", obj)

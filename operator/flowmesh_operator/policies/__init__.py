@@ -1,0 +1,1 @@
+"""Cache policies of the cluster, brought to the control plane."""

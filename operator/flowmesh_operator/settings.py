@@ -1,0 +1,182 @@
+"""What the operator is told by its environment: the one list of its variables.
+
+The chart sets them; ``main`` reads them once, before anything else.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowmesh_control.master_key import KEY_BYTES
+from flowmesh_core.errors import FlowMeshError
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class SettingsError(FlowMeshError):
+    """A variable is missing or wrong; ``where`` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """Fixed while a replica lives. The variables are ``FLOWMESH_`` and the name in capitals.
+
+    Attributes:
+        store: address of the bucket or directory (``open_store``); required.
+        master_key: 32 bytes, read from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
+        namespace: the operator's own: the Lease, the pools and its pods are there. The pod's where
+            it is not set.
+        pod_name: this replica's pod, which carries the leader's label; without it none is set.
+        pod_selector: the label selector of all the operator's pods.
+        identity: who holds the Lease: the pod's name, or any name that no other replica has.
+        service_account: the operator's, for messages that say whom to grant a right.
+        lease_name: the Lease's name.
+        lease_s: how long the Lease holds after its last renewal.
+        renew_deadline_s: a leader that has not renewed for so long stops; shorter than the lease.
+        retry_s: between two tries to get or renew the Lease.
+        gateway_host: the address to listen on, with ``gateway_port``, for workers and users.
+        tls_cert: the gateway's certificate (PEM), with ``tls_key``; plain HTTP without.
+        health_port: ``/healthz`` is here; 0 for none.
+        api_token: a fixed token for users' programs, besides those of the cluster; none if empty.
+        worker_token: a fixed token that any worker joins with, where pods have no own; none if
+            empty.
+        watch_workers: objects handled at the same time by the watches.
+        sync_window_s: after a takeover, how long workers may take to say what they run.
+    """
+
+    store: str
+    master_key: bytes = field(repr=False)
+    namespace: str = "default"
+    pod_name: str = ""
+    pod_selector: str = "app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=operator"
+    identity: str = ""
+    service_account: str = "flowmesh-operator"
+    lease_name: str = "flowmesh-operator"
+    lease_s: float = 6.0
+    renew_deadline_s: float = 4.0
+    retry_s: float = 1.0
+    gateway_host: str = "0.0.0.0"  # in a pod, behind a Service and a NetworkPolicy
+    gateway_port: int = 8470
+    tls_cert: str = ""
+    tls_key: str = ""
+    health_port: int = 0
+    api_token: str = field(default="", repr=False)
+    worker_token: str = field(default="", repr=False)
+    watch_workers: int = 200
+    sync_window_s: float = 3.0
+
+
+def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSettings:
+    """Reads every variable.
+
+    Args:
+        environment: the process's.
+        host: the machine's name, of which the identity is made where there is no pod.
+
+    Raises:
+        SettingsError: names the variable, what is wrong with it, and the remedy.
+    """
+    reader = _Reader(environment)
+    pod = reader.text("POD_NAME")
+    defaults = OperatorSettings(store="", master_key=b"")
+    settings = OperatorSettings(
+        store=reader.required("STORE", "set it to the bucket, such as s3://bucket/prefix"),
+        master_key=reader.key("MASTER_KEY_FILE"),
+        namespace=reader.text("NAMESPACE") or _own_namespace() or defaults.namespace,
+        pod_name=pod,
+        pod_selector=reader.text("POD_SELECTOR") or defaults.pod_selector,
+        identity=reader.text("IDENTITY") or pod or host,
+        service_account=reader.text("SERVICE_ACCOUNT") or defaults.service_account,
+        lease_name=reader.text("LEASE_NAME") or defaults.lease_name,
+        lease_s=reader.seconds("LEASE_S", defaults.lease_s),
+        renew_deadline_s=reader.seconds("RENEW_DEADLINE_S", defaults.renew_deadline_s),
+        retry_s=reader.seconds("RETRY_S", defaults.retry_s),
+        gateway_host=reader.text("GATEWAY_HOST") or defaults.gateway_host,
+        gateway_port=reader.whole("GATEWAY_PORT", defaults.gateway_port),
+        tls_cert=reader.text("TLS_CERT"),
+        tls_key=reader.text("TLS_KEY"),
+        health_port=reader.whole("HEALTH_PORT", defaults.health_port),
+        api_token=reader.text("API_TOKEN"),
+        worker_token=reader.text("WORKER_TOKEN"),
+        watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
+        sync_window_s=reader.seconds("SYNC_WINDOW_S", defaults.sync_window_s),
+    )
+    _check_lease(settings)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise SettingsError(
+            "certificate and key belong together",
+            where="FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY",
+            remedy="set both, or neither for plain HTTP",
+        )
+    return settings
+
+
+def _check_lease(settings: OperatorSettings) -> None:
+    if not 0 < settings.retry_s < settings.renew_deadline_s < settings.lease_s:
+        raise SettingsError(
+            f"{settings.retry_s} s, {settings.renew_deadline_s} s and {settings.lease_s} s are not"
+            " in order: a leader must stop before another may begin",
+            where="FLOWMESH_RETRY_S, FLOWMESH_RENEW_DEADLINE_S, FLOWMESH_LEASE_S",
+            remedy="choose retry < renew deadline < lease, such as 1, 4 and 6",
+        )
+
+
+def _own_namespace() -> str:
+    return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
+
+
+class _Reader:
+    """Reads variables, and says what is wrong with one by its name."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def text(self, name: str) -> str:
+        return self._environment.get(f"FLOWMESH_{name}", "").strip()
+
+    def required(self, name: str, remedy: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise SettingsError("is not set", where=f"FLOWMESH_{name}", remedy=remedy)
+        return value
+
+    def seconds(self, name: str, default: float) -> float:
+        return self._number(name, default, float, "a number of seconds, such as 1.5")
+
+    def whole(self, name: str, default: int) -> int:
+        return int(self._number(name, default, int, "a whole number"))
+
+    def key(self, name: str) -> bytes:
+        path = Path(self.required(name, "mount the Secret of the master key and name its file"))
+        where = f"FLOWMESH_{name}={path}"
+        try:
+            key = path.read_bytes()
+        except OSError as e:
+            raise SettingsError(
+                f"cannot be read: {e.strerror}",
+                where=where,
+                remedy="mount the Secret of the master key there",
+            ) from e
+        if len(key) != KEY_BYTES:
+            raise SettingsError(
+                f"the master key has {len(key)} bytes instead of {KEY_BYTES}",
+                where=where,
+                remedy=f"make one: head -c {KEY_BYTES} /dev/urandom; put it into the Secret as is",
+            )
+        return key
+
+    def _number(
+        self, name: str, default: float, read: Callable[[str], float], wanted: str
+    ) -> float:
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            value = read(text)
+        except ValueError:
+            value = -1
+        if value < 0:
+            raise SettingsError(
+                f"{text!r} is not {wanted}", where=f"FLOWMESH_{name}", remedy="correct or remove it"
+            )
+        return value

@@ -1,0 +1,163 @@
+"""Looks at workflow objects and their runs, and does what is missing on either side.
+
+Level-triggered: whatever the reason to look, what is to be done follows from the object as last
+seen and the run as it is now (``needs``). Nothing is remembered that could be missed.
+"""
+
+import logging
+from datetime import UTC, datetime
+
+from flowmesh_control.assembly import Parts
+from flowmesh_control.control import ControlPlane
+from flowmesh_control.failures import NotFoundError
+from flowmesh_core.errors import (
+    FlowMeshError,
+    InvalidReferenceError,
+    SpecError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from flowmesh_core.run.events import Amended, CancelRequested
+from flowmesh_core.status.conditions import WorkflowReason
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import WORKFLOWS
+from flowmesh_operator.mirror import ENDED, Mirror, Object
+from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.waiting import first
+from flowmesh_operator.work_queue import WorkQueue
+from flowmesh_operator.workflows.absences import Absences
+from flowmesh_operator.workflows.conditions import held_up, refused
+from flowmesh_operator.workflows.documents import submission, words
+from flowmesh_operator.workflows.needs import Need, amendments, need
+from flowmesh_operator.workflows.writer import StatusWriter
+
+log = logging.getLogger("flowmesh.operator")
+
+LOOKERS = 8
+WRITERS = 8
+RETRY_S = 2.0
+DELETED = "its object was deleted"
+
+
+class WorkflowController:
+    """Submits, amends, cancels, shows and expires workflows."""
+
+    def __init__(
+        self, api: Api, mirror: Mirror, plane: ControlPlane, settings: OperatorSettings
+    ) -> None:
+        """Takes what all controllers take."""
+        del settings
+        self._api = api
+        self._mirror = mirror
+        self._plane = plane
+        self._queue = WorkQueue()
+
+    async def run(self) -> None:
+        """Looks until cancelled.
+
+        Raises:
+            LeadershipLostError: a write was stopped.
+            ApiError: the API server does not answer, or a right is missing.
+        """
+        parts = self._plane.parts
+        self.writer = StatusWriter(self._api, self._mirror, parts)
+        absences = Absences(
+            self._api, self._mirror, live=lambda: _live(parts), absent=self._queue.add
+        )
+        await first(
+            absences.run(),
+            self._queue.feed(self._mirror.changes("workflows")),
+            self._follow(parts),
+            *(self._queue.serve(self._look) for _ in range(LOOKERS)),
+            *(self.writer.serve() for _ in range(WRITERS)),
+        )
+
+    async def _follow(self, parts: Parts) -> None:
+        async for uid in parts.changes.all():
+            self.writer.follow(uid)
+
+    async def _look(self, uid: str) -> None:
+        obj = self._mirror.workflows.get(uid)
+        if obj is None and (self._mirror.exists(uid) or not self._mirror.complete.is_set()):
+            return  # known by name only: the watch, or the first list, brings the rest
+        parts = self._plane.parts
+        live = uid in parts.given.waiting or uid in parts.given.machine.state.runs
+        try:
+            await self._do(need(obj, live=live, epoch=parts.given.epoch), uid, obj)
+        except (StoreUnavailableError, StoreFullError) as e:
+            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
+        except ApiError as e:
+            if e.status not in (NOT_FOUND, CONFLICT):
+                log.warning("workflow %s is looked at again: %s", uid, e)
+                self._queue.add_after(uid, RETRY_S)
+
+    async def _do(self, what: Need, uid: str, obj: Object | None) -> None:
+        parts = self._plane.parts
+        if obj is None:
+            self.writer.forget(uid)
+        match what:
+            case Need.CANCEL if uid in parts.given.waiting:
+                await parts.repinning.cancel(uid, DELETED)
+            case Need.CANCEL:
+                await parts.loop.ask(CancelRequested(uid, DELETED))
+            case Need.SUBMIT if obj is not None:
+                await self._submit(parts, uid, obj)
+            case Need.AMEND if obj is not None:
+                run = parts.given.machine.state.runs.get(uid)
+                changes = amendments(obj["spec"], run) if run is not None else {}
+                if changes:
+                    await parts.loop.ask(Amended(uid, changes))
+                self.writer.show(uid, obj["metadata"]["generation"])
+            case Need.SHOW if obj is not None:
+                self.writer.show(uid, obj["metadata"]["generation"])
+            case _ if obj is not None:
+                await self._expire(uid, obj)
+
+    async def _submit(self, parts: Parts, uid: str, obj: Object) -> None:
+        generation = obj["metadata"]["generation"]
+        try:
+            await parts.views.status(uid)
+        except NotFoundError:
+            pass
+        else:
+            self.writer.show(uid, generation)
+            return
+        meta = obj["metadata"]
+        if obj.get("condensed"):
+            obj = await self._api.get(*WORKFLOWS, meta["namespace"], meta["name"])
+            if obj["metadata"]["uid"] != uid:
+                return
+        labels = self._mirror.namespaces.get(meta["namespace"], {})
+        try:
+            await parts.admission.submit(submission(obj, labels))
+        except SpecError as e:
+            self.writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
+        except InvalidReferenceError as e:
+            self.writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
+        else:
+            self.writer.show(uid, generation)
+            self._queue.add(uid)  # it may have been deleted meanwhile
+
+    def _held_up(
+        self, uid: str, obj: Object | None, reason: WorkflowReason, error: FlowMeshError
+    ) -> None:
+        log.warning("workflow %s waits: %s", uid, error)
+        if obj is not None and not (obj.get("status") or {}).get("startedAt"):
+            self.writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
+        self._queue.add_after(uid, RETRY_S)
+
+    async def _expire(self, uid: str, obj: Object) -> None:
+        """Deletes an ended workflow when its time has come."""
+        status, meta = obj.get("status") or {}, obj["metadata"]
+        ttl_s, ended = (obj.get("spec") or {}).get("ttlSecondsAfterFinished"), status.get("endedAt")
+        if ttl_s is None or not ended or status.get("phase") not in ENDED:
+            return
+        left_s = datetime.fromisoformat(ended).timestamp() + ttl_s - datetime.now(UTC).timestamp()
+        if left_s > 0:
+            self._queue.add_after(uid, left_s)
+            return
+        await self._api.delete(*WORKFLOWS, meta["namespace"], meta["name"], uid=uid)
+
+
+def _live(parts: Parts) -> list[str]:
+    return [*parts.given.machine.state.runs, *parts.given.waiting]

@@ -1,0 +1,150 @@
+"""From a run as the control plane shows it to the status of its object, of bounded size."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_core.run.states import StepState
+from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
+from flowmesh_core.status.conditions import WorkflowCondition
+from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_core.units import usd_text
+from flowmesh_operator.workflows import conditions
+from flowmesh_operator.workflows.conditions import Said, stamped, timestamp
+
+MOST_VALUE_BYTES = 1024
+"""Of an output's value."""
+MINOR = ("eta", "costUsd", "savedUsd", "steps")
+"""Fields whose changes alone are shown less often."""
+_FIRST = {StepState.FAILED: 0, StepState.RUNNING: 1, StepState.READY: 2, StepState.PENDING: 3}
+
+Status = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a status is written for.
+
+    Attributes:
+        before: the object's status so far.
+        generation: the generation of the spec that is acted upon.
+        epoch: the leader's.
+        now_s: seconds since the epoch.
+    """
+
+    before: Mapping[str, Any]
+    generation: int
+    epoch: int
+    now_s: float
+
+    def said(self, phase: str, said: list[Said]) -> Status:
+        """The fields that every status has."""
+        former = self.before.get("conditions") or []
+        return {
+            "phase": phase,
+            "observedGeneration": self.generation,
+            "epoch": self.epoch,
+            "conditions": stamped(said, former, self.generation, self.now_s),
+        }
+
+
+def of_run(run: RunStatus, about: About, steps_ref: str = "") -> Status:
+    """The status of an accepted workflow.
+
+    Args:
+        run: as the control plane shows it.
+        about: which object, and when.
+        steps_ref: the reference of the document with all steps; empty where none is needed (yet).
+    """
+    status = about.said(run.phase, conditions.of_run(run))
+    total = sum(run.counts.values())
+    ended = total - sum(run.counts.get(s, 0) for s in _FIRST if s is not StepState.FAILED)
+    status |= {
+        "message": conditions.ending(run)[: conditions.MOST_CHARS],
+        "progress": f"{ended}/{total}",
+        "counts": {"total": total, **{str(s).lower(): run.counts.get(s, 0) for s in StepState}},
+        "actions": run.actions,
+        "executed": run.executed,
+        "hits": run.hits,
+        "costUsd": usd_text(run.paid_nanousd),
+        "savedUsd": usd_text(run.saved_nanousd),
+        "eta": timestamp(about.now_s + run.eta_s) if run.eta_s > 0 else None,
+        "startedAt": timestamp(run.created_s),
+        "endedAt": timestamp(run.ended_s) if run.ended_s else None,
+        "failedStep": run.failed_step,
+        "outputs": {n: _output(o) for n, o in list(run.outputs.items())[:MOST_ROWS]},
+        "steps": [_row(s) for s in _chosen(run.steps)],
+        "stepsRef": steps_ref,
+    }
+    return status
+
+
+def overflows(run: RunStatus) -> bool:
+    """Whether a status does not show all steps and outputs of a run."""
+    joined = any(o is not None and "parts" in o for o in run.outputs.values())
+    return len(run.steps) > MOST_ROWS or len(run.outputs) > MOST_ROWS or joined
+
+
+def of_refusal(said: list[Said], about: About) -> Status:
+    """The status of a workflow that was not accepted: for good (it has failed), or not yet."""
+    over = any(s.type is WorkflowCondition.FAILED for s in said)
+    status = about.said("Failed" if over else "Pending", said)
+    ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if over else {}
+    return {**status, **ended, "message": said[0].message[: conditions.MOST_CHARS]}
+
+
+def only_minor(status: Status, shown: Mapping[str, Any]) -> bool:
+    """Whether a status differs from what is shown in figures only that change all the time."""
+    return all(shown.get(key) == value for key, value in status.items() if key not in MINOR)
+
+
+def patch(status: Status, shown: Mapping[str, Any]) -> Status:
+    """What a merge patch must say so that an object shows this status; empty where it does."""
+    changed: Status = {}
+    for key, value in status.items():
+        former = shown.get(key)
+        if (former or None) == (value or None):
+            continue
+        if isinstance(value, dict) and isinstance(former, dict):
+            value = {**dict.fromkeys(former), **value}  # noqa: PLW2901 - what is gone is null
+        changed[key] = value
+    return changed
+
+
+def _chosen(steps: tuple[StepStatus, ...]) -> list[StepStatus]:
+    if len(steps) <= MOST_ROWS:
+        return list(steps)
+    ordered = sorted(steps, key=lambda s: _FIRST.get(StepState(s.state), len(_FIRST)))
+    return ordered[:MOST_ROWS]
+
+
+def _row(step: StepStatus) -> Status:
+    row: Status = {
+        "path": step.path,
+        "uses": step.engine,
+        "state": step.state,
+        "reason": step.reason,
+        "message": step.message[:MOST_MESSAGE_CHARS],
+        "progress": f"{step.done}/{step.actions}" if step.actions else "",
+        "hits": step.hits,
+        "costUsd": usd_text(step.paid_nanousd),
+        "savedUsd": usd_text(step.saved_nanousd),
+        "startedAt": timestamp(step.started_s) if step.started_s else None,
+        "endedAt": timestamp(step.ended_s) if step.ended_s else None,
+    }
+    return {key: value for key, value in row.items() if value not in ("", None)}
+
+
+def _output(output: Mapping[str, Any] | None) -> Status:
+    if output is None:
+        return {"kind": "", "reference": ""}
+    parts = output.get("parts") or [output]
+    shown: Status = {"kind": output.get("kind", ""), "reference": output.get("reference", "")}
+    for key in ("rows", "bytes"):
+        if key in parts[0]:
+            shown[key] = sum(part[key] for part in parts)
+    value = output.get("value")
+    if value is not None and len(json.dumps(value)) <= MOST_VALUE_BYTES:
+        shown["value"] = value
+    return shown

@@ -1,0 +1,182 @@
+"""Writes statuses: at most one a second a workflow, none where nothing changed."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_control.assembly import Parts
+from flowmesh_control.failures import NotFoundError
+from flowmesh_core.errors import StoreFullError, StoreUnavailableError
+from flowmesh_core.status.view import RunStatus
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import WORKFLOWS
+from flowmesh_operator.mirror import ENDED, Mirror, Object
+from flowmesh_operator.work_queue import WorkQueue
+from flowmesh_operator.workflows import projection
+from flowmesh_operator.workflows.announcements import announce_end
+from flowmesh_operator.workflows.conditions import Said
+from flowmesh_operator.workflows.projection import About, Status
+from flowmesh_operator.workflows.step_documents import store_document
+
+log = logging.getLogger("flowmesh.operator")
+
+GAP_S = 1.0
+"""Between two writes of one workflow's status."""
+MINOR_GAP_S = 10.0
+"""The same, where only figures changed that change all the time."""
+PROJECTION_FACTOR = 10
+"""A run that is slow to project is shown less often."""
+AGAIN_S = 0.2
+"""After a conflict: the watch brings what changed."""
+LATER_S = 2.0
+_LARGE = ("steps", "outputs")
+_TOO_LARGE = frozenset({413, 422})
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of a workflow whose status is written.
+
+    Attributes:
+        generation: the one that was acted upon.
+        said: why it is not accepted; None once it is.
+        next_s: no write before.
+        minor_s: no write before where only minor figures changed.
+    """
+
+    generation: int
+    said: list[Said] | None = None
+    next_s: float = 0.0
+    minor_s: float = 0.0
+
+
+class StatusWriter:
+    """Brings statuses to what the runs are."""
+
+    def __init__(self, api: Api, mirror: Mirror, parts: Parts) -> None:
+        """Takes where to write, what is written there, and what should be."""
+        self._api = api
+        self._mirror = mirror
+        self._parts = parts
+        self._entries: dict[str, _Entry] = {}
+        self._queue = WorkQueue()
+        self._clock = time.monotonic
+        self.written = 0
+
+    def show(self, uid: str, generation: int, said: list[Said] | None = None) -> None:
+        """From now on a workflow's status is about this generation.
+
+        Args:
+            uid: of the object, which is the run's.
+            generation: of the spec that was acted upon.
+            said: the conditions where there is no run; None where there is one.
+        """
+        entry = self._entries.setdefault(uid, _Entry(generation))
+        entry.generation, entry.said = generation, said
+        self._queue.add(uid)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._entries.pop(uid, None)
+
+    def follow(self, uid: str) -> None:
+        """A run has changed; nothing where its object was not looked at yet."""
+        if uid in self._entries:
+            self._queue.add(uid)
+
+    async def serve(self) -> None:
+        """Writes until cancelled; may run several times at once."""
+        await self._queue.serve(self._look)
+
+    async def _look(self, uid: str) -> None:
+        entry, obj = self._entries.get(uid), self._mirror.workflows.get(uid)
+        if entry is None or obj is None:
+            self.forget(uid)
+            return
+        now = self._clock()
+        if now < entry.next_s:
+            self._queue.add_after(uid, entry.next_s - now)
+            return
+        try:
+            await self._bring(uid, entry, obj)
+        except ApiError as e:
+            await self._refused(uid, e)
+        except (StoreUnavailableError, StoreFullError) as e:
+            log.warning("the status of %s waits for the store: %s", uid, e)
+            self._queue.add_after(uid, LATER_S)
+
+    async def _bring(self, uid: str, entry: _Entry, obj: Object) -> None:
+        started = self._clock()
+        status = await self._project(uid, entry, obj)
+        if status is None:
+            return
+        took_s = self._clock() - started
+        shown = obj.get("status") or {}
+        changed = projection.patch(status, shown)
+        if changed and projection.only_minor(status, shown) and started < entry.minor_s:
+            self._queue.add_after(uid, entry.minor_s - started)
+            return
+        if changed:
+            entry.next_s = started + max(GAP_S, PROJECTION_FACTOR * took_s)
+            entry.minor_s = started + MINOR_GAP_S
+            await self._write(obj, changed)
+        if status["phase"] in ENDED and self._entries.get(uid) is entry:
+            self.forget(uid)
+            if changed:
+                await announce_end(self._api, obj, status)
+
+    async def _project(self, uid: str, entry: _Entry, obj: Object) -> Status | None:
+        about = About(
+            before=obj.get("status") or {},
+            generation=entry.generation,
+            epoch=self._parts.given.epoch,
+            now_s=self._parts.given.clock(),
+        )
+        if entry.said is not None:
+            return projection.of_refusal(entry.said, about)
+        try:
+            run = await self._parts.views.status(uid)
+        except NotFoundError:
+            log.warning("run %s is not there any more", uid)
+            return None
+        return projection.of_run(run, about, await self._steps_ref(run, about))
+
+    async def _steps_ref(self, run: RunStatus, about: About) -> str:
+        if run.phase not in ENDED or not projection.overflows(run):
+            return ""
+        known = str(about.before.get("stepsRef", ""))
+        labels = self._mirror.namespaces.get(run.namespace, {})
+        return known or await store_document(self._parts.given, run, labels)
+
+    async def _write(self, obj: Object, changed: Status) -> None:
+        meta = obj["metadata"]
+        body: dict[str, Any] = {
+            "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
+            "status": changed,
+        }
+        where = (*WORKFLOWS, meta["namespace"], meta["name"])
+        try:
+            answer = await self._api.patch_status(*where, body)
+        except ApiError as e:
+            if e.status not in _TOO_LARGE or not any(key in changed for key in _LARGE):
+                raise
+            log.warning("%s/%s: shown without its rows: %s", meta["namespace"], meta["name"], e)
+            body["status"] = {k: v for k, v in changed.items() if k not in _LARGE}
+            answer = await self._api.patch_status(*where, body)
+        self.written += 1
+        self._mirror.seen("workflows", "MODIFIED", answer)
+
+    async def _refused(self, uid: str, error: ApiError) -> None:
+        if error.status == NOT_FOUND:
+            self.forget(uid)
+        elif error.status == CONFLICT:
+            entry = self._entries.get(uid)
+            if entry is not None:
+                entry.next_s = 0.0
+            self._queue.add_after(uid, AGAIN_S)
+        else:
+            log.warning("the status of %s is not written, tried again: %s", uid, error)
+            self._queue.add_after(uid, LATER_S)
+        await asyncio.sleep(0)

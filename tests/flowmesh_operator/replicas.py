@@ -1,0 +1,173 @@
+"""Replicas of the operator and workers as processes, on a real API server and a directory."""
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.flowmesh_operator.api_server import ApiServer, until
+
+WORKER_TOKEN = "worker-token"
+API_TOKEN = "api-token"
+API_VERSION = "flowmesh.dev/v1alpha1"
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Replicas:
+    """The operator's processes, and what they need.
+
+    Attributes:
+        own: the operator's namespace: a new one, so that its Lease is nobody else's.
+        port: of the gateway; replicas share it, since one leads.
+    """
+
+    server: ApiServer
+    root: Path
+    own: str
+    port: int
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def operator(self, name: str, **more: str) -> "subprocess.Popen[bytes]":
+        """Starts a replica, with more variables that stand over the usual ones."""
+        variables = {
+            "KUBECONFIG": str(self.server.kubeconfig),
+            "FLOWMESH_STORE": str(self.root / "store"),
+            "FLOWMESH_MASTER_KEY_FILE": str(self.root / "key"),
+            "FLOWMESH_NAMESPACE": self.own,
+            "FLOWMESH_IDENTITY": name,
+            "FLOWMESH_GATEWAY_HOST": "127.0.0.1",
+            "FLOWMESH_GATEWAY_PORT": str(self.port),
+            "FLOWMESH_WORKER_TOKEN": WORKER_TOKEN,
+            "FLOWMESH_API_TOKEN": API_TOKEN,
+            "FLOWMESH_SYNC_WINDOW_S": "1",
+            **more,
+        }
+        return self._start(name, ["flowmesh_operator"], variables)
+
+    def worker(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
+        """Starts a worker, with more arguments that stand over the usual ones."""
+        arguments = ["--gateway", f"ws://127.0.0.1:{self.port}", "--name", name]
+        arguments += ["--store", str(self.root / "store")]
+        arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
+        arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
+        arguments += ["--orphan-timeout", "60", "--grace", "1", *more]
+        variables = {"FLOWMESH_WORKER_TOKEN": WORKER_TOKEN}
+        return self._start(name, ["flowmesh_worker", *arguments], variables)
+
+    def log(self, name: str) -> str:
+        """What a process has said."""
+        return (self.root / f"{name}.log").read_text()
+
+    def leads(self, name: str) -> bool:
+        """Whether a replica says that it leads and its control plane is up."""
+        process = self.processes[name]
+        assert process.poll() is None, self.log(name)
+        return "runs taken up" in self.log(name)
+
+    def end(self, name: str, number: int = signal.SIGTERM, within_s: float = 20.0) -> int:
+        """Signals a process and waits for its end; returns its code."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process.wait(within_s)
+
+    def close(self) -> None:
+        """Ends everything."""
+        for process in self.processes.values():
+            process.kill()
+            process.send_signal(signal.SIGCONT)
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+
+    def _start(
+        self, name: str, words: list[str], variables: dict[str, str]
+    ) -> "subprocess.Popen[bytes]":
+        with (self.root / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                env={**os.environ, **variables},
+                stderr=log,
+                stdout=log,
+            )
+        self.processes[name] = process
+        return process
+
+
+@contextlib.contextmanager
+def replicas(server: ApiServer, root: Path) -> Iterator[Replicas]:
+    """No process yet; all that are started end afterwards."""
+    (root / "key").write_bytes(b"k" * 32)
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    made = Replicas(server, root, server.namespace(), port)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Workflow objects of one namespace."""
+
+    server: ApiServer
+    namespace: str
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Creates or changes objects."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+        self.server.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(listed))
+
+    def workflow(self, name: str, *steps: dict[str, Any], **spec: Any) -> dict[str, Any]:
+        """A document."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "FlowMeshWorkflow",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"steps": list(steps), **spec},
+        }
+
+    def status(self, name: str) -> dict[str, Any]:
+        """An object's status."""
+        found = self.server.get("fmw", name, "-n", self.namespace).get("status") or {}
+        assert isinstance(found, dict)
+        return found
+
+    def condition(self, name: str, kind: str) -> dict[str, Any]:
+        """One of its conditions; empty where it is not there."""
+        found = self.status(name).get("conditions") or []
+        return next((c for c in found if c["type"] == kind), {})
+
+    def wait(self, name: str, condition: str = "Complete", within_s: int = 60) -> None:
+        """``kubectl wait``."""
+        self.server.kubectl(
+            "wait", f"--for=condition={condition}", f"fmw/{name}", "-n", self.namespace,
+            f"--timeout={within_s}s",
+        )  # fmt: skip
+
+    def until(self, name: str, within_s: float = 30.0, **fields: Any) -> None:
+        """Waits until the status has these fields."""
+
+        def holds() -> bool:
+            status = self.status(name)
+            return all(status.get(key) == value for key, value in fields.items())
+
+        until(holds, f"{name} has {fields}; it has {self.status(name)}", within_s)
+
+
+def noop(name: str, **more: Any) -> dict[str, Any]:
+    """A step that does nothing, another one in each test."""
+    value = {"value": f"{os.getpid()}-{next(_numbers)}-{time.time_ns()}"}
+    return {"name": name, "uses": "test.noop", "with": value, **more}
