@@ -12,6 +12,7 @@ IDENTITIES: Mapping[str, tuple[str, str]] = {
     "controllers": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
+    "dns": ("system:dns", ""),
 }
 """User and group by the name of a kubeconfig file; nodes are added."""
 

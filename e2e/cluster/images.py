@@ -24,7 +24,7 @@ def pause_image() -> Path:
     if archive.is_file():
         return archive
     with tempfile.TemporaryDirectory() as folder:
-        _run(
+        run(
             ["go", "build", "-ldflags=-s -w", "-o", f"{folder}/pause", "."],
             cwd=_PAUSE,
             env={"CGO_ENABLED": "0"},
@@ -61,9 +61,19 @@ def build(
     for path in ("/etc/ssl/certs", "/etc/pip.conf"):
         if Path(path).exists():
             words += ["--volume", f"{path}:{path}:ro"]
-    _run([*words, "--file", str(dockerfile), str(context)])
+    run([*words, "--file", str(dockerfile), str(context)])
+    _export(name, archive)
+
+
+def _export(name: str, archive: Path) -> None:
+    """Writes the archive unless it holds this very image."""
+    known = archive.with_suffix(".id")
+    image = run(["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", name])
+    if archive.is_file() and known.is_file() and known.read_text() == image:
+        return
     archive.unlink(missing_ok=True)
-    _run(["buildah", "push", "--disable-compression", name, f"oci-archive:{archive}:{name}"])
+    run(["buildah", "push", "--disable-compression", name, f"docker-archive:{archive}:{name}"])
+    known.write_text(image)
 
 
 def import_image(inside: Namespaces, archive: Path) -> None:
@@ -74,7 +84,12 @@ def import_image(inside: Namespaces, archive: Path) -> None:
     )
 
 
-def _run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+def run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """Runs a program of this machine to its end; returns what it said.
+
+    Raises:
+        ImageError: it failed; with the end of what it said.
+    """
     done = subprocess.run(
         words,
         cwd=cwd,
@@ -86,3 +101,4 @@ def _run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | Non
     if done.returncode:
         said = (done.stdout + done.stderr)[-4000:]
         raise ImageError(f"{' '.join(words[:3])} ended with {done.returncode}:\n{said}")
+    return done.stdout.strip()

@@ -10,6 +10,7 @@ NAME = "node-1"
 POD_RANGE = "10.244.0.0/24"
 PAUSE_IMAGE = "localhost/pause:1"
 DNS_DOMAIN = "cluster.local"
+DNS_SERVICE = "10.96.0.10"
 
 
 def write_containerd(folder: Path, bins: Path) -> Path:
@@ -71,6 +72,7 @@ def write_kubelet(folder: Path, authority: Path) -> Path:
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
+        "clusterDNS": [DNS_SERVICE],
         "clusterDomain": DNS_DOMAIN,
         "containerRuntimeEndpoint": f"unix://{socket(folder)}",
         "failCgroupV1": False,

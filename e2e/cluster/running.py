@@ -4,10 +4,11 @@ import json
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster import control_plane, node, tools
+from e2e.cluster import control_plane, dns, node, tools
 from e2e.cluster.access import write_access
 from e2e.cluster.certificates import make_certificates
 from e2e.cluster.images import import_image, pause_image
@@ -60,7 +61,10 @@ def up() -> Path:
     config = node.write_kubelet(STATE, authority)
     start(node.kubelet(STATE, config, access / f"{node.NAME}.kubeconfig"))
     start(["kube-proxy", f"--config={node.write_proxy(STATE, access / 'proxy.kubeconfig')}"])
+    kubectl("apply", "--filename=-", given=dns.manifests())
+    start(dns.coredns(dns.write_dns(STATE, access / "dns.kubeconfig")))
     until(_node_ready, "kubelet")
+    until(_names_resolve, "coredns")
     until(lambda: kubectl("get", "serviceaccount", "default", ok=False) != "", "controllers")
     return KUBECONFIG
 
@@ -122,6 +126,14 @@ def namespaces() -> Namespaces:
 def _node_ready() -> bool:
     path = "{.items[*].status.conditions[?(@.type=='Ready')].status}"
     return kubectl("get", "nodes", "-o", f"jsonpath={path}", ok=False) == "True"
+
+
+def _names_resolve() -> bool:
+    try:
+        with urllib.request.urlopen(dns.HEALTH, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _ctr(inside: Namespaces, *words: str) -> str:

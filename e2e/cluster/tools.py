@@ -1,7 +1,7 @@
 """The cluster's programs: built from Go modules once.
 
 ``python -m e2e.cluster.tools`` builds those of the API server alone, which the tests of the
-operator run against; it needs no package but Python's own.
+operator run against, and helm for those of the chart; it needs no package but Python's own.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from pathlib import Path
 from e2e.cluster.places import BINS
 
 MODULES = Path(__file__).parents[1] / "tools"
-BUILT = ("etcd", "containerd", "cni", "helm", "kubernetes")
+BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
 SINGLE = ("etcd", "helm")
 API_PROGRAMS = ("kube-apiserver", "kubectl")
 KUBERNETES_VERSION = "v1.36.3"
@@ -85,6 +85,19 @@ def build_api(into: Path) -> None:
             _build("kubernetes", into / ".kubernetes-api", into, packages)
 
 
+def build_helm(into: Path) -> None:
+    """Builds helm, unless it is there.
+
+    Args:
+        into: a directory for the program.
+
+    Raises:
+        ToolsError: Go is missing, or the module does not build.
+    """
+    with _alone(into):
+        _build("helm", into / ".helm", into)
+
+
 def _built(module: str, done: Path) -> bool:
     return done.is_file() and done.read_bytes() == _sums(module)
 
@@ -138,5 +151,6 @@ def _flags(module: str) -> str:
 if __name__ == "__main__":
     try:
         build_api(BINS)
+        build_helm(BINS)
     except ToolsError as e:
         sys.exit(f"error: {e}")

@@ -49,8 +49,10 @@ def set_credentials(environment: "os._Environ[str]") -> None:
 
 
 @contextlib.contextmanager
-def running(program: str, directory: Path) -> Iterator[S3Server]:
-    """Starts the server, makes a bucket, and ends the server at the end."""
+def running(
+    program: str, directory: Path, *options: str, bucket: bool = True
+) -> Iterator[S3Server]:
+    """Starts the server, makes a bucket unless told not to, and ends the server at the end."""
     data = directory / "buckets"
     data.mkdir(parents=True)
     with socket.socket() as probe:
@@ -61,7 +63,7 @@ def running(program: str, directory: Path) -> Iterator[S3Server]:
     }  # fmt: skip
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(data)],
+            [program, "--port", f"127.0.0.1:{port}", "--quiet", *options, "posix", str(data)],
             env=environment, stdout=log, stderr=log, cwd=directory,
         )  # fmt: skip
         try:
@@ -71,7 +73,8 @@ def running(program: str, directory: Path) -> Iterator[S3Server]:
                 "s3", endpoint_url=server.endpoint, region_name="us-east-1",
                 aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
             )  # fmt: skip
-            client.create_bucket(Bucket=BUCKET)
+            if bucket:
+                client.create_bucket(Bucket=BUCKET)
             client.close()
             yield server
         finally:

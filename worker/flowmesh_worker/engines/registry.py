@@ -54,6 +54,25 @@ BUILTIN = {
 """The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so
 that a worker also runs from a source tree that is not installed."""
 
+_MODELS = ("torch", "transformers")
+_TRAINING = ("torch", "transformers", "trl")
+NEEDS: dict[str, tuple[str, ...]] = {
+    "llm.agent": _MODELS,
+    "llm.embed": _MODELS,
+    "llm.generate": _MODELS,
+    "llm.score": _MODELS,
+    "model.import": _MODELS,
+    "model.merge": (*_MODELS, "peft"),
+    "retrieve.topk": ("numpy",),
+    "train.dpo": _TRAINING,
+    "train.grpo": _TRAINING,
+    "train.ppo": _TRAINING,
+    "train.reward": _TRAINING,
+    "train.sft": _TRAINING,
+}
+"""Libraries without which an engine of ours cannot do anything: a worker of the thin image, which
+has none of them, does not announce it. What is not here runs on the base install."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
@@ -131,9 +150,18 @@ def installed_engines(*, on_devices: bool = False) -> Engines:
         contract = contracts.newest(name)
         if contract is None:
             _log.warning("engine %s has a class but no contract; it is left out", name)
-        elif importlib.util.find_spec(loads.partition(":")[0].partition(".")[0]) is not None:
+        elif all(_is_there(module) for module in _modules(name, loads)):
             entries.append(EngineEntry(contract, loads))
     return Engines(entries, on_devices=on_devices)
+
+
+def _modules(name: str, loads: str) -> tuple[str, ...]:
+    package = loads.partition(":")[0].partition(".")[0]
+    return (package, *NEEDS.get(name, ()))
+
+
+def _is_there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def _plugin_contracts() -> list[EngineContract]:

@@ -1,0 +1,82 @@
+{{/* Labels of every object; part is the component. Call with (dict "root" $ "part" "operator"). */}}
+{{- define "flowmesh.labels" -}}
+{{ include "flowmesh.selector" . }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* What selectors select by: it never changes. */}}
+{{- define "flowmesh.selector" -}}
+app.kubernetes.io/name: flowmesh
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{/* An image of the project. Call with (dict "root" $ "repository" "..." "tag" "..."). */}}
+{{- define "flowmesh.image" -}}
+{{- $image := .root.Values.image -}}
+{{- if $image.registry -}}{{ trimSuffix "/" $image.registry }}/{{- end -}}
+{{ .repository }}:{{ .tag | default $image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{- define "flowmesh.operatorImage" -}}
+{{ include "flowmesh.image" (dict "root" . "repository" .Values.operator.image "tag" "") }}
+{{- end -}}
+
+{{- define "flowmesh.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the restricted Pod Security Standard asks of a pod and of a container. */}}
+{{- define "flowmesh.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "flowmesh.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "flowmesh.tlsSecret" -}}
+{{ .Values.gateway.tls.existingSecret | default "flowmesh-gateway-tls" }}
+{{- end -}}
+
+{{- define "flowmesh.masterKeySecret" -}}
+{{ .Values.masterKey.existingSecret | default "flowmesh-master-key" }}
+{{- end -}}
+
+{{/* The store's address, as open_store reads it. */}}
+{{- define "flowmesh.store" -}}
+{{- if eq .Values.store.type "versitygw" -}}
+s3://flowmesh?endpoint=http://flowmesh-store.{{ .Release.Namespace }}.svc:7070&region=us-east-1
+{{- else if eq .Values.store.type "s3" -}}
+{{ .Values.store.s3.url }}
+{{- else -}}
+file:///var/lib/flowmesh-store
+{{- end -}}
+{{- end -}}
+
+{{/* Secrets with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or nothing. */}}
+{{- define "flowmesh.operatorStoreSecret" -}}
+{{- if eq .Values.store.type "versitygw" -}}flowmesh-store-operator
+{{- else if eq .Values.store.type "s3" -}}{{ .Values.store.s3.operatorSecret }}
+{{- end -}}
+{{- end -}}
+
+{{- define "flowmesh.workerStoreSecret" -}}
+{{- if eq .Values.store.type "versitygw" -}}flowmesh-store-worker
+{{- else if eq .Values.store.type "s3" -}}{{ .Values.store.s3.workerSecret }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,12 @@
+{{/* What the operator tells the pods of pools. */}}
+{{- define "flowmesh.workerEnvironment" -}}
+- {name: FLOWMESH_WORKER_GATEWAY, value: "wss://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}"}
+- {name: FLOWMESH_WORKER_CA_SECRET, value: {{ include "flowmesh.tlsSecret" . }}}
+- {name: FLOWMESH_WORKER_STORE, value: {{ include "flowmesh.store" . | quote }}}
+{{- with include "flowmesh.workerStoreSecret" . }}
+- {name: FLOWMESH_WORKER_STORE_SECRET, value: {{ . }}}
+{{- end }}
+{{- if eq .Values.store.type "volume" }}
+- {name: FLOWMESH_WORKER_STORE_CLAIM, value: {{ .Values.store.volume.existingClaim }}}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,87 @@
+"""The project's own images as the cluster's pods use them, built on a base made here."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.cluster.images import build, run
+from e2e.cluster.places import IMAGES
+
+ROOT = Path(__file__).parents[2]
+BASE_IMAGE = "localhost/flowmesh-base:1"
+_BASE_PACKAGES = "python3,python3-venv,ca-certificates,libnuma1"
+_SUITE = "bookworm"
+_S3_PROGRAM = "github.com/versity/versitygw/cmd/versitygw"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectImage:
+    """An image of ours: its name, the file it is built from, and the build's arguments."""
+
+    name: str
+    dockerfile: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def archive(self) -> Path:
+        """Where it is kept."""
+        return IMAGES / f"{self.name.partition('/')[2].replace(':', '-')}.tar"
+
+
+OPERATOR = ProjectImage("localhost/flowmesh-operator:e2e", "Dockerfile.operator")
+THIN = ProjectImage("localhost/flowmesh-worker:e2e-thin", "Dockerfile.worker", {"FLAVOR": "thin"})
+FULL = ProjectImage("localhost/flowmesh-worker:e2e-cpu", "Dockerfile.worker", {"FLAVOR": "cpu"})
+S3 = ProjectImage("localhost/flowmesh-s3:e2e", "Dockerfile.s3")
+
+
+def build_project_image(image: ProjectImage) -> Path:
+    """Builds an image, from what is cached where nothing changed; returns its archive.
+
+    Raises:
+        ImageError: with the end of what the build said.
+    """
+    start = time.monotonic()
+    if image is S3:
+        _build_s3()
+    else:
+        _base()
+        arguments = {"BASE": BASE_IMAGE, **image.arguments}
+        build(image.name, ROOT, ROOT / image.dockerfile, image.archive, arguments)
+    took = time.monotonic() - start
+    sys.stderr.write(
+        f"image {image.name}: {image.archive.stat().st_size >> 20} MiB, {took:.0f} s\n"
+    )
+    return image.archive
+
+
+def _base() -> None:
+    """A Debian with Python, in place of the public image that the Dockerfiles name."""
+    system = IMAGES / "base-rootfs.tar"
+    if not system.is_file():
+        system.parent.mkdir(parents=True, exist_ok=True)
+        made = system.with_suffix(".part.tar")
+        include = f"--include={_BASE_PACKAGES}"
+        run(["mmdebstrap", "--variant=minbase", include, _SUITE, str(made)])
+        made.rename(system)
+    with tempfile.TemporaryDirectory(dir=IMAGES) as folder:
+        (Path(folder) / system.name).hardlink_to(system)
+        file = Path(folder) / "Dockerfile"
+        file.write_text(f"FROM scratch\nADD {system.name} /\n")
+        run(["buildah", "bud", "--layers", "--tag", BASE_IMAGE, "--file", str(file), folder])
+
+
+def _build_s3() -> None:
+    """As Dockerfile.s3 does, with the Go of this machine in place of an image that holds one."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", folder, _S3_PROGRAM],
+            cwd=ROOT / "tools",
+            env={"CGO_ENABLED": "0"},
+        )
+        lines = (ROOT / S3.dockerfile).read_text().partition("FROM scratch\n")
+        file = Path(folder) / "Dockerfile"
+        file.write_text((lines[1] + lines[2]).replace("--from=build /versitygw", "versitygw"))
+        build(S3.name, Path(folder), file, S3.archive)

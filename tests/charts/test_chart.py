@@ -1,0 +1,182 @@
+"""The chart: what it renders, what it refuses, and that a real API server takes all of it."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from tests.charts.rendering import CHART, ROOT, STORES, find, helm, objects, pod_specs, render
+from tests.flowmesh_operator.api_server import ApiServer
+
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_store.store import open_store
+
+pytestmark = pytest.mark.slow
+
+
+def test_helm_finds_nothing_to_say_against_the_chart() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART)).stdout
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_real_api_server_takes_every_object_and_warns_of_nothing(
+    api_server: ApiServer, store: str
+) -> None:
+    namespace = watched(api_server)
+    rendered = render(*STORES[store], namespace=namespace)
+    done = api_server.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=rendered
+    )
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == len([x for x in yaml.safe_load_all(rendered) if x])
+
+
+def test_the_check_of_pod_security_sees_what_is_wrong(api_server: ApiServer) -> None:
+    namespace = watched(api_server)
+    rendered = render(namespace=namespace).replace("allowPrivilegeEscalation: false", "")
+    done = api_server.kubectl(
+        "apply", "--server-side", "--dry-run=server", "-f", "-", given=rendered
+    )
+    assert "violate PodSecurity" in done.stderr
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_every_container_has_a_read_only_root_and_says_what_it_needs(store: str) -> None:
+    for name, spec in pod_specs(*STORES[store]).items():
+        assert spec["securityContext"]["runAsNonRoot"], name
+        for container in [*spec["containers"], *spec.get("initContainers", [])]:
+            assert container["securityContext"]["readOnlyRootFilesystem"], name
+            assert container["resources"]["requests"], name
+            assert container["resources"]["limits"]["memory"], name
+
+
+def test_only_the_operator_and_the_upgrade_of_definitions_hold_an_account_s_token() -> None:
+    holders = {
+        name
+        for name, spec in pod_specs().items()
+        if spec.get("automountServiceAccountToken") is not False
+    }
+    assert holders == {"Deployment flowmesh-operator", "Job flowmesh-crds"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["store.type=s3"], "store.s3.url: store.type is s3, and no bucket is named"),
+        (["store.type=volume"], "store.volume.existingClaim: store.type is volume"),
+        (["store.type=tape"], "/store/type"),
+        (["operator.replica=3"], "'replica' not allowed"),
+        (["operator.replicas=0"], "/operator/replicas"),
+        (["pools.Big.minReplicas=1"], "Big"),
+        (["store.s3.url=https://bucket"], "/store/s3/url"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_values_are_refused_by_name(values: list[str], said: str) -> None:
+    sets = [word for value in values for word in ("--set", value)]
+    done = helm("template", "x", str(CHART), *sets, ok=False)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("store", ["versitygw", "s3"])
+def test_the_store_s_address_is_one_that_the_store_opens(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    address = environment(*STORES[store])["FLOWMESH_STORE"]
+    open_store(address).close()
+
+
+def test_operator_and_workers_have_credentials_of_their_own() -> None:
+    env = environment()
+    (container,) = find("Deployment", "flowmesh-operator")["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "flowmesh-store-operator"}}]
+    assert env["FLOWMESH_WORKER_STORE_SECRET"] == "flowmesh-store-worker"
+    rendered = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Secret"}
+    users = json.loads(rendered["flowmesh-store-accounts"]["stringData"]["users.json"])
+    worker = rendered["flowmesh-store-worker"]["stringData"]
+    (account,) = users["accessAccounts"].values()
+    assert account["access"] == worker["AWS_ACCESS_KEY_ID"]
+    assert account["secret"] == worker["AWS_SECRET_ACCESS_KEY"]
+    assert account["role"] == "user"
+    operator = rendered["flowmesh-store-operator"]["stringData"]["AWS_SECRET_ACCESS_KEY"]
+    assert operator != account["secret"]
+
+
+def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carry() -> None:
+    (container,) = find("Deployment", "flowmesh-operator", *STORES["s3"])["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert "envFrom" not in container
+    assert "FLOWMESH_WORKER_STORE_SECRET" not in environment(*STORES["s3"])
+
+
+def test_the_gateway_s_service_selects_the_leader_among_the_operator_s_pods() -> None:
+    selector = find("Service", "flowmesh-gateway")["spec"]["selector"]
+    labels = find("Deployment", "flowmesh-operator")["spec"]["template"]["metadata"]["labels"]
+    assert selector.pop("flowmesh.dev/leader") == "true"
+    assert selector.items() <= labels.items()
+    assert "flowmesh.dev/leader" not in labels
+
+
+def test_a_pool_s_image_follows_its_flavor_and_what_the_pool_says_holds() -> None:
+    def spec(*values: str) -> dict[str, Any]:
+        made = find("FlowMeshWorkerPool", "small", "image.tag=1.2", *values)
+        FlowMeshWorkerPool.model_validate(made)
+        found: dict[str, Any] = made["spec"]
+        return found
+
+    thin = spec("pools.small.engines.flavor=thin", "image.registry=example.com/team")
+    assert thin["image"] == "example.com/team/flowmesh-worker:1.2-thin"
+    assert spec("pools.small.devices.count=1")["image"] == "flowmesh-worker:1.2-gpu"
+    own = spec("pools.small.image=mine:3", "pools.small.maxReplicas=7")
+    assert (own["image"], own["maxReplicas"]) == ("mine:3", 7)
+
+
+def test_the_default_pools_are_valid() -> None:
+    pools = [o for o in objects() if o["kind"] == "FlowMeshWorkerPool"]
+    assert pools
+    for pool in pools:
+        assert FlowMeshWorkerPool.model_validate(pool).spec.min_replicas == 0
+
+
+def test_an_uninstall_keeps_results_and_the_key_to_them() -> None:
+    kept = {
+        (o["kind"], o["metadata"]["name"])
+        for o in objects()
+        if (o["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep"
+    }
+    assert kept == {("PersistentVolumeClaim", "flowmesh-store"), ("Secret", "flowmesh-master-key")}
+
+
+def test_no_rule_reads_secrets_or_config_maps_of_users() -> None:
+    for made in objects():
+        if made["kind"] in ("ClusterRole", "Role"):
+            for rule in made["rules"]:
+                assert not {"secrets", "configmaps", "*"} & set(rule["resources"]), made
+                assert "*" not in rule["verbs"], made
+
+
+def test_the_chart_s_definitions_are_those_that_are_generated() -> None:
+    shipped = {p.name: p.read_text() for p in (CHART / "crds").glob("*.yaml")}
+    assert shipped == {p.name: p.read_text() for p in (ROOT / "crds").glob("*.yaml")}
+    carried = find("ConfigMap", "flowmesh-crds")["data"]
+    assert carried == shipped
+    named = find("ClusterRole", "flowmesh-crds")["rules"][1]["resourceNames"]
+    assert sorted(named) == sorted(yaml.safe_load(x)["metadata"]["name"] for x in shipped.values())
+
+
+def watched(api_server: ApiServer) -> str:
+    """A namespace that warns of pods not restricted, with what a controller makes in it."""
+    namespace = api_server.namespace({"pod-security.kubernetes.io/warn": "restricted"})
+    api_server.kubectl("create", "serviceaccount", "default", "-n", namespace)
+    return namespace
+
+
+def environment(*values: str) -> dict[str, str]:
+    (container,) = find("Deployment", "flowmesh-operator", *values)["spec"]["template"]["spec"][
+        "containers"
+    ]
+    return {item["name"]: item.get("value", "") for item in container["env"]}
