@@ -61,6 +61,17 @@ def cel_rules(*rules: tuple[str, str]) -> JsonDict:
     return {CEL_RULES: listed}
 
 
+def key_rule(of: str) -> JsonDict:
+    """The rule that a map's keys are names, which no structural schema can say.
+
+    Args:
+        of: what is named, with its article.
+    """
+    return cel_rules(
+        (f"self.all(k, k.matches('{NAME_PATTERN}'))", f"{of} has {PATTERN_WORDS[NAME_PATTERN]}")
+    )
+
+
 class Model(BaseModel):
     """The base of all models: no unknown fields, no silent conversions, camelCase outside."""
 

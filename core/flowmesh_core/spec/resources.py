@@ -22,11 +22,15 @@ _Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
+    """A kind; ``wide`` columns are those of ``-o wide``, ``selectable`` fields select objects."""
+
     model: type[BaseModel]
     plural: str
     short: str
     namespaced: bool
     columns: tuple[_Column, ...]
+    wide: tuple[_Column, ...] = ()
+    selectable: tuple[str, ...] = ()
 
 
 _DEFINITIONS = (
@@ -42,6 +46,12 @@ _DEFINITIONS = (
             ("Cost", "string", ".status.costUsd"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+        wide=(
+            ("Saved", "string", ".status.savedUsd"),
+            ("Eta", "date", ".status.eta"),
+            ("Message", "string", ".status.message"),
+        ),
+        selectable=(".status.phase",),
     ),
     _Definition(
         FlowMeshWorkerPool,
@@ -87,13 +97,13 @@ def _definition(d: _Definition) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [
-            {"name": name, "type": of, "jsonPath": path} for name, of, path in d.columns
-        ],
+        "additionalPrinterColumns": [*map(_column, d.columns), *map(_wide, d.wide)],
         "schema": {"openAPIV3Schema": schema},
     }
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
+    if d.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in d.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -112,6 +122,15 @@ def _definition(d: _Definition) -> dict[str, Any]:
             "versions": [version],
         },
     }
+
+
+def _column(column: _Column) -> dict[str, Any]:
+    name, of, path = column
+    return {"name": name, "type": of, "jsonPath": path}
+
+
+def _wide(column: _Column) -> dict[str, Any]:
+    return {**_column(column), "priority": 1}
 
 
 def editor_schema() -> dict[str, Any]:

@@ -30,9 +30,7 @@ class Condition(_Shown):
 
     type: str = Field(
         max_length=316,
-        description="Accepted: checked, compiled and written; Running: at least one step may run;"
-        " Complete: every step completed or was skipped; Failed: it ended otherwise, or was not"
-        " accepted.",
+        description="The condition.",
     )
     status: str = Field(description="True, False or Unknown.")
     reason: str = Field(default="", max_length=1024, description="Why, as one word.")
@@ -112,8 +110,9 @@ class WorkflowStatus(_Shown):
     conditions: list[Condition] = Field(
         default=[],
         max_length=16,
-        description="For `kubectl wait --for=condition=Complete`: Accepted, Running, Complete and"
-        " Failed.",
+        description="What `kubectl wait --for=condition=Complete` reads. Accepted: checked,"
+        " compiled and written; Running: steps are under way; Complete: every step completed or was"
+        " skipped; Failed: it ended otherwise, or was not accepted.",
         json_schema_extra={LIST_KEYS: ["type"]},
     )
     message: str = Field(

@@ -13,6 +13,7 @@ from flowmesh_core.spec.fields import (
     Usd,
     Variable,
     cel_rules,
+    key_rule,
 )
 from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
@@ -95,10 +96,19 @@ class CacheSpec(Model):
 
 
 class StepSpec(Model):
-    """A node of the DAG."""
+    """A node of the DAG: an engine, where its inputs come from, and its parameters."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(("self.name != 'inputs'", "'inputs' is no name for a step"))
+    )
 
     name: Name = Field(description="The step's name, unique in the workflow; not `inputs`.")
-    uses: str = Field(min_length=1, max_length=128, description="The engine, such as llm.generate.")
+    uses: str = Field(
+        min_length=1,
+        max_length=128,
+        description="The engine, such as llm.generate, data.sql or train.sft; `fmesh engines` lists"
+        " them with their ports and parameters.",
+    )
     inputs: dict[Name, str] = Field(
         default={},
         max_length=256,
@@ -108,13 +118,14 @@ class StepSpec(Model):
     with_: dict[str, Any] = Field(
         default={},
         alias="with",
-        description="The engine's parameters. ${params.x} and ${matrix.x} are filled in; $${ is a"
-        " plain ${.",
+        description="The engine's parameters, and for model engines dtype, batchInvariant and"
+        " implementation. ${params.x} and ${matrix.x} are filled in; $${ is a plain ${.",
     )
     matrix: dict[Variable, list[Scalar]] = Field(
         default={},
         max_length=16,
-        description="Static fan-out: one instance of the step for each combination of values.",
+        description="Static fan-out: one instance of the step for each combination of values, such"
+        " as tune[lr=1e-5].",
     )
     when: str = Field(
         default="",
@@ -122,10 +133,14 @@ class StepSpec(Model):
         description="A CEL condition over params, matrix and steps['name'].port.field; a step whose"
         " condition is false is skipped.",
     )
-    resources: ResourcesSpec = Field(default=ResourcesSpec(), description="What it asks.")
-    retry: RetrySpec = Field(default=RetrySpec(), description="Bounds on attempts.")
+    resources: ResourcesSpec = Field(
+        default=ResourcesSpec(), description="What the step asks of a worker."
+    )
+    retry: RetrySpec = Field(
+        default=RetrySpec(), description="Bounds on attempts after failures of the engine."
+    )
     cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
-    timeout: Duration | None = Field(default=None, description="Bound on one attempt.")
+    timeout: Duration | None = Field(default=None, description="Bound on one attempt: 10m.")
     secrets: list[Name] = Field(
         default=[], max_length=16, description="Names of secrets sent for each attempt alone."
     )
@@ -159,13 +174,19 @@ class WorkflowSpec(Model):
         json_schema_extra={LIST_KEYS: ["name"]},
     )
     inputs: dict[Name, InputSpec] = Field(
-        default={}, max_length=1000, description="Inputs from outside, by name."
+        default={},
+        max_length=1000,
+        description="Inputs from outside, by name; a step reads one as inputs.<name>.",
+        json_schema_extra=key_rule("an input"),
     )
     params: dict[Variable, Any] = Field(
         default={}, description="Values for ${params.x} and for conditions."
     )
     outputs: dict[Name, str] = Field(
-        default={}, max_length=1000, description="Output name to source, such as vote.rows."
+        default={},
+        max_length=1000,
+        description="Output name to source, such as vote.rows.",
+        json_schema_extra=key_rule("an output"),
     )
     secrets: dict[Name, SecretKey] = Field(
         default={},
@@ -173,6 +194,7 @@ class WorkflowSpec(Model):
         description="Where a cluster keeps the secrets that inputs and steps name. One that is not"
         " listed is the Secret of its name (in small letters, - for _), and in that the key of its"
         " name or the only key. A laptop takes FMESH_SECRET_<NAME> from the environment.",
+        json_schema_extra=key_rule("a secret"),
     )
     optimize: Optimize | None = Field(
         default=None, description="What placement prefers; balanced where neither is given."

@@ -1,0 +1,33 @@
+"""Builders of objects, as one writes them."""
+
+import json
+from typing import Any
+
+API_VERSION = "flowmesh.dev/v1alpha1"
+STEP = {"name": "a", "uses": "test.noop"}
+
+
+def workflow(name: str, **spec: Any) -> dict[str, Any]:
+    """A workflow of one step, unless other ones are given."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": name},
+        "spec": {"steps": [STEP], **spec},
+    }
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    """A cache policy for every namespace that shares nothing, unless it says otherwise."""
+    given = {"scope": "private", "namespaces": {"names": ["*"]}, **spec}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "FlowMeshCachePolicy",
+        "metadata": {"name": name},
+        "spec": given,
+    }
+
+
+def text(*objects: dict[str, Any]) -> str:
+    """For ``kubectl -f -``."""
+    return "\n---\n".join(map(json.dumps, objects))

@@ -1,0 +1,129 @@
+"""What the API server refuses by the chart's admission policies, with the words that users read."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from tests.flowmesh_operator.api_server import ROOT, ApiServer, running, until
+from tests.flowmesh_operator.objects import text, workflow
+
+pytestmark = pytest.mark.slow
+
+TEMPLATE = ROOT / "charts" / "flowmesh" / "templates" / "admission-policy.yaml"
+OPERATORS = "flowmesh-system"
+LIMIT = "flowmesh.dev/max-budget-usd"
+DATA = {"dataset": "https://example.com/q.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A server of its own: its policies would be in the way of other tests."""
+    with running(tmp_path_factory.mktemp("guarded")) as server:
+        server.kubectl("apply", "-f", "-", given=rendered())
+        server.kubectl("create", "namespace", OPERATORS)
+        probe = workflow("probe", inputs={"x": {"dataset": "./probe"}})
+        until(lambda: not accepted(server, "default", probe), "the policies hold")
+        yield server
+
+
+def rendered() -> str:
+    """The template as Helm renders it: it needs nothing but the release's namespace."""
+    plain = re.sub(r"^\s*\{\{-? .*\}\}\n", "", TEMPLATE.read_text(), flags=re.MULTILINE)
+    return plain.replace("{{ .Release.Namespace }}", OPERATORS)
+
+
+def accepted(server: ApiServer, namespace: str, given: dict[str, Any]) -> bool:
+    return refusal(server, namespace, given) == ""
+
+
+def refusal(server: ApiServer, namespace: str, given: dict[str, Any]) -> str:
+    words = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+    return server.kubectl(*words, given=text(given), ok=False).stderr
+
+
+@pytest.fixture
+def own(guarded: ApiServer) -> str:
+    return guarded.namespace()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dataset": "./q.jsonl"},
+        {"dataset": "../q.jsonl"},
+        {"dataset": " /data/q.csv"},
+        {"model": "file:/model"},
+        {"adapter": "~/adapter"},
+    ],
+    ids=str,
+)
+def test_files_of_the_users_machine_are_refused_with_the_remedy(
+    guarded: ApiServer, own: str, given: dict[str, str]
+) -> None:
+    said = refusal(guarded, own, workflow("w", inputs={"fine": DATA, "mine": given}))
+    assert "spec.inputs.mine is a file or directory of your machine" in said
+    assert "fmesh submit" in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        DATA,
+        {"model": "smollm2-135m-instruct"},
+        {"model": "hf://org/name"},
+        {"dataset": f"cas:{'1' * 64}.{'2' * 32}"},
+        {"rows": [{"path": "./q.jsonl"}]},
+        {"configMap": {"name": "q", "key": "q.jsonl"}},
+    ],
+)
+def test_what_the_cluster_can_read_is_accepted(
+    guarded: ApiServer, own: str, given: dict[str, Any]
+) -> None:
+    assert refusal(guarded, own, workflow("w", inputs={"x": given})) == ""
+
+
+def test_a_namespace_may_bound_what_one_of_its_workflows_costs(
+    guarded: ApiServer, own: str
+) -> None:
+    assert accepted(guarded, own, workflow("w"))
+    guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=5.00")
+    until(lambda: not accepted(guarded, own, workflow("w")), "the bound holds")
+    for beyond in ({}, {"budgetUsd": "5.01"}, {"budgetUsd": "10"}):
+        said = refusal(guarded, own, workflow("w", **beyond))
+        assert f'a workflow of namespace {own} needs a spec.budgetUsd of at most "5.00"' in said
+    assert accepted(guarded, own, workflow("w", budgetUsd="5"))
+    assert accepted(guarded, own, workflow("w", budgetUsd="0.5"))
+
+
+def test_a_bound_that_is_no_amount_is_told(guarded: ApiServer, own: str) -> None:
+    guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=five")
+    until(lambda: not accepted(guarded, own, workflow("w", budgetUsd="1")), "the bound holds")
+    said = refusal(guarded, own, workflow("w", budgetUsd="1"))
+    assert 'is no amount of dollars such as "5.00": five' in said
+
+
+def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer, own: str) -> None:
+    guarded.kubectl("create", "-n", own, "-f", "-", given=text(workflow("w", budgetUsd="9")))
+    guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=5")
+    until(lambda: not accepted(guarded, own, workflow("v")), "the bound holds")
+    guarded.kubectl("label", "fmw", "w", "-n", own, "team=blue")
+    raised = ("patch", "fmw", "w", "-n", own, "--type=merge", "-p")
+    assert "at most" in guarded.kubectl(*raised, '{"spec":{"budgetUsd":"8"}}', ok=False).stderr
+    guarded.kubectl(*raised, '{"spec":{"budgetUsd":"4"}}')
+
+
+def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own: str) -> None:
+    pool = yaml.safe_load((ROOT / "examples/kubernetes/pool-cpu.yaml").read_text())
+    del pool["metadata"]["namespace"]
+    assert "worker pools live in the operator's namespace" in refusal(guarded, own, pool)
+    assert refusal(guarded, OPERATORS, pool) == ""
+
+
+def test_a_large_workflow_is_not_beyond_what_the_policies_may_spend(
+    guarded: ApiServer, own: str
+) -> None:
+    inputs = {f"i{n}": {"dataset": f"https://example.com/{'x' * 900}/{n}"} for n in range(1000)}
+    steps = [{"name": f"s{n}", "uses": "test.noop"} for n in range(10_000)]
+    assert refusal(guarded, own, workflow("w", inputs=inputs, steps=steps)) == ""

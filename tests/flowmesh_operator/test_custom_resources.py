@@ -1,0 +1,306 @@
+"""The custom resources on a real API server: what it takes, what it refuses, what kubectl shows."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from tests.flowmesh_operator.api_server import ROOT, ApiServer, until
+from tests.flowmesh_operator.objects import STEP, policy, text, workflow
+
+from flowmesh_core.spec.resources import definitions
+from flowmesh_core.spec.status import MOST_ROWS, Condition, StepRow, WorkflowStatus
+from flowmesh_core.spec.workflow import MUTABLE_FIELDS
+
+pytestmark = pytest.mark.slow
+
+Refusal = Callable[..., str]
+FENCE = "```yaml\n"
+
+
+@pytest.fixture
+def refusal(api_server: ApiServer, namespace: str) -> Refusal:
+    """Creates an object without keeping it; returns what the server says against it."""
+
+    def find(given: dict[str, Any]) -> str:
+        words = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+        return api_server.kubectl(*words, given=text(given), ok=False).stderr
+
+    return find
+
+
+@pytest.fixture
+def stand(api_server: ApiServer, namespace: str) -> Callable[..., str]:
+    """Creates a workflow that stays; returns what the server says to a merge patch of its spec."""
+    first = {"params": {"x": 1}, "outputs": {"o": "a.out"}, "optimize": "cost", **_SECRETS}
+    given = workflow("w", inputs={"base": {"model": "m"}}, **first)
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(given))
+
+    def patch(**spec: Any) -> str:
+        words = ("patch", "fmw", "w", "-n", namespace, "--type=merge", "-p")
+        return api_server.kubectl(*words, json.dumps({"spec": spec}), ok=False).stderr
+
+    return patch
+
+
+_SECRETS: dict[str, Any] = {"secrets": {"HF_TOKEN": {"name": "hub", "key": "token"}}}
+CHANGES: dict[str, Any] = {
+    "steps": [STEP, {"name": "b", "uses": "test.noop"}],
+    "inputs": {"base": {"model": "another"}},
+    "params": {"x": 2},
+    "outputs": {"o": "a.another"},
+    "secrets": {"HF_TOKEN": {"name": "hub", "key": "another"}},
+    "optimize": "latency",
+    "weights": {"alpha": 1, "beta": 1, "gamma": 1},
+}
+AMENDMENTS: dict[str, Any] = {
+    "suspend": True,
+    "priority": 5,
+    "budgetUsd": "0.50",
+    "deadline": "30m",
+    "ttlSecondsAfterFinished": 60,
+}
+
+
+def written() -> list[Any]:
+    """Every object of the examples and of the pages, with the file that it stands in."""
+    files = [(p, p.read_text()) for p in sorted((ROOT / "examples").rglob("*.yaml"))]
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        blocks = page.read_text().split(FENCE)[1:]
+        files += [(page, block.partition("```")[0]) for block in blocks]
+    return [
+        pytest.param(found, id=f"{path.relative_to(ROOT)}:{found['metadata']['name']}")
+        for path, content in files
+        for found in _objects(path, content)
+    ]
+
+
+def _objects(path: Path, content: str) -> list[dict[str, Any]]:
+    if "flowmesh.dev/v1alpha1" not in content or "kind:" not in content:
+        return []
+    return [dict(d) for d in YAML(typ="safe").load_all(content) if d]
+
+
+def test_every_example_and_every_object_of_the_pages_is_accepted(
+    api_server: ApiServer, namespace: str
+) -> None:
+    objects = [p.values[0] for p in written()]
+    assert {o["kind"] for o in objects} == {
+        d["spec"]["names"]["kind"] for d in definitions().values()
+    }
+    for found in objects:
+        if found["kind"] != "FlowMeshCachePolicy":
+            found["metadata"] = {**found["metadata"], "namespace": namespace}
+    words = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = api_server.kubectl(*words, given=text(*objects))
+    assert len(done.stdout.splitlines()) == len(objects)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"optimize": "cost", "weights": CHANGES["weights"]}, "give optimize or weights, not both"),
+        ({"inputs": {"x": {}}}, "exactly one of model, dataset, adapter, rows and configMap"),
+        ({"inputs": {"x": {"model": "m", "rows": []}}}, "exactly one of model, dataset"),
+        ({"inputs": {"x y": {"model": "m"}}}, "an input has a name of letters, digits"),
+        ({"outputs": {"-o": "a.out"}}, "an output has a name of letters, digits"),
+        ({"secrets": {"x.y": {"name": "a", "key": "b"}}}, "a secret has a name of letters"),
+        ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is no name for a step"),
+        ({"steps": [STEP, STEP]}, 'spec.steps[1]: Duplicate value: {"name":"a"}'),
+        ({"steps": []}, "spec.steps in body should have at least 1 items"),
+        ({"budgetUsd": "five"}, "spec.budgetUsd in body should match"),
+        ({"ttlSecondsAfterFinished": -1}, "should be greater than or equal to 0"),
+        (
+            {"inputs": {"x": {"configMap": {"name": "q", "key": "q.txt"}}}},
+            "spec.inputs.x.configMap.key in body should match",
+        ),
+        ({"optimise": "cost"}, 'unknown field "spec.optimise"'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_workflow_that_breaks_a_rule_is_refused(
+    refusal: Refusal, spec: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(workflow("w", **spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"scope": "group"}, "group is required where scope is group"),
+        ({"scope": "all", "group": "g"}, "group is required where scope is group"),
+        ({"namespaces": {"names": []}}, "names or selector must be given"),
+        ({"scope": "some"}, 'Unsupported value: "some"'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_policy_that_breaks_a_rule_is_refused(
+    refusal: Refusal, spec: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(policy("p", **spec))
+    assert refusal(policy("p")) == ""
+
+
+def test_what_names_the_results_cannot_change(stand: Callable[..., str]) -> None:
+    for name, value in CHANGES.items():
+        assert f"{name} cannot change; submit a new workflow" in stand(**{name: value}), name
+        if name not in {"steps", "weights"}:
+            assert f"{name} cannot change" in stand(**{name: None}), f"{name} taken away"
+
+
+def test_amendments_are_let_through(stand: Callable[..., str]) -> None:
+    assert set(AMENDMENTS) == set(MUTABLE_FIELDS)
+    for name, value in AMENDMENTS.items():
+        assert stand(**{name: value}) == "", name
+        assert stand(**{name: None}) == "", name
+
+
+def status(phase: str, complete: str) -> dict[str, Any]:
+    condition = Condition(
+        type="Complete",
+        status=complete,
+        reason="Succeeded",
+        message="3 of 3 steps",
+        last_transition_time="2026-01-01T00:00:00Z",
+        observed_generation=1,
+    )
+    found = WorkflowStatus(
+        phase=phase,
+        progress="3/3",
+        hits=2,
+        cost_usd="0.0123",
+        saved_usd="0.0456",
+        conditions=[condition],
+        steps=[StepRow(path=f"a[x={n}]", state="COMPLETED") for n in range(MOST_ROWS)],
+    )
+    return found.model_dump(by_alias=True, exclude_defaults=True)
+
+
+def patch_status(server: ApiServer, namespace: str, name: str, given: dict[str, Any]) -> str:
+    words = ("patch", "fmw", name, "-n", namespace, "--subresource=status", "--type=merge", "-p")
+    return server.kubectl(*words, json.dumps({"status": given}), ok=False).stderr
+
+
+def test_kubectl_waits_for_the_end_and_shows_what_it_cost(
+    api_server: ApiServer, namespace: str
+) -> None:
+    objects = text(workflow("w"), workflow("other"))
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=objects)
+    wait = ("wait", "--for=condition=Complete", "fmw/w", "-n", namespace)
+    assert patch_status(api_server, namespace, "w", status("Running", "False")) == ""
+    assert "timed out" in api_server.kubectl(*wait, "--timeout=1s", ok=False).stderr
+    assert patch_status(api_server, namespace, "w", status("Succeeded", "True")) == ""
+    assert "condition met" in api_server.kubectl(*wait, "--timeout=20s").stdout
+    head, row = api_server.kubectl("get", "fmw", "w", "-n", namespace).stdout.splitlines()
+    assert head.split() == ["NAME", "PHASE", "PROGRESS", "HITS", "COST", "AGE"]
+    assert row.split()[:5] == ["w", "Succeeded", "3/3", "2", "0.0123"]
+    wide = api_server.kubectl("get", "fmw", "w", "-n", namespace, "-owide").stdout.split()
+    assert {"SAVED", "ETA", "MESSAGE", "0.0456"} <= set(wide)
+    chosen = ("get", "fmw", "-n", namespace, "--field-selector=status.phase=Succeeded", "-oname")
+    assert api_server.kubectl(*chosen).stdout.split() == ["flowmeshworkflow.flowmesh.dev/w"]
+
+
+def test_everything_that_a_status_says_is_kept(api_server: ApiServer, namespace: str) -> None:
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
+    full = {
+        **status("Failed", "False"),
+        "epoch": 3,
+        "observedGeneration": 1,
+        "counts": {"total": 3, "completed": 2, "failed": 1},
+        "actions": 40,
+        "executed": 12,
+        "eta": "2026-01-01T00:00:00Z",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "endedAt": "2026-01-01T00:01:00Z",
+        "message": "out of memory",
+        "failedStep": "a",
+        "stepsRef": "cas:1.2",
+        "outputs": {
+            "o": {"kind": "metrics", "reference": "cas:1.2", "bytes": 9, "value": {"loss": 0.5}},
+            "skipped": {"kind": "dataset", "reference": ""},
+        },
+    }
+    assert patch_status(api_server, namespace, "w", full) == ""
+    assert api_server.get("fmw", "w", "-n", namespace)["status"] == full
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"steps": [{"path": f"s{n}"} for n in range(MOST_ROWS + 1)]}, "must have at most 100"),
+        ({"steps": [{"path": "a"}, {"path": "a"}]}, "Duplicate value"),
+        ({"eta": "soon"}, "must be of type date-time"),
+    ],
+)
+def test_a_status_that_breaks_its_bounds_is_refused(
+    api_server: ApiServer, namespace: str, given: dict[str, Any], words: str
+) -> None:
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
+    assert words in patch_status(api_server, namespace, "w", given)
+
+
+def test_a_status_in_a_users_file_is_not_believed(api_server: ApiServer, namespace: str) -> None:
+    forged = {**workflow("w"), "status": {"phase": "Succeeded"}}
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(forged))
+    assert "status" not in api_server.get("fmw", "w", "-n", namespace)
+
+
+def test_a_mebibyte_of_spec_is_kept_and_what_is_too_large_is_told(
+    api_server: ApiServer, namespace: str
+) -> None:
+    def rows(size: int) -> dict[str, Any]:
+        each = {"question": "x" * 1000}
+        return workflow("large", inputs={"q": {"rows": [each] * (size // 1020)}})
+
+    words = ("apply", "--server-side", "-n", namespace, "-f", "-")
+    api_server.kubectl(*words, given=text(rows(1024 * 1024)))
+    kept = api_server.get("fmw", "large", "-n", namespace)
+    assert len(kept["spec"]["inputs"]["q"]["rows"]) == 1024 * 1024 // 1020
+    create = ("create", "-n", namespace, "-f", "-")
+    said = api_server.kubectl(*create, given=text(rows(2 * 1024 * 1024)), ok=False).stderr
+    assert "etcdserver: request is too large" in said
+
+
+def test_explain_is_worth_reading(api_server: ApiServer) -> None:
+    def explained(field: str) -> str:
+        return " ".join(api_server.kubectl("explain", field, ok=False).stdout.split())
+
+    until(lambda: "DESCRIPTION" in explained("fmw.spec.steps"), "the schema is published")
+    said = explained("fmw.spec.steps")
+    for phrase in (
+        "A node of the DAG",
+        "name <string> -required-",
+        "`fmesh engines` lists them",
+        "Input port to source: inputs.<name>, <step>.<port>",
+        "one instance of the step for each combination of values",
+    ):
+        assert phrase in said
+    assert "Attempts in all" in explained("fmw.spec.steps.retry.attempts")
+    assert "group" in explained("fmcp.spec.scope")
+    assert "Workers that there should be" in explained("fmwp.status.desired")
+
+
+def test_short_names_and_the_category_lead_to_the_kinds(
+    api_server: ApiServer, namespace: str
+) -> None:
+    listed = api_server.kubectl("api-resources", "--api-group=flowmesh.dev", "--no-headers").stdout
+    short = {line.split()[0]: line.split()[1] for line in listed.splitlines()}
+    assert short == {
+        "flowmeshworkflows": "fmw",
+        "flowmeshworkerpools": "fmwp",
+        "flowmeshcachepolicies": "fmcp",
+    }
+    api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
+    assert "flowmeshworkflow.flowmesh.dev/w" in (
+        api_server.kubectl("get", "flowmesh", "-n", namespace, "-oname").stdout
+    )
+
+
+def test_no_rule_of_the_schemas_goes_untested() -> None:
+    """Counts them: a new one needs a case above."""
+    counted = json.dumps([definitions()[p] for p in ("flowmeshworkflows", "flowmeshcachepolicies")])
+    immutable = len(CHANGES)
+    assert counted.count('"rule":') == immutable + 8
