@@ -75,7 +75,7 @@ test-fast: $(READY) ## tests without models and servers
 
 test-slow: $(READY) tools ## tests with real models and servers
 	@hack/need.sh numa $(BIN)/python
-	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) $(ARGS)
+	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) --durations=20 --durations-min=10 $(ARGS)
 
 .PHONY: check
 check: $(READY) ## style, types, import rules, generated files, table of names

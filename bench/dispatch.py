@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_control.access import StaticUsers
 from flowmesh_control.admission import Submission
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.downloads import manifest_of
@@ -82,7 +83,7 @@ class Bench:
             ControlSettings(),
             catalog=load_catalog(),
             master_key=secrets.token_bytes(32),
-            api_token=TOKEN,
+            users=StaticUsers(TOKEN),
             tokens=StaticTokens({"local": TOKEN}),
             secrets=NoSecrets(),
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from flowmesh_control.access import NamespaceLabels, Users, no_labels
 from flowmesh_control.accounts import Accounts, capture
 from flowmesh_control.api.app import build_app
 from flowmesh_control.archive import Archive
@@ -52,10 +53,11 @@ class ControlPlane:
         *,
         catalog: Catalog,
         master_key: bytes,
-        api_token: str,
+        users: Users,
         tokens: Tokens,
         secrets: Secrets,
         certificate: Certificate | None = None,
+        labels: NamespaceLabels = no_labels,
         clock: Clock = system_clock,
         owner: str = "",
     ) -> None:
@@ -66,10 +68,11 @@ class ControlPlane:
             settings: fixed from now on.
             catalog: the engine contracts (``plugins.load_catalog``).
             master_key: of references (``master_key.load_master_key``).
-            api_token: what users' programs present as a bearer token.
+            users: who may ask what.
             tokens: what workers join with.
             secrets: reads secrets for attempts.
             certificate: for TLS; without one it speaks plainly, which is for the loopback only.
+            labels: of namespaces, for policies that select by label.
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
@@ -77,10 +80,11 @@ class ControlPlane:
         self._settings = settings
         self._catalog = catalog
         self._master_key = master_key
-        self._api_token = api_token
+        self._users = users
         self._tokens = tokens
         self._secrets = secrets
         self._certificate = certificate
+        self._labels = labels
         self._clock = clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._tasks: list[asyncio.Task[None]] = []
@@ -198,7 +202,7 @@ class ControlPlane:
         return assemble(given), recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
-        app = build_app(parts, api_token=self._api_token)
+        app = build_app(parts, self._users, self._labels)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         shown = self._certificate

@@ -10,7 +10,7 @@ A run's derivations are written when it ends, before ``final``: off the path of 
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import StrEnum
 
 import msgspec
@@ -23,6 +23,8 @@ from flowmesh_store.ports import RecordStore
 DERIVATIONS_MAX = 10_000
 PREFIX_MIN = 8
 """Of a digest at least so many characters are to be given."""
+Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
+"""Those of some namespaces whose runs whoever asks may see."""
 _decoder = msgspec.json.Decoder(list[Derivation])
 
 
@@ -91,6 +93,7 @@ class Lineage:
         self,
         digest: Digest,
         direction: Direction,
+        seen: Seen,
         *,
         limit: int = DERIVATIONS_MAX,
         depth: int = DERIVATIONS_MAX,
@@ -100,49 +103,62 @@ class Lineage:
         Args:
             digest: where to begin.
             direction: which way.
+            seen: runs of other namespaces are passed over, and nothing is followed through them.
             limit: at most so many derivations.
             depth: at most so many steps one after the other.
         """
-        seen: set[Digest] = {digest}
+        met: set[Digest] = {digest}
         found: dict[tuple[str, str], Derivation] = {}
         frontier = [digest]
         for _ in range(depth):
             if not frontier or len(found) >= limit:
                 break
             onward: list[Digest] = []
-            for derivation in await self._touching(frontier, direction):
+            for derivation in await self._touching(frontier, direction, seen):
                 if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
-                    onward += [d for d in _far_side(derivation, direction) if d not in seen]
+                    onward += [d for d in _far_side(derivation, direction) if d not in met]
             frontier = list(dict.fromkeys(onward))
-            seen.update(frontier)
+            met.update(frontier)
         # Where it stopped, what was uploaded leads no further.
-        cut = bool(frontier) and bool(await self._touching(frontier, direction))
+        cut = bool(frontier) and bool(await self._touching(frontier, direction, seen))
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
-    async def named(self, beginning: str) -> list[Digest]:
-        """Every digest in the index that begins so (with ``PREFIX_MIN`` characters or more)."""
-        found: set[Digest] = set()
+    async def named(self, beginning: str, seen: Seen) -> list[Digest]:
+        """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""
+        found: list[Derivation] = []
         for index in ("by-output", "by-input"):
             async for derivation in self._shard(index, beginning[:2]):
                 sides = (*_outputs(derivation), *_inputs(derivation))
-                found.update(d for d in sides if d.startswith(beginning))
-        return sorted(found)
+                if any(d.startswith(beginning) for d in sides):
+                    found.append(derivation)
+        visible = await _of(found, seen)
+        known = {d for made in visible for d in (*_outputs(made), *_inputs(made))}
+        return sorted(d for d in known if d.startswith(beginning))
 
-    async def _touching(self, digests: list[Digest], direction: Direction) -> list[Derivation]:
+    async def _touching(
+        self, digests: list[Digest], direction: Direction, seen: Seen
+    ) -> list[Derivation]:
         wanted = set(digests)
         index = "by-output" if direction is Direction.UP else "by-input"
-        return [
+        found = [
             d
             for shard in sorted({d[:2] for d in digests})
             async for d in self._shard(index, shard)
             if wanted & _near_side(d, direction)
         ]
+        return await _of(found, seen)
 
     async def _shard(self, index: str, shard: str) -> AsyncIterator[Derivation]:
         async for key in self._records.keys(f"lineage/{index}/{shard}/"):
             record = await self._records.read(key)
             for derivation in () if record is None else _decoder.decode(record.data):
                 yield derivation
+
+
+async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
+    """Those of namespaces that may be seen."""
+    visible = await seen({d.namespace for d in found})
+    return [d for d in found if d.namespace in visible]
 
 
 def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:

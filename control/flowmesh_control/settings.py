@@ -18,6 +18,9 @@ class ControlSettings:
         lead_check_s: how often it is checked that nobody else leads.
         model_save_s: how often the cost model is saved.
         upload_bytes_max: the largest upload of rows or of a directory.
+        objects: runs and policies are objects of a cluster: the API takes none in, and changes
+            none but by ending or re-pinning a run.
+        metrics_open: ``/metrics`` asks for no token; for a network that lets in Prometheus alone.
     """
 
     machine: Settings = field(default_factory=Settings)
@@ -27,3 +30,5 @@ class ControlSettings:
     lead_check_s: float = 5.0
     model_save_s: float = 30.0
     upload_bytes_max: int = 64 << 30
+    objects: bool = False
+    metrics_open: bool = False

@@ -46,27 +46,25 @@ class Views:
         self._logs = logs
         self._clock = clock
 
-    async def resolve(self, name: str) -> str:
-        """The uid of a run by uid, by the beginning of a uid, or by name (the latest one).
+    async def called(self, name: str) -> list[tuple[str, str]]:
+        """Uid and namespace of the runs that a name may mean, the likeliest first.
 
-        Raises:
-            NotFoundError: no run is called so.
+        A uid means its run alone. Else all that are called so come first, then all whose uid
+        begins so, the latest of each before the others.
         """
-        if name in self._state.runs or name in self._waiting or name in self._archive:
-            return name
-        known = self.summaries()
-        called = [s for s in known if s.name == name] or [
-            s for s in known if s.uid.startswith(name)
-        ]
-        if called:
-            return max(called, key=lambda s: s.created_s).uid
-        if "/" not in name and await self._archive.get(name) is not None:
-            return name
-        raise NotFoundError(
-            f"there is no run {name!r}",
-            where="runs",
-            remedy="`fmesh status` lists the runs",
-        )
+        run = self._state.runs.get(name)
+        if run is not None:
+            return [(name, run.plan.namespace)]
+        if name in self._waiting:
+            return [(name, self._waiting[name].namespace)]
+        if name not in self._archive:
+            known = sorted(self.summaries(), key=lambda s: s.created_s, reverse=True)
+            called = [s for s in known if s.name == name]
+            called += [s for s in known if s.uid.startswith(name) and s.name != name]
+            if called:
+                return [(s.uid, s.namespace) for s in called]
+        final = None if "/" in name else await self._archive.get(name)
+        return [] if final is None else [(name, final.status.namespace)]
 
     async def status(self, uid: str) -> RunStatus:
         """A run as it is shown; ended only once its end is durable.

@@ -37,7 +37,8 @@ class OperatorSettings:
         gateway_host: the address to listen on, with ``gateway_port``, for workers and users.
         tls_cert: the gateway's certificate (PEM), with ``tls_key``; plain HTTP without.
         health_port: ``/healthz`` is here; 0 for none.
-        api_token: a fixed token for users' programs, besides those of the cluster; none if empty.
+        metrics_open: the gateway's ``/metrics`` asks for no token (``FLOWMESH_METRICS_OPEN=true``);
+            for a network policy that lets in Prometheus alone.
         worker_token: a fixed token that any worker joins with, where pods have no own; none if
             empty.
         watch_workers: objects handled at the same time by the watches.
@@ -60,7 +61,7 @@ class OperatorSettings:
     tls_cert: str = ""
     tls_key: str = ""
     health_port: int = 0
-    api_token: str = field(default="", repr=False)
+    metrics_open: bool = False
     worker_token: str = field(default="", repr=False)
     watch_workers: int = 200
     sync_window_s: float = 3.0
@@ -96,7 +97,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         tls_cert=reader.text("TLS_CERT"),
         tls_key=reader.text("TLS_KEY"),
         health_port=reader.whole("HEALTH_PORT", defaults.health_port),
-        api_token=reader.text("API_TOKEN"),
+        metrics_open=reader.flag("METRICS_OPEN"),
         worker_token=reader.text("WORKER_TOKEN"),
         watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
         sync_window_s=reader.seconds("SYNC_WINDOW_S", defaults.sync_window_s),
@@ -139,6 +140,16 @@ class _Reader:
         if not value:
             raise SettingsError("is not set", where=f"FLOWMESH_{name}", remedy=remedy)
         return value
+
+    def flag(self, name: str) -> bool:
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise SettingsError(
+                f"{text!r} is neither true nor false",
+                where=f"FLOWMESH_{name}",
+                remedy="correct or remove it",
+            )
+        return text == "true"
 
     def seconds(self, name: str, default: float) -> float:
         return self._number(name, default, float, "a number of seconds, such as 1.5")

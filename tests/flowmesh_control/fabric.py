@@ -7,13 +7,14 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import ClientSession
 
+from flowmesh_control.access import NamespaceLabels, StaticUsers, Users, no_labels
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.control import ControlPlane
@@ -39,18 +40,26 @@ class NoSecrets:
 def control_plane(
     root: Path,
     clock: Clock = system_clock,
+    users: Users = StaticUsers(API_TOKEN),  # noqa: B008 - it holds nothing that changes
     certificate: Certificate | None = None,
+    settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
+    labels: NamespaceLabels = no_labels,
     **machine: Any,
 ) -> ControlPlane:
     return ControlPlane(
         open_store(root / "store", durability=Durability.PROCESS),
-        ControlSettings(machine=Settings(**{"sync_window_s": 1.0, **machine}), flush_s=0.2),
+        replace(
+            settings,
+            machine=Settings(**{"sync_window_s": 1.0, **machine}),
+            flush_s=0.2,
+        ),
         catalog=load_catalog(),
         master_key=KEY,
-        api_token=API_TOKEN,
+        users=users,
         tokens=StaticTokens({"local": WORKER_TOKEN}),
         secrets=NoSecrets(),
         certificate=certificate,
+        labels=labels,
         clock=clock,
     )
 
@@ -62,6 +71,7 @@ class Fabric:
     http: ClientSession
     workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     authority: Path | None = None
+    token: str = API_TOKEN
 
     def worker(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
         """Starts a worker process, with more arguments that stand over the usual ones."""
@@ -89,8 +99,8 @@ class Fabric:
             method,
             self.control.url + path,
             data=payload,
-            headers={"Authorization": f"Bearer {API_TOKEN}"},
-            ssl=ssl.create_default_context(cafile=self.authority),
+            headers={"Authorization": f"Bearer {self.token}"},
+            ssl=self.authority is None or ssl.create_default_context(cafile=self.authority),
         ) as response:
             content = await response.read()
             assert response.status == status, (response.status, content[:2000])

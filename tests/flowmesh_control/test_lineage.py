@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from flowmesh_control.lineage import Direction, Lineage
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
@@ -36,10 +36,15 @@ CHAIN = [
 ]
 
 
+async def everybody(namespaces: Iterable[str]) -> frozenset[str]:
+    """Of an administrator, who may see them all."""
+    return frozenset(namespaces)
+
+
 async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: Store) -> None:
     lineage = Lineage(store.records)
     await lineage.write("u1", CHAIN)
-    found = await lineage.walk(d("score"), Direction.UP)
+    found = await lineage.walk(d("score"), Direction.UP, everybody)
     steps = [x.step for x in found.derivations]
     assert (steps[0], sorted(steps)) == ("three", ["one", "three", "two"])
     assert not found.cut
@@ -48,9 +53,9 @@ async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: 
 async def test_what_was_made_from_an_artifact_is_walked_to_the_end(store: Store) -> None:
     lineage = Lineage(store.records)
     await lineage.write("u1", CHAIN)
-    down = await lineage.walk(d("clean"), Direction.DOWN)
+    down = await lineage.walk(d("clean"), Direction.DOWN, everybody)
     assert sorted(x.step for x in down.derivations) == ["three", "two"]
-    assert (await lineage.walk(d("score"), Direction.DOWN)).derivations == ()
+    assert (await lineage.walk(d("score"), Direction.DOWN, everybody)).derivations == ()
 
 
 async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -> None:
@@ -58,7 +63,7 @@ async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -
     for uid in ("u1", "u2"):
         await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
         await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
-    found = await lineage.walk(d("shared"), Direction.DOWN)
+    found = await lineage.walk(d("shared"), Direction.DOWN, everybody)
     assert sorted(x.uid for x in found.derivations) == ["u1", "u2"]
 
 
@@ -66,7 +71,7 @@ async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
     lineage = Lineage(store.records)
     steps = [made("u1", f"s{i}", {"x": str(i)}, {"x": str(i + 1)}) for i in range(20)]
     await lineage.write("u1", steps)
-    found = await lineage.walk(d("0"), Direction.DOWN, limit=5)
+    found = await lineage.walk(d("0"), Direction.DOWN, everybody, limit=5)
     assert len(found.derivations) == 5
     assert found.cut
 
@@ -75,7 +80,7 @@ async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
     lineage = Lineage(store.records)
     same = [made("u1", "a", {"x": "p"}, {"x": "q"}), made("u1", "b", {"x": "q"}, {"x": "p"})]
     await lineage.write("u1", same)
-    found = await lineage.walk(d("p"), Direction.DOWN)
+    found = await lineage.walk(d("p"), Direction.DOWN, everybody)
     assert sorted(x.step for x in found.derivations) == ["a", "b"]
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from tests.flowmesh_operator.api_server import ApiServer, until
 
 WORKER_TOKEN = "worker-token"
-API_TOKEN = "api-token"
 API_VERSION = "flowmesh.dev/v1alpha1"
 _numbers = itertools.count(1)
 
@@ -49,7 +48,6 @@ class Replicas:
             "FLOWMESH_GATEWAY_HOST": "127.0.0.1",
             "FLOWMESH_GATEWAY_PORT": str(self.port),
             "FLOWMESH_WORKER_TOKEN": WORKER_TOKEN,
-            "FLOWMESH_API_TOKEN": API_TOKEN,
             "FLOWMESH_SYNC_WINDOW_S": "1",
             **more,
         }

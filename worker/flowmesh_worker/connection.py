@@ -129,7 +129,7 @@ class Connection:
             max_msg_size=0,
             compress=0,
             heartbeat=_HEARTBEAT_S,
-            ssl=ssl.create_default_context(cafile=self._authority),
+            ssl=self._authority is None or ssl.create_default_context(cafile=self._authority),
         ) as socket:
             await self._send(socket, self._hello(self._epoch))
             self._held.said_everything()

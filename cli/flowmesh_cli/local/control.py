@@ -9,6 +9,7 @@ from typing import Any
 
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.secrets import EnvironmentSecrets
+from flowmesh_control.access import StaticUsers
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticTokens
 from flowmesh_control.master_key import load_master_key
@@ -61,7 +62,7 @@ async def serve_control(
         ControlSettings(machine=machine),
         catalog=load_catalog(),
         master_key=load_master_key(folder),
-        api_token=door.token,
+        users=StaticUsers(door.token),
         tokens=StaticTokens({POOL: door.worker_token}),
         secrets=EnvironmentSecrets(),
     )

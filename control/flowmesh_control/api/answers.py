@@ -1,14 +1,20 @@
 """How the API answers: JSON, and errors with the place, the reason and the remedy."""
 
-import hmac
 import logging
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
-from flowmesh_control.failures import ConflictError, NotFoundError, UnmeetableError
+from flowmesh_control.failures import (
+    ConflictError,
+    ForbiddenError,
+    NotAskedError,
+    NotFoundError,
+    UnknownUserError,
+    UnmeetableError,
+)
 from flowmesh_core.errors import (
     FlowMeshError,
     IdentityError,
@@ -24,17 +30,18 @@ log = logging.getLogger("flowmesh.control.api")
 _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (SpecError, 422),
     (IdentityError, 422),
+    (UnknownUserError, 401),
     (UnmeetableError, 402),
+    (ForbiddenError, 403),
     (InvalidReferenceError, 403),
     (NotFoundError, 404),
     (LostBlobError, 410),
     (ConflictError, 409),
     (StoreFullError, 507),
     (StoreUnavailableError, 503),
+    (NotAskedError, 503),
     (FlowMeshError, 400),
 )
-_OPEN = frozenset({"/worker", "/healthz"})
-"""Paths without the bearer token: workers present their own."""
 
 
 def answer(value: Any, *, status: int = 200) -> web.Response:
@@ -47,7 +54,7 @@ def answer(value: Any, *, status: int = 200) -> web.Response:
 def refusal(error: FlowMeshError) -> web.Response:
     """An error as JSON: ``{"error": {message, where, remedy, problems}}``."""
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
-    return _error(
+    response = _error(
         status,
         error.message,
         error.where,
@@ -55,6 +62,9 @@ def refusal(error: FlowMeshError) -> web.Response:
         problems=error.problems if isinstance(error, SpecError) else [],
         retry_after_s=error.retry_after_s if error.retryable else 0.0,
     )
+    if isinstance(error, UnknownUserError):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 def _error(
@@ -94,25 +104,6 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             request.path,
             "this is a fault of the control plane; its log has the traceback",
         )
-
-
-def token_required(token: str) -> Middleware:
-    """Lets in only who presents the bearer token."""
-    expected = f"Bearer {token}".encode()
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode()
-        if request.path in _OPEN or hmac.compare_digest(given, expected):
-            return await handler(request)
-        return _error(
-            401,
-            "the bearer token is missing or wrong",
-            "Authorization",
-            "fmesh reads it from the state directory; with curl: -H 'Authorization: Bearer …'",
-        )
-
-    return check
 
 
 def flag(request: web.Request, name: str) -> bool:

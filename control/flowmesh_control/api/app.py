@@ -2,11 +2,14 @@
 
 from aiohttp import web
 
-from flowmesh_control.api.answers import errors_as_json, token_required
+from flowmesh_control.access import NamespaceLabels, Users
+from flowmesh_control.api.answers import errors_as_json
 from flowmesh_control.api.audits import AuditRoom
 from flowmesh_control.api.data import Data
+from flowmesh_control.api.doors import Guard
 from flowmesh_control.api.fabric import Fabric
 from flowmesh_control.api.origins import Origins
+from flowmesh_control.api.probes import Probes
 from flowmesh_control.api.runs import Runs
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
@@ -15,8 +18,12 @@ from flowmesh_control.planner import Planner
 BODY_BYTES_MAX = 128 << 20
 
 
-def build_app(parts: Parts, *, api_token: str) -> web.Application:
-    """Registers every route; see the handlers for what they take and give."""
+def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Application:
+    """Registers every route behind its door; see the handlers for what they take and give.
+
+    Without a user's token there are ``/worker``, where workers present their own, ``/healthz``,
+    and, where the settings say so, ``/metrics``.
+    """
     given = parts.given
     planner = Planner(
         state=given.machine.state,
@@ -31,17 +38,20 @@ def build_app(parts: Parts, *, api_token: str) -> web.Application:
         result_ttl_s=given.settings.machine.result_ttl_s,
         clock=given.clock,
     )
-    app = web.Application(
-        middlewares=[errors_as_json, token_required(api_token)], client_max_size=BODY_BYTES_MAX
-    )
+    app = web.Application(middlewares=[errors_as_json], client_max_size=BODY_BYTES_MAX)
     app.router.add_get("/worker", parts.gateway.handle)
+    probes = Probes(parts)
+    app.add_routes(probes.open_routes())
     rooms = (
-        Runs(parts, planner),
-        Data(parts),
+        Runs(parts, planner, labels),
+        Data(parts, labels),
         Origins(parts),
         AuditRoom(parts),
         Fabric(parts, cleaning),
+        probes,
     )
+    guard = Guard(users, parts.views)
     for room in rooms:
-        app.add_routes(room.routes())
+        for route in room.routes():
+            app.router.add_route(route.method, route.path, guard.door(route))
     return app

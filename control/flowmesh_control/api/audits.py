@@ -3,7 +3,9 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.access import Resource, Verb
 from flowmesh_control.api.answers import answer
+from flowmesh_control.api.doors import Route, Visit, of_fabric, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_core.errors import FlowMeshError
 
@@ -22,42 +24,49 @@ class AuditRoom:
         """Takes the parts that audit."""
         self._parts = parts
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Every route of this class."""
         return [
-            web.post("/v1/runs/{uid}/audit", self.begin),
-            web.get("/v1/audits", self.list),
-            web.get("/v1/audits/{uid}", self.report),
-            web.get("/v1/quarantine", self.quarantine),
-            web.delete("/v1/quarantine/{name}", self.release),
+            of_run("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
+            of_known("GET", "/v1/audits", self.list),
+            of_run("GET", "/v1/audits/{uid}", self.report),
+            of_known("GET", "/v1/quarantine", self.quarantine),
+            of_fabric(
+                "DELETE", "/v1/quarantine/{name}", self.release, Verb.DELETE, Resource.POLICIES
+            ),
         ]
 
-    async def begin(self, request: web.Request) -> web.Response:
+    async def begin(self, visit: Visit) -> web.Response:
         """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`Begun`."""
-        body = msgspec.json.decode(await request.read(), type=AuditBody)
+        body = msgspec.json.decode(await visit.request.read(), type=AuditBody)
         if not 0 < body.share <= 1:
             raise FlowMeshError(
                 f"no share {body.share}", where="share", remedy="use more than 0, at most 1"
             )
-        uid = await self._parts.views.resolve(request.match_info["uid"])
-        begun = await self._parts.auditing.begin(uid, share=body.share, seed=body.seed)
+        begun = await self._parts.auditing.begin(visit.uid, share=body.share, seed=body.seed)
         return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
 
-    async def list(self, _: web.Request) -> web.Response:
+    async def list(self, visit: Visit) -> web.Response:
         """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first."""
-        uids = [s.uid for s in self._parts.views.summaries() if s.audit_of]
+        audits = [s for s in self._parts.views.summaries() if s.audit_of]
+        seen = await visit.seen(s.namespace for s in audits)
+        uids = [s.uid for s in audits if s.namespace in seen]
         return answer([await self._parts.given.audits.report(uid) for uid in uids])
 
-    async def report(self, request: web.Request) -> web.Response:
+    async def report(self, visit: Visit) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""
-        uid = await self._parts.views.resolve(request.match_info["uid"])
-        return answer(await self._parts.given.audits.report(uid))
+        return answer(await self._parts.given.audits.report(visit.uid))
 
-    async def quarantine(self, _: web.Request) -> web.Response:
+    async def quarantine(self, visit: Visit) -> web.Response:
         """``GET /v1/quarantine`` → a list of :class:`Quarantined`, the latest first."""
-        return answer(self._parts.given.audits.quarantine.active())
+        found = self._parts.given.audits.quarantine.active()
+        if not await visit.sees_all():
+            runs = {s.uid: s.namespace for s in self._parts.views.summaries()}
+            seen = await visit.seen(runs[q.run_uid] for q in found if q.run_uid in runs)
+            found = [q for q in found if runs.get(q.run_uid) in seen]
+        return answer(found)
 
-    async def release(self, request: web.Request) -> web.Response:
+    async def release(self, visit: Visit) -> web.Response:
         """``DELETE /v1/quarantine/{class or its beginning}`` → :class:`Quarantined`, released."""
-        released = await self._parts.given.audits.quarantine.release(request.match_info["name"])
-        return answer(released)
+        name = visit.request.match_info["name"]
+        return answer(await self._parts.given.audits.quarantine.release(name))

@@ -1,7 +1,6 @@
 """Content in and out: uploads of rows and directories, downloads of outputs."""
 
 import asyncio
-import re
 import tarfile
 import tempfile
 from pathlib import Path
@@ -9,13 +8,15 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.access import NamespaceLabels, Verb
 from flowmesh_control.api.answers import answer
+from flowmesh_control.api.doors import Route, Visit, of_namespace, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.downloads import Download, download_of
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
+from flowmesh_core.sharing import ScopePlan
 
 ROWS_BYTES_MAX = 2 << 30
 _PIECE = 1 << 20
@@ -35,26 +36,27 @@ class Uploaded(msgspec.Struct, frozen=True, omit_defaults=True):
 class Data:
     """The handlers of uploads and outputs."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Takes the parts that know content."""
+    def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
+        """Takes the parts that know content, and who knows the namespaces' labels."""
         self._parts = parts
+        self._labels = labels
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Every route of this class."""
         return [
-            web.post("/v1/datasets", self.put_dataset),
-            web.post("/v1/trees", self.put_tree),
-            web.get("/v1/runs/{uid}/outputs", self.outputs),
-            web.get("/v1/runs/{uid}/outputs/{name}", self.output),
-            web.get("/v1/content", self.content),
+            of_namespace("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
+            of_namespace("POST", "/v1/trees", self.put_tree, Verb.CREATE),
+            of_run("GET", "/v1/runs/{uid}/outputs", self.outputs),
+            of_run("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
+            of_namespace("GET", "/v1/content", self.content, Verb.GET),
         ]
 
-    async def put_dataset(self, request: web.Request) -> web.Response:
+    async def put_dataset(self, visit: Visit) -> web.Response:
         """``POST /v1/datasets?namespace=&name=FILE`` → :class:`Uploaded`.
 
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
         """
-        scope = self._scope(request)
+        scope, request = self._scopes(visit).private, visit.request
         data = bytearray()
         async for piece in request.content.iter_chunked(_PIECE):
             data += piece
@@ -68,15 +70,15 @@ class Data:
         stored = await self._parts.content.put_file(name, bytes(data), scope)
         return answer(_uploaded(stored.reference, stored.artifact), status=201)
 
-    async def put_tree(self, request: web.Request) -> web.Response:
+    async def put_tree(self, visit: Visit) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
 
         The body is a tar file of the directory's content.
         """
+        scope, request = self._scopes(visit).private, visit.request
         kind = request.query.get("kind", "model")
         if kind not in ("model", "adapter"):
             raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
-        scope = self._scope(request)
         limit = self._parts.given.settings.upload_bytes_max
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
             archive, directory = Path(scratch, "tree.tar"), Path(scratch, "tree")
@@ -85,17 +87,16 @@ class Data:
             stored = await self._parts.content.put_directory(kind, directory, scope)
         return answer(_uploaded(stored.reference, stored.artifact), status=201)
 
-    async def outputs(self, request: web.Request) -> web.Response:
+    async def outputs(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
-        uid = await self._parts.views.resolve(request.match_info["uid"])
-        await self._parts.views.outputs(uid)
-        return answer((await self._parts.views.status(uid)).outputs)
+        await self._parts.views.outputs(visit.uid)
+        return answer((await self._parts.views.status(visit.uid)).outputs)
 
-    async def output(self, request: web.Request) -> web.StreamResponse:
+    async def output(self, visit: Visit) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
-        uid = await self._parts.views.resolve(request.match_info["uid"])
+        uid = visit.uid
         outputs = await self._parts.views.outputs(uid)
-        name = request.match_info["name"]
+        name = visit.request.match_info["name"]
         if name not in outputs:
             raise NotFoundError(
                 f"run {uid} has no output {name!r}",
@@ -107,14 +108,16 @@ class Data:
                 f"output {name!r} is empty: the step that gives it was skipped or did not end well",
                 where=f"runs/{uid}",
             )
-        return await self._send(request, download_of(self._parts.given.store.blobs, outputs[name]))
+        download = download_of(self._parts.given.store.blobs, outputs[name])
+        return await self._send(visit.request, download)
 
-    async def content(self, request: web.Request) -> web.StreamResponse:
+    async def content(self, visit: Visit) -> web.StreamResponse:
         """``GET /v1/content?reference=&kind=&namespace=`` → what it refers to, as an output is."""
-        scopes = self._parts.given.policies.scopes(_namespace(request))
-        kind = request.query.get("kind", "dataset")
-        artifact = await self._parts.content.load(kind, request.query.get("reference", ""), scopes)
-        return await self._send(request, download_of(self._parts.given.store.blobs, (artifact,)))
+        query, scopes = visit.request.query, self._scopes(visit)
+        kind = query.get("kind", "dataset")
+        artifact = await self._parts.content.load(kind, query.get("reference", ""), scopes)
+        download = download_of(self._parts.given.store.blobs, (artifact,))
+        return await self._send(visit.request, download)
 
     async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:
         first = await anext(download.pieces, b"")
@@ -126,20 +129,9 @@ class Data:
         await response.write_eof()
         return response
 
-    def _scope(self, request: web.Request) -> str:
-        return self._parts.given.policies.scopes(_namespace(request)).private
-
-
-def _namespace(request: web.Request) -> str:
-    """The namespace that is named; one that no workflow can have gets no references."""
-    namespace = request.query.get("namespace") or "default"
-    if re.fullmatch(NAMESPACE_PATTERN, namespace) is None:
-        raise FlowMeshError(
-            f"{namespace[:80]!r} is no namespace",
-            where="?namespace=",
-            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
-        )
-    return namespace
+    def _scopes(self, visit: Visit) -> ScopePlan:
+        labels = dict(self._labels(visit.namespace))
+        return self._parts.given.policies.scopes(visit.namespace, labels)
 
 
 def _uploaded(reference: str, artifact: Artifact) -> Uploaded:

@@ -3,10 +3,12 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.access import Resource, Verb
 from flowmesh_control.api.answers import answer, flag
+from flowmesh_control.api.doors import Route, Visit, of_fabric, of_known
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
-from flowmesh_control.failures import NotFoundError
+from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.project import fabric_status, worker_statuses
 
@@ -26,44 +28,34 @@ class Fabric:
         self._parts = parts
         self._cleaning = cleaning
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Every route of this class."""
+        pools, policies = Resource.POOLS, Resource.POLICIES
         return [
-            web.get("/healthz", self.health),
-            web.get("/metrics", self.metrics),
-            web.get("/v1/workers", self.workers),
-            web.post("/v1/workers/{name}/drain", self.drain),
-            web.get("/v1/engines", self.engines),
-            web.get("/v1/fabric", self.fabric),
-            web.get("/v1/policies", self.policies),
-            web.put("/v1/policies", self.put_policies),
-            web.get("/v1/cache/stats", self.cache_stats),
-            web.post("/v1/cache/gc", self.collect),
-            web.post("/v1/cache/purge", self.purge),
+            of_fabric("GET", "/v1/workers", self.workers, Verb.LIST, pools),
+            of_fabric("POST", "/v1/workers/{name}/drain", self.drain, Verb.UPDATE, pools),
+            of_known("GET", "/v1/engines", self.engines),
+            of_fabric("GET", "/v1/fabric", self.fabric, Verb.LIST, pools),
+            of_fabric("GET", "/v1/policies", self.policies, Verb.LIST, policies),
+            of_fabric("PUT", "/v1/policies", self.put_policies, Verb.UPDATE, policies),
+            of_fabric("GET", "/v1/cache/stats", self.cache_stats, Verb.LIST, policies),
+            of_fabric("POST", "/v1/cache/gc", self.collect, Verb.UPDATE, policies),
+            of_fabric("POST", "/v1/cache/purge", self.purge, Verb.DELETE, policies),
         ]
 
-    async def health(self, _: web.Request) -> web.Response:
-        """``GET /healthz`` → ``{epoch}``; needs no token."""
-        return answer({"epoch": self._parts.given.epoch})
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        """``GET /metrics`` in the Prometheus text format."""
-        text = self._parts.metrics.text()
-        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
-
-    async def workers(self, _: web.Request) -> web.Response:
+    async def workers(self, _: Visit) -> web.Response:
         """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
         given = self._parts.given
         return answer(worker_statuses(given.machine.state, given.clock()))
 
-    async def drain(self, request: web.Request) -> web.Response:
+    async def drain(self, visit: Visit) -> web.Response:
         """``POST /v1/workers/{name}/drain``: it takes nothing new, ends what runs, and leaves."""
-        name = request.match_info["name"]
+        name = visit.request.match_info["name"]
         if not self._parts.gateway.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
         return answer({})
 
-    async def engines(self, _: web.Request) -> web.Response:
+    async def engines(self, _: Visit) -> web.Response:
         """``GET /v1/engines`` → a list of :class:`EngineContract`, with ``offered_by`` workers."""
         shapes = [w.shape for w in self._parts.given.machine.state.workers.values()]
         found = []
@@ -73,20 +65,27 @@ class Fabric:
             found.append({**msgspec.to_builtins(contract), "offered_by": offered})
         return answer(found)
 
-    async def fabric(self, _: web.Request) -> web.Response:
+    async def fabric(self, _: Visit) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
         status = fabric_status(self._parts.given.machine.state)
         return answer(msgspec.structs.replace(status, trouble=self._parts.trouble.text))
 
-    async def policies(self, _: web.Request) -> web.Response:
+    async def policies(self, _: Visit) -> web.Response:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
         return answer(self._parts.given.policies.all())
 
-    async def put_policies(self, request: web.Request) -> web.Response:
+    async def put_policies(self, visit: Visit) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
 
         With ``only`` the others are removed. Runs keep the scopes that they were pinned to.
         """
+        request = visit.request
+        if self._parts.given.settings.objects:
+            raise ConflictError(
+                "the policies of this control plane are FlowMeshCachePolicy objects",
+                where="policies",
+                remedy="`kubectl apply -f FILE` sets one, `kubectl delete fmcp NAME` removes one",
+            )
         wanted = msgspec.json.decode(await request.read(), type=list[CachePolicy])
         policies = self._parts.given.policies
         if flag(request, "only"):
@@ -96,15 +95,15 @@ class Fabric:
                 await policies.put(policy)
         return answer(policies.all())
 
-    async def cache_stats(self, _: web.Request) -> web.Response:
+    async def cache_stats(self, _: Visit) -> web.Response:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
         return answer(await self._cleaning.stats())
 
-    async def collect(self, request: web.Request) -> web.Response:
+    async def collect(self, visit: Visit) -> web.Response:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`Collected`."""
-        return answer(await self._cleaning.collect(dry_run=flag(request, "dry_run")))
+        return answer(await self._cleaning.collect(dry_run=flag(visit.request, "dry_run")))
 
-    async def purge(self, request: web.Request) -> web.Response:
+    async def purge(self, visit: Visit) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
-        body = msgspec.json.decode(await request.read(), type=PurgeBody)
+        body = msgspec.json.decode(await visit.request.read(), type=PurgeBody)
         return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})

@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_control.api.answers import answer
+from flowmesh_control.api.doors import Route, Visit, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made
@@ -32,32 +33,33 @@ class Origins:
         """Takes the parts that know what was made."""
         self._parts = parts
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Every route of this class."""
         return [
-            web.get("/v1/lineage/{name}", self.lineage),
-            web.get("/v1/lineage/{name}/rows", self.rows),
-            web.get("/v1/runs/{uid}/made", self.made),
-            web.get("/v1/runs/{uid}/openlineage", self.openlineage),
+            of_known("GET", "/v1/lineage/{name}", self.lineage),
+            of_known("GET", "/v1/lineage/{name}/rows", self.rows),
+            of_run("GET", "/v1/runs/{uid}/made", self.made),
+            of_run("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
         ]
 
-    async def lineage(self, request: web.Request) -> web.Response:
+    async def lineage(self, visit: Visit) -> web.Response:
         """``GET /v1/lineage/{name}?direction=up|down&depth=`` → :class:`Walk`.
 
         A digest, the beginning of one, or a reference.
         """
-        digest = await self._identity(request.match_info["name"])
-        text = request.query.get("direction", "up")
+        digest = await self._identity(visit)
+        query = visit.request.query
+        text = query.get("direction", "up")
         if text not in set(Direction):
             raise FlowMeshError(
                 f"no direction {text!r}", where="?direction=", remedy="use up or down"
             )
-        depth = request.query.get("depth", str(DERIVATIONS_MAX))
+        depth = query.get("depth", str(DERIVATIONS_MAX))
         if not depth.isdecimal() or not int(depth):
             raise FlowMeshError(f"no depth {depth!r}", where="?depth=", remedy="use 1 or more")
         direction = Direction(text)
-        walk = await self._parts.lineage.walk(digest, direction, depth=int(depth))
-        if not walk.derivations and not await self._is_known(digest, direction):
+        walk = await self._parts.lineage.walk(digest, direction, visit.seen, depth=int(depth))
+        if not walk.derivations and not await self._is_known(visit, digest, direction):
             raise NotFoundError(
                 f"nothing is known of {digest[:12]}",
                 where="lineage",
@@ -65,10 +67,10 @@ class Origins:
             )
         return answer(walk)
 
-    async def rows(self, request: web.Request) -> web.Response:
+    async def rows(self, visit: Visit) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
-        digest = await self._identity(request.match_info["name"])
-        walk = await self._parts.lineage.walk(digest, Direction.UP)
+        digest = await self._identity(visit)
+        walk = await self._parts.lineage.walk(digest, Direction.UP, visit.seen)
         about = {d: a for made in walk.derivations for d, a in made.about.items()}
         if not walk.derivations:
             raise NotFoundError(f"no run that is known made {digest[:12]}", where="lineage")
@@ -82,12 +84,10 @@ class Origins:
             row_origins(digest, walk.derivations, await self._manifests(walk.derivations))
         )
 
-    async def made(self, request: web.Request) -> web.Response:
+    async def made(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/made`` → a list of :class:`Made`: what its steps gave so far."""
-        uid = await self._parts.views.resolve(request.match_info["uid"])
-        ends = {
-            la.step: la for la in await self._parts.views.lines(uid) if isinstance(la, StepLine)
-        }
+        lines = await self._parts.views.lines(visit.uid)
+        ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [
             Made(path, port, a.kind, a.digest, a.rows, a.size_bytes)
             for path, end in ends.items()
@@ -96,10 +96,9 @@ class Origins:
         ]
         return answer(found)
 
-    async def openlineage(self, request: web.Request) -> web.Response:
+    async def openlineage(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
-        views = self._parts.views
-        uid = await views.resolve(request.match_info["uid"])
+        views, uid = self._parts.views, visit.uid
         record = await self._parts.given.store.records.read(pins_key(uid))
         if record is None:
             raise NotFoundError(f"the pins of run {uid!r} are gone", where=pins_key(uid))
@@ -143,18 +142,22 @@ class Origins:
         given = (a for end in ends for a in end.outputs.values() if a is not None)
         return {a.digest: a.manifest for a in given if a.manifest is not None}
 
-    async def _is_known(self, digest: Digest, walked: Direction) -> bool:
+    async def _is_known(self, visit: Visit, digest: Digest, walked: Direction) -> bool:
+        """Whether it is known by runs that the user sees; who sees all may ask the store."""
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
-        if (await self._parts.lineage.walk(digest, other, depth=1)).derivations:
+        if (await self._parts.lineage.walk(digest, other, visit.seen, depth=1)).derivations:
             return True
+        if not await visit.sees_all():
+            return False
         return not await self._parts.given.store.blobs.missing([digest])
 
-    async def _identity(self, named: str) -> Digest:
+    async def _identity(self, visit: Visit) -> Digest:
         """The identity digest of what is named: of a dataset's rows, not of its manifest.
 
         Raises:
             NotFoundError: it names nothing, or several things.
         """
+        named = visit.request.match_info["name"]
         text = named.removeprefix(REFERENCE_PREFIX).partition(".")[0]
         if is_digest(text):
             return await self._parts.content.identity_of(Digest(text))
@@ -164,7 +167,7 @@ class Origins:
                 where="lineage",
                 remedy="take one from `fmesh outputs RUN`, or name RUN/OUTPUT or RUN/STEP.PORT",
             )
-        found = await self._parts.lineage.named(text)
+        found = await self._parts.lineage.named(text, visit.seen)
         if len(found) == 1:
             return found[0]
         several = "; ".join(d[:24] for d in found[:4])

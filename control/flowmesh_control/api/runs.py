@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.access import NamespaceLabels, Verb
 from flowmesh_control.admission import Submission
 from flowmesh_control.api.answers import answer, flag
+from flowmesh_control.api.doors import Route, Visit, of_known, of_run, of_workflow
 from flowmesh_control.assembly import Parts
 from flowmesh_control.explain import explain_step
 from flowmesh_control.failures import ConflictError, NotFoundError
@@ -30,20 +32,7 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     document: dict[str, Any]
     namespace: str = ""
     uploads: dict[str, str] = {}
-    labels: dict[str, str] = {}
-    uid: str = ""
     resume: bool = True
-
-    def submission(self) -> Submission:
-        """The same for admission."""
-        return Submission(
-            document=self.document,
-            namespace=self.namespace,
-            uploads=self.uploads,
-            labels=self.labels,
-            uid=self.uid,
-            resume=self.resume,
-        )
 
 
 class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -75,58 +64,65 @@ class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 class Runs:
     """The handlers below ``/v1/runs``."""
 
-    def __init__(self, parts: Parts, planner: Planner) -> None:
-        """Takes the parts that know runs."""
+    def __init__(self, parts: Parts, planner: Planner, labels: NamespaceLabels) -> None:
+        """Takes the parts that know runs, and who knows the namespaces' labels."""
         self._parts = parts
         self._planner = planner
+        self._labels = labels
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Every route of this class."""
         return [
-            web.post("/v1/runs", self.submit),
-            web.post("/v1/plan", self.plan),
-            web.get("/v1/runs", self.list),
-            web.get("/v1/runs/{uid}", self.status),
-            web.get("/v1/runs/{uid}/watch", self.watch),
-            web.post("/v1/runs/{uid}/cancel", self.cancel),
-            web.post("/v1/runs/{uid}/amend", self.amend),
-            web.post("/v1/runs/{uid}/repin", self.repin),
-            web.get("/v1/runs/{uid}/logs", self.logs),
-            web.get("/v1/runs/{uid}/why", self.why),
-            web.get("/v1/runs/{uid}/explain", self.explain),
-            web.get("/v1/runs/{uid}/receipt", self.receipt),
+            of_workflow("POST", "/v1/runs", self.submit),
+            of_workflow("POST", "/v1/plan", self.plan),
+            of_known("GET", "/v1/runs", self.list),
+            of_run("GET", "/v1/runs/{uid}", self.status),
+            of_run("GET", "/v1/runs/{uid}/watch", self.watch),
+            of_run("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
+            of_run("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
+            of_run("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),
+            of_run("GET", "/v1/runs/{uid}/logs", self.logs),
+            of_run("GET", "/v1/runs/{uid}/why", self.why),
+            of_run("GET", "/v1/runs/{uid}/explain", self.explain),
+            of_run("GET", "/v1/runs/{uid}/receipt", self.receipt),
         ]
 
-    async def submit(self, request: web.Request) -> web.Response:
+    async def submit(self, visit: Visit) -> web.Response:
         """``POST /v1/runs`` → :class:`Accepted`; with ``?check=1`` refuses the unmeetable."""
-        body = msgspec.json.decode(await request.read(), type=SubmitBody)
-        if flag(request, "check"):
-            compiled = await self._parts.admission.compile(body.submission())
+        if self._parts.given.settings.objects:
+            raise ConflictError(
+                "the runs of this control plane are FlowMeshWorkflow objects",
+                where="runs",
+                remedy="create one: `fmesh submit FILE`, or `kubectl create -f FILE`",
+            )
+        submission = await self._submission(visit)
+        if flag(visit.request, "check"):
+            compiled = await self._parts.admission.compile(submission)
             refuse_unmeetable(await self._planner.forecast(compiled))
-        accepted = await self._parts.admission.submit(body.submission())
+        accepted = await self._parts.admission.submit(submission)
         return answer(accepted, status=200 if accepted.resumed else 201)
 
-    async def plan(self, request: web.Request) -> web.Response:
+    async def plan(self, visit: Visit) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
-        body = msgspec.json.decode(await request.read(), type=SubmitBody)
-        compiled = await self._parts.admission.compile(body.submission())
+        compiled = await self._parts.admission.compile(await self._submission(visit))
         return answer(await self._planner.forecast(compiled))
 
-    async def list(self, request: web.Request) -> web.Response:
+    async def list(self, visit: Visit) -> web.Response:
         """``GET /v1/runs?namespace=`` → a list of :class:`Summary`, oldest first."""
-        return answer(self._parts.views.summaries(request.query.get("namespace")))
+        found = self._parts.views.summaries(visit.request.query.get("namespace"))
+        seen = await visit.seen(s.namespace for s in found)
+        return answer([s for s in found if s.namespace in seen])
 
-    async def status(self, request: web.Request) -> web.Response:
+    async def status(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}`` → :class:`RunStatus`; uid, its beginning, or a name."""
-        return answer(await self._parts.views.status(await self._uid(request)))
+        return answer(await self._parts.views.status(visit.uid))
 
-    async def watch(self, request: web.Request) -> web.StreamResponse:
+    async def watch(self, visit: Visit) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/watch`` → a :class:`RunStatus` a line, until the run has ended."""
-        uid = await self._uid(request)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
+        await response.prepare(visit.request)
         with contextlib.suppress(ConnectionResetError):  # whoever watched has gone
-            await self._show(uid, response)
+            await self._show(visit.uid, response)
         return response
 
     async def _show(self, uid: str, response: web.StreamResponse) -> None:
@@ -139,10 +135,10 @@ class Runs:
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
 
-    async def cancel(self, request: web.Request) -> web.Response:
+    async def cancel(self, visit: Visit) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
-        uid = await self._unended(request)
-        body = await request.read()
+        uid = await self._unended(visit)
+        body = await visit.request.read()
         said = str(msgspec.json.decode(body).get("reason", "")) if body else ""
         reason = said or "cancelled by the user"
         if uid in self._parts.given.waiting:
@@ -150,47 +146,60 @@ class Runs:
         await self._parts.loop.ask(CancelRequested(uid, reason))
         return answer(await self._parts.views.status(uid))
 
-    async def amend(self, request: web.Request) -> web.Response:
+    async def amend(self, visit: Visit) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
-        uid = await self._unended(request)
-        body = msgspec.json.decode(await request.read(), type=AmendBody)
+        uid = await self._unended(visit)
+        if self._parts.given.settings.objects:
+            raise ConflictError(
+                "what this run is to be stands in its FlowMeshWorkflow object",
+                where=f"runs/{uid}",
+                remedy="change that: `fmesh amend`, or `kubectl edit fmw NAME`",
+            )
+        body = msgspec.json.decode(await visit.request.read(), type=AmendBody)
         waits = self._parts.given.waiting.get(uid)
         if waits is not None:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
         await self._parts.loop.ask(Amended(uid, body.changes()))
         return answer(await self._parts.views.status(uid))
 
-    async def repin(self, request: web.Request) -> web.Response:
+    async def repin(self, visit: Visit) -> web.Response:
         """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`: on with the newest versions."""
-        return answer(await self._parts.repinning.repin(await self._unended(request)))
+        return answer(await self._parts.repinning.repin(await self._unended(visit)))
 
-    async def logs(self, request: web.Request) -> web.Response:
+    async def logs(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
-        uid = await self._uid(request)
-        return answer(await self._parts.views.logs(uid, request.query.get("step")))
+        step = visit.request.query.get("step")
+        return answer(await self._parts.views.logs(visit.uid, step))
 
-    async def why(self, request: web.Request) -> web.Response:
+    async def why(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/why?step=`` → :class:`Why`."""
-        uid, step = await self._uid(request), _step(request)
         state = self._parts.given.machine.state
-        return answer(await why_step(state, self._parts.views, uid, step))
+        return answer(await why_step(state, self._parts.views, visit.uid, _step(visit.request)))
 
-    async def explain(self, request: web.Request) -> web.Response:
+    async def explain(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
-        uid, step = await self._uid(request), _step(request)
+        uid, step = visit.uid, _step(visit.request)
         given = self._parts.given
         state, now_s = given.machine.state, given.clock()
         return answer(await explain_step(state, self._parts.views, uid, step, now_s))
 
-    async def receipt(self, request: web.Request) -> web.Response:
+    async def receipt(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
-        return answer(await self._parts.views.receipt(await self._uid(request)))
+        return answer(await self._parts.views.receipt(visit.uid))
 
-    async def _uid(self, request: web.Request) -> str:
-        return await self._parts.views.resolve(request.match_info["uid"])
+    async def _submission(self, visit: Visit) -> Submission:
+        """What is handed in, for the namespace that the user was let in to."""
+        body = msgspec.json.decode(await visit.request.read(), type=SubmitBody)
+        return Submission(
+            document=body.document,
+            namespace=visit.namespace,
+            uploads=body.uploads,
+            labels=self._labels(visit.namespace),
+            resume=body.resume,
+        )
 
-    async def _unended(self, request: web.Request) -> str:
-        uid = await self._uid(request)
+    async def _unended(self, visit: Visit) -> str:
+        uid = visit.uid
         status = await self._parts.views.status(uid)
         if status.phase in OVER:
             raise ConflictError(

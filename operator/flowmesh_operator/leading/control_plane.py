@@ -1,7 +1,5 @@
 """The control plane that the leader runs, made of the operator's settings and ports."""
 
-import secrets
-
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticTokens
@@ -9,15 +7,19 @@ from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.run.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
+from flowmesh_operator.access.users import ReviewedUsers
 from flowmesh_operator.api import Api
+from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_store.store import Store
 
 ANY_POOL = "*"
+REVIEW_S = 4.0
+"""For a review of a user: somebody waits for the answer."""
 
 
 def make_control_plane(
-    settings: OperatorSettings, store: Store, api: Api, owner: str
+    settings: OperatorSettings, store: Store, api: Api, mirror: Mirror, owner: str
 ) -> ControlPlane:
     """One leadership's control plane, not started.
 
@@ -25,17 +27,23 @@ def make_control_plane(
         settings: the operator's.
         store: the bucket.
         api: of the leader.
+        mirror: knows the namespaces' labels.
         owner: who leads, for people who read ``epochs/``.
     """
     fixed = {ANY_POOL: settings.worker_token} if settings.worker_token else {}
     return ControlPlane(
         store,
-        ControlSettings(machine=Settings(sync_window_s=settings.sync_window_s)),
+        ControlSettings(
+            machine=Settings(sync_window_s=settings.sync_window_s),
+            objects=True,
+            metrics_open=settings.metrics_open,
+        ),
         catalog=load_catalog(),
         master_key=settings.master_key,
-        api_token=settings.api_token or secrets.token_urlsafe(32),
+        users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
         tokens=StaticTokens(fixed),
         secrets=NamespaceSecrets(api, settings),
         certificate=Certificate.of(settings.tls_cert, settings.tls_key),
+        labels=lambda namespace: mirror.namespaces.get(namespace, {}),
         owner=owner,
     )

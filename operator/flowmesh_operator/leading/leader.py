@@ -65,7 +65,7 @@ async def _over(task: "asyncio.Task[None]") -> None:
 
 async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: str) -> None:
     store = await asyncio.to_thread(open_store, settings.store)
-    plane = make_control_plane(settings, store, api, owner)
+    plane = make_control_plane(settings, store, api, mirror, owner)
     try:
         await plane.start(settings.gateway_host, settings.gateway_port)
         await take_label(api, settings)

@@ -137,3 +137,8 @@ def test_any_text_is_judged_without_an_error(text: str) -> None:
         {"name": "json-valid", "schema": PERSON},
     ):
         assert judged(check, text, t="B) 4") in {0.0, 1.0}
+
+
+def test_a_pattern_that_never_comes_to_an_end_is_told_and_does_not_hold_its_host() -> None:
+    with pytest.raises(AttemptError, match="for more than 1 s"):
+        judged({"name": "matches", "pattern": r"\A((a|aa)+)+\Z"}, "a" * 60 + "b")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import regex
 
 from flowmesh_core.catalog.verifiers import NAME
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
@@ -20,6 +21,7 @@ from flowmesh_worker.engines.judging.final_number import final_number, same_numb
 
 Judge = Callable[["Completion", Mapping[str, Any]], float | None]
 _LETTERS_ALONE = ("",) * 10
+_SEARCH_S = 1.0
 _FENCE = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
@@ -111,8 +113,21 @@ def _contains(args: Mapping[str, Any]) -> Judge:
 
 
 def _matches(args: Mapping[str, Any]) -> Judge:
-    pattern = re.compile(args["pattern"])
-    return lambda completion, _: float(pattern.search(completion.text) is not None)
+    pattern = regex.compile(args["pattern"])
+
+    def judge(completion: Completion, _: Mapping[str, Any]) -> float:
+        try:
+            return float(pattern.search(completion.text, timeout=_SEARCH_S) is not None)
+        except TimeoutError as e:
+            raise AttemptError(
+                Failure(
+                    FailureKind.BAD_INPUT,
+                    f"{args['pattern']!r} searches a completion for more than {_SEARCH_S:g} s",
+                    "write a pattern without nested repetitions",
+                )
+            ) from e
+
+    return judge
 
 
 def _json_valid(args: Mapping[str, Any]) -> Judge:

@@ -1,0 +1,124 @@
+"""Users of a cluster: whose token it is, and what they may, by the API server's word.
+
+TokenReview and SubjectAccessReview: what the cluster grants with Roles counts for the gateway too,
+and there is no other list of users. The answers are kept for seconds, so that a right which is
+taken away is gone within ``YES_S``. Without an answer nobody is let in.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from flowmesh_control.access import Resource, User
+from flowmesh_control.failures import NotAskedError
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.access.remembered import Remembered
+
+AUDIENCE = "flowmesh"
+GROUP = "flowmesh.dev"
+YES_S = 10.0
+"""How long a user, or a right, counts as it was."""
+NO_S = 2.0
+"""How long a refusal does: who has just been given a right should not wait long."""
+USERS_MAX = 2_048
+RIGHTS_MAX = 16_384
+
+_Right = tuple[User, str, str, str]
+
+
+class Reviews(Protocol):
+    """Creates reviews: ``flowmesh_operator.api.Api``."""
+
+    async def create(
+        self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Creates an object and returns it with its status.
+
+        Raises:
+            FlowMeshError: the API server refused, or did not answer.
+        """
+        ...
+
+
+class ReviewedUsers:
+    """The users that the API server knows (the port ``flowmesh_control.access.Users``)."""
+
+    def __init__(self, reviews: Reviews, *, namespace: str) -> None:
+        """Takes the way to the API server.
+
+        Args:
+            reviews: of few tries and a short timeout: a user waits for the answer.
+            namespace: the operator's own, where the worker pools are.
+        """
+        self._reviews = reviews
+        self._namespace = namespace
+        self._users: Remembered[bytes, User | None] = Remembered(
+            lambda user: NO_S if user is None else YES_S, most=USERS_MAX
+        )
+        self._rights: Remembered[_Right, bool] = Remembered(
+            lambda may: YES_S if may else NO_S, most=RIGHTS_MAX
+        )
+
+    async def who(self, token: str) -> User | None:
+        """As ``Users.who``; a token for the API server, or for the audience ``flowmesh``."""
+        # What is kept is no token: a core dump should not hold them longer than a request.
+        key = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        return await self._users.get(key, lambda: self._review_token(token))
+
+    async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
+        """As ``Users.may``; pools are those of the operator's own namespace."""
+        where = self._namespace if resource == Resource.POOLS else namespace
+        right = (user, verb, resource, where)
+        return await self._rights.get(right, lambda: self._review_right(right))
+
+    async def _review_token(self, token: str) -> User | None:
+        for audiences in ([], [AUDIENCE]):
+            spec = {"token": token, **({"audiences": audiences} if audiences else {})}
+            status = await self._review("authentication.k8s.io", "TokenReview", spec)
+            # One that knows no audiences answers without any: then it has not checked ours.
+            checked = set(audiences) <= set(status.get("audiences") or [])
+            if status.get("authenticated") and checked:
+                return _user(status.get("user") or {})
+        return None
+
+    async def _review_right(self, right: _Right) -> bool:
+        user, verb, resource, namespace = right
+        spec: dict[str, Any] = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {name: list(values) for name, values in user.extra},
+        }
+        if resource.startswith("/"):
+            spec["nonResourceAttributes"] = {"path": resource, "verb": verb}
+        else:
+            spec["resourceAttributes"] = {
+                "group": GROUP, "resource": resource, "verb": verb, "namespace": namespace
+            }  # fmt: skip
+        status = await self._review("authorization.k8s.io", "SubjectAccessReview", spec)
+        return status.get("allowed") is True
+
+    async def _review(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        plural = f"{kind.lower()}s"
+        try:
+            made = await self._reviews.create(group, "v1", plural, "", body)
+        except FlowMeshError as e:
+            raise NotAskedError(
+                f"the API server cannot be asked who you are and what you may: {e.message}",
+                where=plural,
+                remedy="try again; if it stays so: `kubectl get --raw /readyz`, and the operator's "
+                "right to create tokenreviews and subjectaccessreviews",
+            ) from e
+        status: dict[str, Any] = made.get("status") or {}
+        return status
+
+
+def _user(said: Mapping[str, Any]) -> User:
+    extra = said.get("extra") or {}
+    return User(
+        name=str(said.get("username", "")),
+        uid=str(said.get("uid", "")),
+        groups=tuple(said.get("groups") or ()),
+        extra=tuple((name, tuple(extra[name])) for name in sorted(extra)),
+    )
