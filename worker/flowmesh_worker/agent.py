@@ -30,6 +30,7 @@ from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.connection import Connection, OrphanedError
 from flowmesh_worker.energy import EnergyShares, Meter
 from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.health import Health
 from flowmesh_worker.held import Held
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.lanes import Lanes
@@ -99,6 +100,7 @@ class Agent:
             EnergyShares(meter, settings.power_w),
             Checkpoints(self._cache, self._scratch.path, self._held),
         )
+        self._health = Health(settings.health_dir)
         self._connection = Connection(
             settings.gateway,
             self._held,
@@ -106,6 +108,7 @@ class Agent:
             self._hello,
             settings.orphan_timeout_s,
             settings.gateway_ca,
+            self._health.welcomed,
         )
 
     def stop(self) -> None:
@@ -124,6 +127,7 @@ class Agent:
         connection = loop.create_task(self._connection.run())
         memory = loop.create_task(watch_memory(lambda: self._lanes, WATCH_EVERY_S))
         stopping = loop.create_task(self._stopping.wait())
+        beating = loop.create_task(self._health.beat())
         try:
             await asyncio.wait([connection, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not connection.done():
@@ -138,6 +142,7 @@ class Agent:
         finally:
             stopping.cancel()
             memory.cancel()
+            beating.cancel()
             self._attempts.hand_back(running=True)
             await self._lanes.close(_HOSTS_END_WITHIN_S)
             self._scratch.remove()

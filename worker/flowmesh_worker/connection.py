@@ -57,6 +57,7 @@ class Connection:
         hello: Callable[[int], Hello],
         orphan_timeout_s: float,
         authority: Path | None,
+        welcomed: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes the gateway's address and who speaks.
 
@@ -68,6 +69,7 @@ class Connection:
             orphan_timeout_s: how long to try before giving up.
             authority: PEM certificates to trust for ``wss://``, read anew at each connection, since
                 authorities are rotated too; the system's where None.
+            welcomed: told of every welcome.
         """
         self._url = f"{url}/worker"
         self._held = held
@@ -75,6 +77,7 @@ class Connection:
         self._hello = hello
         self._orphan_timeout_s = orphan_timeout_s
         self._authority = authority
+        self._welcomed = welcomed
         self._epoch = 0
         self._closing = False
         self._said_goodbye = asyncio.Event()
@@ -136,6 +139,7 @@ class Connection:
             welcome = await asyncio.wait_for(self._first(socket), _CONNECT_WITHIN_S)
             self._see_epoch(welcome.epoch)
             self._backoff_s = BACKOFF_FIRST_S
+            self._welcomed()
             try:
                 await self._both_ways(socket, welcome.sync_interval_s)
             finally:

@@ -32,6 +32,7 @@ class WorkerSettings:
         price_estimated: whether nobody stated the price.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long SIGTERM lets attempts run on.
+        health_dir: where the files ``alive`` and ``ready`` are written, for probes.
     """
 
     gateway: str
@@ -56,6 +57,7 @@ class WorkerSettings:
     grace_s: float = 30.0
     orphan_timeout_s: float = 300.0
     cpu_only: bool = False
+    health_dir: Path | None = None
 
     def read_token(self) -> str:
         """The token; a projected one is renewed in its file while the worker lives.
@@ -95,6 +97,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         grace_s=a.grace,
         orphan_timeout_s=a.orphan_timeout,
         cpu_only=a.cpu_only,
+        health_dir=a.health_dir,
     )
 
 
@@ -124,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--grace", type=float, default=30.0, help="seconds that SIGTERM lets attempts run on")
     add("--orphan-timeout", type=float, default=300.0, help="seconds without a control plane")
     add("--cpu-only", action="store_true", help="leave the machine's devices alone")
+    add("--health-dir", type=Path, help="where the files alive and ready are written")
     return p
 
 

@@ -87,6 +87,15 @@ class WorkerLost(msgspec.Struct, frozen=True):
     reason: str = "no synchronisation within the watchdog"
 
 
+class Cordoned(msgspec.Struct, frozen=True):
+    """Which workers are to take nothing new: all of them by name, connected or not; others may.
+
+    A level and not an edge: who is not named any more takes work again.
+    """
+
+    workers: frozenset[str]
+
+
 class Decided(msgspec.Struct, frozen=True):
     """The scheduler's decision on the machine's last snapshot."""
 
@@ -146,6 +155,7 @@ Event = (
     | WorkerConnected
     | WorkerSynced
     | WorkerLost
+    | Cordoned
     | Decided
     | BlobsChecked
     | Amended

@@ -32,6 +32,7 @@ from flowmesh_core.run.events import (
     Amended,
     BlobsChecked,
     CancelRequested,
+    Cordoned,
     Decided,
     Event,
     Finalised,
@@ -153,6 +154,8 @@ class Machine:
                 workers.connected(state, event.hello, now_s)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
+            case Cordoned():
+                workers.cordoned(state, event.workers)
             case BlobsChecked():
                 lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
             case Amended():

@@ -190,7 +190,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     near = dict.fromkeys(worker.near, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, lanes, near, total - reserved, worker.draining)
+    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
 
 
 def _lane(

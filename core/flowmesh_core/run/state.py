@@ -40,6 +40,7 @@ class State:
         reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
         late: whether a running attempt had need of a replica when time last passed.
+        cordoned: names of workers that are to take nothing new; some may not be connected (yet).
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, also where an action is wanted anew after it was forgotten.
     """
@@ -71,9 +72,14 @@ class State:
     rejections: tuple[Rejection, ...] = ()
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
+    cordoned: frozenset[str] = frozenset()
     attempts_made: int = 0
     late: bool = False
     dirty: bool = False
+
+    def takes_work(self, worker: Worker) -> bool:
+        """Whether a worker may be given anything new."""
+        return not worker.draining and worker.name not in self.cordoned
 
     def emit(self, command: Command) -> None:
         """Wants something done."""

@@ -17,7 +17,8 @@ SEEN = 3
 def late(state: State, now_s: float) -> list[Attempt]:
     """The attempts that a replica would help; empty while every worker has something to do."""
     settings = state.settings
-    if not settings.replicas or all(w.held or w.draining for w in state.workers.values()):
+    idle = (w for w in state.workers.values() if not w.held)
+    if not settings.replicas or not any(map(state.takes_work, idle)):
         return []
     return [
         attempt

@@ -107,6 +107,12 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
         lost(state, name, "it left", now_s, kind=FailureKind.DRAINED)
 
 
+def cordoned(state: State, names: frozenset[str]) -> None:
+    """These workers take nothing new from now on, and all others may; what runs goes on."""
+    state.dirty = state.dirty or names != state.cordoned
+    state.cordoned = names
+
+
 def _learn_loads(state: State, worker: Worker, lanes: Iterable[LaneState]) -> None:
     """Teaches the cost model how long the hosts that are ready now took to load."""
     known = {lane.signature for lane in worker.lanes if lane.load_s}

@@ -16,6 +16,7 @@ OBJECT_KEY_PATTERN = r"^[A-Za-z0-9._-]{1,253}$"
 DATA_KEY_PATTERN = r"^[A-Za-z0-9._-]{0,240}[.](jsonl|ndjson|json|csv|tsv|parquet)$"
 SELECTED_NAMESPACE_PATTERN = r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$"
 ENGINE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
+CIDR_PATTERN = r"^[0-9a-fA-F.:]{2,45}/[0-9]{1,3}$"
 RESOURCE_PATTERN = r"^[a-z0-9.-]{1,189}/[A-Za-z0-9._-]{1,63}$"
 
 PATTERN_WORDS = {
@@ -29,6 +30,7 @@ PATTERN_WORDS = {
     OBJECT_KEY_PATTERN: "a key of letters, digits, -, _ and . (at most 253)",
     DATA_KEY_PATTERN: "a key that ends in .jsonl, .ndjson, .json, .csv, .tsv or .parquet",
     SELECTED_NAMESPACE_PATTERN: "a namespace's name, or * for every namespace",
+    CIDR_PATTERN: "a range of addresses such as 10.1.0.0/16",
     ENGINE_PATTERN: "an engine's name, such as data.sql",
     RESOURCE_PATTERN: "an extended resource such as nvidia.com/gpu",
 }
@@ -41,6 +43,7 @@ Namespace = Annotated[str, StringConstraints(pattern=NAMESPACE_PATTERN)]
 ObjectKey = Annotated[str, StringConstraints(pattern=OBJECT_KEY_PATTERN)]
 DataKey = Annotated[str, StringConstraints(pattern=DATA_KEY_PATTERN)]
 SelectedNamespace = Annotated[str, StringConstraints(pattern=SELECTED_NAMESPACE_PATTERN)]
+Cidr = Annotated[str, StringConstraints(pattern=CIDR_PATTERN)]
 EngineName = Annotated[str, StringConstraints(pattern=ENGINE_PATTERN)]
 ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN)]
 Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]

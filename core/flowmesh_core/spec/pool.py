@@ -1,11 +1,12 @@
 """``FlowMeshWorkerPool``: workers of one shape, price and image, scaled together."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flowmesh_core.spec.fields import (
+    Cidr,
     Duration,
     EngineName,
     Memory,
@@ -23,11 +24,11 @@ from flowmesh_core.spec.words import RULE
 
 POOL_NAME_MAX = 40
 Flavor = Literal["cpu", "gpu", "thin"]
-Mode = Literal["backlog", "keda", "off"]
+Mode = Literal["backlog", "keda", "fixed"]
 
 _BOUNDS_RULE = "minReplicas must not be greater than maxReplicas"
 _FIXED_RULE = (
-    "where autoscaling.mode is off, the pool has maxReplicas workers: leave minReplicas out, or"
+    "where autoscaling.mode is fixed, the pool has maxReplicas workers: leave minReplicas out, or"
     " give the same number"
 )
 _GPU_RULE = "engines.flavor gpu needs devices"
@@ -97,6 +98,15 @@ class DevicesSpec(Model):
     )
 
 
+class EgressSpec(Model):
+    """Addresses that the pods may reach besides gateway, bucket and DNS."""
+
+    cidr: Cidr = Field(description="A range of addresses, such as 0.0.0.0/0 or 10.1.0.0/16.")
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
+        default=[], max_length=16, description="TCP ports; all where empty."
+    )
+
+
 class PriceSpec(Model):
     """What one worker costs."""
 
@@ -153,7 +163,7 @@ class AutoscalingSpec(Model):
     mode: Mode = Field(
         default="backlog",
         description="backlog: the operator, by predicted seconds of work; keda: a ScaledObject on"
-        " the operator's metric; off: always maxReplicas.",
+        " the operator's metric; fixed: always maxReplicas.",
     )
     target_backlog: Duration = Field(
         default="60s", description="Predicted work that one worker may have before it."
@@ -177,7 +187,7 @@ class WorkerPoolSpec(Model):
             (f"{_MIN} <= {_MAX}", _BOUNDS_RULE),
             (
                 "!(has(self.autoscaling) && has(self.autoscaling.mode)"
-                " && self.autoscaling.mode == 'off') || !has(self.minReplicas)"
+                " && self.autoscaling.mode == 'fixed') || !has(self.minReplicas)"
                 f" || self.minReplicas == {_MAX}",
                 _FIXED_RULE,
             ),
@@ -228,6 +238,11 @@ class WorkerPoolSpec(Model):
     tolerations: list[Toleration] = Field(
         default=[], max_length=32, description="Taints of nodes that the pods put up with."
     )
+    egress: list[EgressSpec] = Field(
+        default=[],
+        max_length=32,
+        description="Where imports and HTTP steps may go; nowhere outside where empty.",
+    )
     pod_template: PodTemplate = Field(
         default=PodTemplate(), description="Laid over the pods' template, such as affinity."
     )
@@ -247,7 +262,7 @@ class WorkerPoolSpec(Model):
         if self.min_replicas > self.max_replicas:
             raise PydanticCustomError(RULE, _BOUNDS_RULE)
         given = "min_replicas" in self.model_fields_set
-        fixed = self.autoscaling.mode == "off"
+        fixed = self.autoscaling.mode == "fixed"
         if fixed and given and self.min_replicas != self.max_replicas:
             raise PydanticCustomError(RULE, _FIXED_RULE)
         if self.engines.flavor == "gpu" and self.devices is None:
@@ -264,7 +279,7 @@ class WorkerPoolSpec(Model):
     @property
     def least(self) -> int:
         """The least number of workers."""
-        return self.max_replicas if self.autoscaling.mode == "off" else self.min_replicas
+        return self.max_replicas if self.autoscaling.mode == "fixed" else self.min_replicas
 
 
 class PoolMetadata(NamespacedMetadata):

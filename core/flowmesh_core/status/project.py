@@ -142,11 +142,12 @@ def _eta_s(run: Run, now_s: float) -> float:
 
 def worker_statuses(state: State, now_s: float) -> list[WorkerStatus]:
     """All connected workers in order of name."""
-    return [_worker(w, now_s) for _, w in sorted(state.workers.items())]
+    return [_worker(state, w, now_s) for _, w in sorted(state.workers.items())]
 
 
-def _worker(worker: Worker, now_s: float) -> WorkerStatus:
-    busy = "busy" if worker.held else "ready"
+def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
+    idle = "ready" if state.takes_work(worker) else "cordoned"
+    busy = "busy" if worker.held else idle
     return WorkerStatus(
         shape=worker.shape,
         state="draining" if worker.draining else busy,

@@ -97,7 +97,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """A worker, as ``fmesh workers`` shows it."""
 
     shape: WorkerShape
-    state: str  # ready | busy | draining | lost
+    state: str  # ready | busy | cordoned | draining | lost
     lanes: tuple[LaneState, ...] = ()
     components: tuple[Component, ...] = ()
     held: tuple[str, ...] = ()

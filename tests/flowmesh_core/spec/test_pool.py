@@ -50,7 +50,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"minReplicas": 2}, "minReplicas must not be greater"),
     ({"minReplicas": 3, "maxReplicas": 2}, "minReplicas must not be greater"),
     (
-        {"minReplicas": 1, "maxReplicas": 2, "autoscaling": {"mode": "off"}},
+        {"minReplicas": 1, "maxReplicas": 2, "autoscaling": {"mode": "fixed"}},
         "the pool has maxReplicas workers",
     ),
     ({"engines": {"flavor": "gpu"}}, "needs devices"),
@@ -73,8 +73,8 @@ ACCEPTED: list[dict[str, Any]] = [
     {},
     {"minReplicas": 1},
     {"maxReplicas": 0},
-    {"maxReplicas": 3, "autoscaling": {"mode": "off"}},
-    {"minReplicas": 3, "maxReplicas": 3, "autoscaling": {"mode": "off"}},
+    {"maxReplicas": 3, "autoscaling": {"mode": "fixed"}},
+    {"minReplicas": 3, "maxReplicas": 3, "autoscaling": {"mode": "fixed"}},
     {"minReplicas": 0, "maxReplicas": 3, "autoscaling": {"mode": "keda"}},
     {"engines": {"flavor": "gpu"}, "devices": {"count": 2}},
     {"power": {"loadWatts": 10}},
@@ -128,7 +128,7 @@ def test_the_flavor_follows_from_the_devices() -> None:
 
 
 def test_without_autoscaling_the_pool_has_always_the_greatest_number() -> None:
-    assert pool({"maxReplicas": 3, "autoscaling": {"mode": "off"}}).spec.least == 3
+    assert pool({"maxReplicas": 3, "autoscaling": {"mode": "fixed"}}).spec.least == 3
     assert pool({"maxReplicas": 3}).spec.least == 0
 
 

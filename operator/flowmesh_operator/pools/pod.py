@@ -1,0 +1,230 @@
+"""The pod template of a pool: one worker, under the *restricted* Pod Security Standard.
+
+Probes look at files that the agent writes (``--health-dir``), since nothing dials a worker. The
+pod is ready once its worker was welcomed, and stays so: a worker that runs something is never the
+one that is not ready, which a shrinking ReplicaSet would take first.
+"""
+
+from typing import Any
+
+from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
+from flowmesh_core.spec.pool_template import WORKER_CONTAINER
+from flowmesh_core.spec.quantities import mebibytes, seconds
+from flowmesh_operator.pools.names import (
+    CAPACITY_LABEL,
+    object_name,
+    selector_labels,
+)
+from flowmesh_operator.pools.overrides import overlaid
+from flowmesh_operator.pools.shape import engine_memory_mib, threads
+from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.volumes import (
+    CA_FOLDER,
+    CODE_FOLDER,
+    DEFAULT_CACHE,
+    HOME,
+    TOKEN_FOLDER,
+    mounts,
+    volumes,
+)
+
+USER = 10001
+HEALTH_FOLDER = "/tmp/flowmesh-health"
+ACKNOWLEDGE_S = 20
+"""Beyond the grace: publishing what has ended, and the end of the processes."""
+CODE_CONTAINER = "code"
+CODE_USER = 10002
+CODE_SOCKET = f"{CODE_FOLDER}/socket"
+_CODE_SHARE = 4
+"""Users' code gets a quarter of the worker's memory, besides it."""
+_CACHE_SHARE = 0.8
+_ZONE = "metadata.labels['topology.kubernetes.io/zone']"
+_MILLI = 1000
+
+Json = dict[str, Any]
+
+_CONFINED: Json = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def pod_template(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+    """What the pool's pods are, its own ``podTemplate`` laid over."""
+    spec = pool.spec
+    labels = selector_labels(pool.metadata.name)
+    if spec.price is not None:
+        labels = {**labels, CAPACITY_LABEL: spec.price.capacity}
+    pod: Json = {
+        "serviceAccountName": object_name(pool.metadata.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": round(seconds(spec.drain_grace)) + ACKNOWLEDGE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_worker(pool, around)],
+        "volumes": volumes(spec, around),
+    }
+    if spec.user_code:
+        pod["initContainers"] = [_users_code(spec)]
+    if spec.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    if spec.node_selector:
+        pod["nodeSelector"] = spec.node_selector
+    if spec.tolerations:
+        pod["tolerations"] = [
+            t.model_dump(by_alias=True, exclude_unset=True, mode="json") for t in spec.tolerations
+        ]
+    if spec.devices is not None and spec.devices.product:
+        pod["affinity"] = _on_product(spec.devices.product_label, spec.devices.product)
+    return overlaid({"metadata": {"labels": labels}, "spec": pod}, spec.pod_template)
+
+
+def _worker(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+    spec = pool.spec
+    container: Json = {
+        "name": WORKER_CONTAINER,
+        "image": spec.image,
+        "command": ["python", "-m", "flowmesh_worker"],
+        "args": _arguments(pool, around),
+        "env": [
+            _from_pod("POD_NAME", "metadata.name"),
+            _from_pod("NODE_NAME", "spec.nodeName"),
+            # Kubernetes copies a node's topology labels to its pods (from 1.35; empty before).
+            _from_pod("ZONE", _ZONE),
+            {"name": "HOME", "value": HOME},
+        ],
+        "resources": _resources(spec),
+        "securityContext": _CONFINED,
+        **_probes(),
+        "volumeMounts": mounts(spec, around),
+    }
+    if spec.user_code:
+        container["env"].append({"name": "FLOWMESH_CODE_SOCKET", "value": CODE_SOCKET})
+    if spec.image_pull_policy is not None:
+        container["imagePullPolicy"] = spec.image_pull_policy
+    if around.store_secret:
+        container["envFrom"] = [{"secretRef": {"name": around.store_secret}}]
+    return container
+
+
+def _users_code(spec: WorkerPoolSpec) -> Json:
+    """The container beside the worker that users' code runs in: another uid, nothing mounted.
+
+    A container that starts before the worker, ends after it and is restarted by itself.
+    """
+    memory = f"{mebibytes(spec.resources.memory) // _CODE_SHARE}Mi"
+    container: Json = {
+        "name": CODE_CONTAINER,
+        "image": spec.image,
+        "command": ["python", "-m", "flowmesh_worker.engines.code.sidecar", CODE_SOCKET],
+        "restartPolicy": "Always",
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": memory},
+            "limits": {"cpu": _cpu(spec.resources.cpu), "memory": memory},
+        },
+        "securityContext": {**_CONFINED, "runAsUser": CODE_USER, "runAsGroup": CODE_USER},
+        "volumeMounts": [
+            {"name": "code", "mountPath": CODE_FOLDER},
+            {"name": "code-tmp", "mountPath": "/tmp"},
+        ],
+    }
+    if spec.image_pull_policy is not None:
+        container["imagePullPolicy"] = spec.image_pull_policy
+    return container
+
+
+def _arguments(pool: FlowMeshWorkerPool, around: Surroundings) -> list[str]:
+    spec = pool.spec
+    found = [
+        f"--gateway={around.gateway}",
+        f"--store={around.store}",
+        "--name=$(POD_NAME)",
+        f"--pool={pool.metadata.name}",
+        "--node=$(NODE_NAME)",
+        "--zone=$(ZONE)",
+        f"--token-file={TOKEN_FOLDER}/token",
+        f"--health-dir={HEALTH_FOLDER}",
+        f"--cache-dir={HOME}/worker",
+        f"--memory-mib={engine_memory_mib(spec)}",
+        f"--cpus={threads(spec)}",
+        f"--grace={seconds(spec.drain_grace):g}",
+    ]
+    if spec.cache.claim_name is None:
+        size_mib = mebibytes(spec.cache.size_limit or DEFAULT_CACHE)
+        found.append(f"--cache-bytes={int(size_mib * _CACHE_SHARE) << 20}")
+    if around.ca_secret:
+        found.append(f"--gateway-ca={CA_FOLDER}/ca.crt")
+    if spec.price is not None:
+        found.append(f"--price-usd-per-hour={spec.price.usd_per_hour}")
+    if spec.power is not None:
+        found.append(f"--power-w={spec.power.load_watts:g}")
+        found.append(f"--idle-w={spec.power.idle_watts:g}")
+    if spec.user_code:
+        found.append("--allow-user-code")
+    if spec.devices is None:
+        found.append("--cpu-only")
+    return [*found, *(f"--label={k}={v}" for k, v in sorted(spec.labels.items()))]
+
+
+def _resources(spec: WorkerPoolSpec) -> Json:
+    """Requests and limits at once: a worker that is given less than it counts on is of no use."""
+    asked = {"cpu": _cpu(spec.resources.cpu), "memory": spec.resources.memory}
+    if spec.resources.ephemeral_storage is not None:
+        size_mib = mebibytes(spec.resources.ephemeral_storage)
+        if spec.cache.claim_name is None:
+            size_mib = type(size_mib)(size_mib + mebibytes(spec.cache.size_limit or DEFAULT_CACHE))
+        asked["ephemeral-storage"] = f"{size_mib}Mi"
+    if spec.devices is not None:
+        asked[spec.devices.resource_name] = str(spec.devices.count)
+    return {"requests": asked, "limits": dict(asked)}
+
+
+def _cpu(cpus: float) -> str:
+    milli = round(cpus * _MILLI)
+    return f"{milli}m" if milli % _MILLI else str(milli // _MILLI)
+
+
+def _probes() -> Json:
+    """By files: no port is open, and the programs are those of any image."""
+    alive = ["sh", "-c", f"find {HEALTH_FOLDER}/alive -mmin -2 | grep -q ."]
+    ready = ["sh", "-c", f"test -e {HEALTH_FOLDER}/ready"]
+    return {
+        # A first start may read a large image's libraries from a slow disk.
+        "startupProbe": {
+            "exec": {"command": ready},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": 450,
+        },
+        "readinessProbe": {
+            "exec": {"command": ready},
+            "periodSeconds": 15,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+        },
+        "livenessProbe": {
+            "exec": {"command": alive},
+            "periodSeconds": 30,
+            "timeoutSeconds": 10,
+            "failureThreshold": 4,
+        },
+    }
+
+
+def _on_product(label: str, product: str) -> Json:
+    term = {"matchExpressions": [{"key": label, "operator": "In", "values": [product]}]}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _from_pod(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

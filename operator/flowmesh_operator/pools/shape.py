@@ -1,0 +1,98 @@
+"""What one worker of a pool is, before the pool has one: for the signal that starts the first.
+
+Derived from the pool's spec and the catalog. Once a worker has connected, what it says of itself
+holds (:func:`known_shape`).
+"""
+
+from collections.abc import Iterator
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.load import builtin_contracts
+from flowmesh_core.protocol.messages import Honours, WorkerShape
+from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
+from flowmesh_core.spec.quantities import mebibytes
+from flowmesh_core.units import nano_usd
+from flowmesh_operator.pools.device_memory import SMALLEST_MIB, device_memory_mib
+
+LIBRARY_ENGINES = frozenset({"model.import", "model.merge", "retrieve.topk"})
+LIBRARY_FAMILIES = ("llm.", "train.")
+"""Engines of ours that need libraries which the thin image does not have."""
+
+_AGENT_SHARE = 10
+_AGENT_LEAST_MIB = 512
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+_GENERATING = frozenset({"llm.generate", "llm.agent"})
+_SCORING = "llm.score"
+
+
+def engine_memory_mib(spec: WorkerPoolSpec) -> int:
+    """Host memory that engines of a worker may reserve: all but what the agent needs."""
+    total = mebibytes(spec.resources.memory)
+    return max(total // 2, total - max(_AGENT_LEAST_MIB, total // _AGENT_SHARE))
+
+
+def threads(spec: WorkerPoolSpec) -> int:
+    """CPU threads of a worker."""
+    return max(1, int(spec.resources.cpu))
+
+
+def device_class(product: str) -> str:
+    """The class that workers say of a product: ``NVIDIA-H200`` is ``nvidia-h200``."""
+    words = product.lower().removeprefix("nvidia").replace("-", " ").split()
+    return "-".join(["nvidia", *words])
+
+
+def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
+    """A worker of the pool as its spec lets one expect it."""
+    spec, name = pool.spec, pool.metadata.name
+    host_mib, devices = engine_memory_mib(spec), spec.devices
+    offered = list(_offered(spec, catalog))
+    kind, memory_mib = "cpu", host_mib
+    if devices is not None:
+        kind = device_class(devices.product or "unknown")
+        known = device_memory_mib(devices.product) if devices.product else SMALLEST_MIB
+        memory_mib = mebibytes(devices.memory) if devices.memory else known
+    return WorkerShape(
+        name=name,
+        pool=name,
+        device_class=kind,
+        devices=devices.count if devices else 1,
+        device_memory_mib=memory_mib,
+        host_memory_mib=host_mib,
+        cpus=threads(spec),
+        price_nanousd_per_hour=nano_usd(spec.price.usd_per_hour) if spec.price else 0,
+        price_estimated=spec.price is None,
+        power_w=spec.power.load_watts if spec.power else 0.0,
+        idle_w=spec.power.idle_watts if spec.power else 0.0,
+        labels=spec.labels,
+        allows_user_code=spec.user_code,
+        engines={c.name: (c.version, c.implementation) for c in offered},
+        honours=tuple(h for c in offered for h in _honours(c, kind)),
+    )
+
+
+def _offered(spec: WorkerPoolSpec, catalog: Catalog) -> Iterator[EngineContract]:
+    own = {c.name for c in builtin_contracts()}
+    for contract in catalog:
+        name = contract.name
+        needs = name in LIBRARY_ENGINES or name.startswith(LIBRARY_FAMILIES)
+        held = name in own and not (needs and spec.flavor == "thin")
+        if held or name in spec.engines.plugins:
+            yield contract
+
+
+def _honours(contract: EngineContract, kind: str) -> Iterator[Honours]:
+    """What a worker with every library says; held against the worker's own word by a test."""
+    name = contract.name
+    if not contract.identity_fields:
+        return
+    if name in _GENERATING and kind == "cpu":
+        yield Honours(name, "vllm", ("auto", "float32"), (True, False))
+        yield Honours(name, "vllm", ("bfloat16", "float16"), (False,))
+        yield Honours(name, "transformers", _DTYPES, (True, False))
+    elif name in _GENERATING or name == _SCORING:
+        yield Honours(name, "vllm", _DTYPES, (True, False))
+        yield Honours(name, "transformers", _DTYPES, (True, False))
+    else:
+        yield Honours(name, "", _DTYPES, (True, False))

@@ -1,0 +1,74 @@
+"""The volumes of a pool's pods, and where the worker sees them: its root is read-only."""
+
+from typing import Any
+
+from flowmesh_core.spec.pool import WorkerPoolSpec
+from flowmesh_core.spec.quantities import mebibytes
+from flowmesh_operator.pools.names import TOKEN_AUDIENCE
+from flowmesh_operator.pools.surroundings import Surroundings
+
+HOME = "/var/lib/flowmesh"
+TOKEN_FOLDER = "/var/run/secrets/flowmesh"
+CA_FOLDER = "/etc/flowmesh/gateway"
+CODE_FOLDER = "/run/flowmesh-code"
+DEFAULT_CACHE = "20Gi"
+TOKEN_S = 3600
+
+Json = dict[str, Any]
+
+
+def mounts(spec: WorkerPoolSpec, around: Surroundings) -> list[Json]:
+    """What the worker sees of the pod's volumes."""
+    found: list[Json] = [
+        {"name": "cache", "mountPath": HOME},
+        {"name": "tmp", "mountPath": "/tmp"},
+        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+    ]
+    if spec.user_code:
+        found.append({"name": "code", "mountPath": CODE_FOLDER})
+    if around.ca_secret:
+        found.append({"name": "gateway-ca", "mountPath": CA_FOLDER, "readOnly": True})
+    if around.store_claim:
+        found.append({"name": "store", "mountPath": around.store_path})
+    return found
+
+
+def volumes(spec: WorkerPoolSpec, around: Surroundings) -> list[Json]:
+    """The pod's volumes; nothing of the node but what is fresh, and claims."""
+    cache: Json = {"name": "cache"}
+    if spec.cache.claim_name is not None:
+        cache["persistentVolumeClaim"] = {"claimName": spec.cache.claim_name}
+    else:
+        cache["emptyDir"] = {"sizeLimit": spec.cache.size_limit or DEFAULT_CACHE}
+    # The processes of one engine share tensors there; what is used counts as the pod's memory.
+    shared_mib = mebibytes(spec.resources.memory) // 2
+    found: list[Json] = [
+        cache,
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared_mib}Mi"}},
+        {
+            "name": "token",
+            "projected": {
+                "sources": [
+                    {
+                        "serviceAccountToken": {
+                            "audience": TOKEN_AUDIENCE,
+                            "expirationSeconds": TOKEN_S,
+                            "path": "token",
+                        }
+                    }
+                ]
+            },
+        },
+    ]
+    if spec.user_code:
+        found += [{"name": name, "emptyDir": {}} for name in ("code", "code-tmp")]
+    if around.ca_secret:
+        items = [{"key": "ca.crt", "path": "ca.crt"}]
+        secret = {"secretName": around.ca_secret, "items": items}
+        found.append({"name": "gateway-ca", "secret": secret})
+    if around.store_claim:
+        claim = {"claimName": around.store_claim}
+        found.append({"name": "store", "persistentVolumeClaim": claim})
+    return found

@@ -1,0 +1,86 @@
+"""Pools for tests, as the API server would give them."""
+
+from typing import Any
+
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.pools.surroundings import Surroundings
+
+IMAGE = "flowmesh-worker:test"
+
+
+def pool_object(
+    spec: dict[str, Any], name: str = "cpu", namespace: str = "flowmesh"
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkerPool",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"},
+        "spec": {"image": IMAGE, **spec},
+    }
+
+
+def make_pool(
+    spec: dict[str, Any] | None = None, name: str = "cpu", namespace: str = "flowmesh"
+) -> FlowMeshWorkerPool:
+    found = parse_object(pool_object(spec or {}, name, namespace))
+    assert isinstance(found, FlowMeshWorkerPool)
+    return found
+
+
+AROUND = Surroundings(
+    namespace="flowmesh",
+    gateway="wss://flowmesh-gateway.flowmesh.svc:8470",
+    store="s3://flowmesh?endpoint=http://flowmesh-store.flowmesh.svc:7070&region=us-east-1",
+    ca_secret="flowmesh-gateway-tls",
+    store_secret="flowmesh-store-worker",
+    metrics_url="https://flowmesh-gateway.flowmesh.svc:8470/metrics",
+)
+FULL: dict[str, Any] = {
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": ["registry"],
+    "maxReplicas": 3,
+    "resources": {"cpu": 2.5, "memory": "32Gi", "ephemeralStorage": "10Gi"},
+    "devices": {"count": 2, "product": "NVIDIA-H200"},
+    "price": {"usdPerHour": "2.10", "capacity": "spot"},
+    "power": {"loadWatts": 900, "idleWatts": 120.5},
+    "userCode": True,
+    "labels": {"team": "research", "a": "b"},
+    "nodeSelector": {"disk": "nvme"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "egress": [{"cidr": "0.0.0.0/0", "ports": [443]}, {"cidr": "10.1.0.0/16"}],
+    "podTemplate": {
+        "metadata": {"labels": {"cost-center": "7"}, "annotations": {"note": "x"}},
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "zone", "operator": "In", "values": ["a"]}
+                                ]
+                            },
+                            {
+                                "matchExpressions": [
+                                    {"key": "zone", "operator": "In", "values": ["b"]}
+                                ]
+                            },
+                        ]
+                    }
+                }
+            },
+            "priorityClassName": "flowmesh-low",
+            "supplementalGroups": [44],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "containers": [
+                {
+                    "env": [{"name": "HOME", "value": "/elsewhere"}, {"name": "X", "value": "1"}],
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }
+            ],
+        },
+    },
+    "cache": {"sizeLimit": "100Gi"},
+    "drainGrace": "90s",
+}

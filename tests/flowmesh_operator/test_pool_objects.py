@@ -1,0 +1,169 @@
+"""What pools are made of: their objects as they are, held by snapshots."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
+
+from flowmesh_operator.pools.objects import wanted_objects
+from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_worker.settings import parse_settings
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+KINDS = ["ServiceAccount", "NetworkPolicy", "PodDisruptionBudget", "Deployment"]
+
+
+def named(kind: str, spec: dict[str, Any], around: Surroundings = AROUND) -> dict[str, Any]:
+    objects = wanted_objects(make_pool(spec), around)
+    return next(o for o in objects if o["kind"] == kind)
+
+
+def pod(spec: dict[str, Any], around: Surroundings = AROUND) -> dict[str, Any]:
+    found: dict[str, Any] = named("Deployment", spec, around)["spec"]["template"]
+    return found
+
+
+@pytest.mark.parametrize(("name", "spec"), [("plain", {}), ("full", FULL)])
+def test_the_objects_of_a_pool_are_those_of_the_snapshot(name: str, spec: dict[str, Any]) -> None:
+    objects = wanted_objects(make_pool(spec), AROUND)
+    assert [o["kind"] for o in objects] == KINDS
+    file = SNAPSHOTS / f"pool-{name}.json"
+    text = json.dumps(objects, indent=1, sort_keys=True) + "\n"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        pytest.fail(f"{file} is written; read it, and commit it if it is right")
+    assert text == file.read_text(), f"delete {file} to write it anew"
+
+
+def test_the_number_of_workers_is_in_the_deployment_only_where_nothing_scales_it() -> None:
+    assert "replicas" not in named("Deployment", {})["spec"]
+    assert "replicas" not in named("Deployment", {"autoscaling": {"mode": "keda"}})["spec"]
+    fixed = {"maxReplicas": 3, "autoscaling": {"mode": "fixed"}}
+    assert named("Deployment", fixed)["spec"]["replicas"] == 3
+
+
+def test_every_object_belongs_to_the_pool_and_goes_with_it() -> None:
+    for item in wanted_objects(make_pool({"autoscaling": {"mode": "keda"}}), AROUND, keda=True):
+        (owner,) = item["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("FlowMeshWorkerPool", "uid-of-cpu")
+        assert item["metadata"]["labels"]["flowmesh.dev/pool"] == "cpu"
+        assert item["metadata"]["name"] == "flowmesh-pool-cpu"
+
+
+def test_a_scaled_object_is_there_only_in_keda_mode_where_the_cluster_knows_it() -> None:
+    keda = make_pool({"autoscaling": {"mode": "keda"}, "maxReplicas": 4})
+    assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=True)] == [*KINDS, "ScaledObject"]
+    assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=False)] == KINDS
+    assert [o["kind"] for o in wanted_objects(make_pool(), AROUND, keda=True)] == KINDS
+
+
+def test_a_worker_understands_what_its_pod_tells_it() -> None:
+    template = pod(FULL)
+    arguments = [
+        a.replace("$(POD_NAME)", "w-1").replace("$(NODE_NAME)", "n-1").replace("$(ZONE)", "")
+        for a in template["spec"]["containers"][0]["args"]
+    ]
+    settings = parse_settings(arguments)
+    assert (settings.name, settings.pool, settings.node) == ("w-1", "cpu", "n-1")
+    assert settings.zone == ""
+    assert settings.grace_s == 90.0
+    assert settings.cpus == 2
+    assert 0 < settings.memory_mib < 32 * 1024
+    assert settings.price_nanousd_per_hour == 2_100_000_000
+    assert not settings.price_estimated
+    assert (settings.power_w, settings.idle_w) == (900.0, 120.5)
+    assert settings.labels == {"team": "research", "a": "b"}
+    assert settings.allow_user_code
+    assert not settings.cpu_only
+    assert settings.cache_bytes < 100 << 30
+    assert template["spec"]["terminationGracePeriodSeconds"] > settings.grace_s
+
+
+def test_without_devices_a_worker_leaves_the_machines_alone() -> None:
+    assert "--cpu-only" in pod({})["spec"]["containers"][0]["args"]
+
+
+def test_a_product_is_asked_of_nodes_besides_what_the_pool_asks_itself() -> None:
+    affinity = pod(FULL)["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    asked = [[(e["key"], e["values"]) for e in t["matchExpressions"]] for t in terms]
+    product = ("nvidia.com/gpu.product", ["NVIDIA-H200"])
+    assert asked == [[product, ("zone", ["a"])], [product, ("zone", ["b"])]]
+
+
+def test_overrides_cannot_take_what_selectors_hold_on_to() -> None:
+    spec = {"podTemplate": {"metadata": {"labels": {"flowmesh.dev/pool": "other", "x": "y"}}}}
+    labels = pod(spec)["metadata"]["labels"]
+    assert labels["flowmesh.dev/pool"] == "cpu"
+    assert labels["x"] == "y"
+
+
+def test_users_code_runs_beside_the_worker_with_another_uid_and_nothing_of_its() -> None:
+    template = pod({"userCode": True})["spec"]
+    (code,) = template["initContainers"]
+    (worker,) = template["containers"]
+    user = template["securityContext"]["runAsUser"]
+    assert code["securityContext"]["runAsUser"] != user
+    assert "envFrom" not in code
+    mine = {m["name"] for m in code["volumeMounts"]}
+    theirs = {m["name"] for m in worker["volumeMounts"]}
+    assert mine & theirs == {"code"}
+    assert "initContainers" not in pod({})["spec"]
+
+
+def peers(spec: dict[str, Any], around: Surroundings = AROUND) -> list[tuple[list[Any], list[int]]]:
+    rules = named("NetworkPolicy", spec, around)["spec"]["egress"]
+    return [(r.get("to", []), [p["port"] for p in r.get("ports", [])]) for r in rules]
+
+
+def test_pods_reach_dns_gateway_and_bucket_and_nothing_else() -> None:
+    policy = named("NetworkPolicy", {})["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in policy
+    dns, gateway, bucket = peers({})
+    assert dns == ([], [53, 53])
+    assert gateway == ([{"podSelector": {"matchLabels": AROUND.operator_labels}}], [8470])
+    assert bucket == ([{"podSelector": {}}], [7070])
+
+
+@pytest.mark.parametrize(
+    ("store", "to", "ports"),
+    [
+        ("s3://b?region=x", ["10.0.0.0/8"], [443]),
+        ("s3://b?endpoint=https://minio.example.com:9000", ["10.0.0.0/8"], [9000]),
+        ("s3://b?endpoint=http://minio.example.com", ["10.0.0.0/8"], [80]),
+    ],
+)
+def test_a_bucket_elsewhere_is_reached_at_its_port(
+    store: str, to: list[str], ports: list[int]
+) -> None:
+    around = Surroundings("flowmesh", "wss://g:1", store, store_cidrs=("10.0.0.0/8",))
+    bucket = peers({}, around)[2]
+    assert bucket == ([{"ipBlock": {"cidr": cidr}} for cidr in to], ports)
+
+
+def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:
+    around = Surroundings("flowmesh", "wss://g:1", "file:///srv/store", store_claim="shared")
+    assert len(peers({}, around)) == 2
+    template = pod({}, around)["spec"]
+    mounts = {m["mountPath"]: m["name"] for m in template["containers"][0]["volumeMounts"]}
+    assert mounts["/srv/store"] == "store"
+    (volume,) = [v for v in template["volumes"] if v["name"] == "store"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "shared"}
+
+
+def test_everywhere_leaves_out_where_clouds_hand_out_credentials() -> None:
+    *_, own = peers({"egress": [{"cidr": "0.0.0.0/0"}]})
+    ((block,), ports) = own
+    assert block["ipBlock"]["except"] == ["169.254.0.0/16"]
+    assert ports == []
+
+
+def test_a_claim_is_written_by_one_worker_at_a_time() -> None:
+    spec = named("Deployment", {"cache": {"claimName": "kept"}})["spec"]
+    assert spec["strategy"] == {"type": "Recreate"}
+    volumes = {v["name"]: v for v in spec["template"]["spec"]["volumes"]}
+    assert volumes["cache"]["persistentVolumeClaim"] == {"claimName": "kept"}

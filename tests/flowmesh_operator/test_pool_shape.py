@@ -1,0 +1,93 @@
+"""What is expected of a pool without a worker is what its workers say once they are there."""
+
+from typing import Any
+
+import pytest
+from tests.flowmesh_operator.pool_builder import make_pool
+
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_operator.pools.shape import device_class, pool_shape
+from flowmesh_worker import shape as worker_shape
+from flowmesh_worker.engines.registry import installed_engines
+
+
+def shape_of(spec: dict[str, Any]) -> WorkerShape:
+    return pool_shape(make_pool(spec), load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [({}, "cpu"), ({"devices": {"product": "NVIDIA-H200"}}, "nvidia-h200")],
+)
+def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
+    spec: dict[str, Any], kind: str
+) -> None:
+    expected, engines = shape_of(spec), installed_engines(on_devices=kind != "cpu")
+    assert expected.device_class == kind
+    assert expected.engines == engines.versions()
+    assert set(expected.honours) == set(engines.honours(kind))
+
+
+@pytest.mark.parametrize(
+    ("product", "reported"),
+    [
+        ("NVIDIA-H200", "NVIDIA H200"),
+        ("NVIDIA-H100-80GB-HBM3", "NVIDIA H100 80GB HBM3"),
+        ("NVIDIA-A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("Tesla-T4", "Tesla T4"),
+        ("NVIDIA-GeForce-RTX-4090", "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_a_products_class_is_the_one_that_workers_report(product: str, reported: str) -> None:
+    assert device_class(product) == worker_shape._device_class(reported)
+
+
+@pytest.mark.parametrize(
+    ("devices", "memory_mib"),
+    [
+        ({"product": "NVIDIA-H200"}, 143_771),
+        ({"product": "NVIDIA-H100-80GB-HBM3"}, 81_510),
+        ({"product": "NVIDIA-L40S"}, 46_068),
+        ({"product": "Something-New"}, 15_360),
+        ({"product": "Something-New", "memory": "100Gi"}, 102_400),
+        ({}, 15_360),
+    ],
+)
+def test_the_memory_of_devices_is_said_or_known_by_product(
+    devices: dict[str, Any], memory_mib: int
+) -> None:
+    assert shape_of({"devices": devices}).device_memory_mib == memory_mib
+
+
+def test_a_thin_pool_offers_the_engines_that_need_no_model_library() -> None:
+    thin = shape_of({"engines": {"flavor": "thin"}})
+    assert "data.sql" in thin.engines
+    assert "eval.exact-match" in thin.engines
+    assert not {e for e in thin.engines if e.startswith(("llm.", "train.", "model."))}
+    assert thin.honours == ()
+
+
+def test_price_power_labels_and_bounds_are_the_pools() -> None:
+    shape = shape_of(
+        {
+            "price": {"usdPerHour": "1.5"},
+            "power": {"loadWatts": 300, "idleWatts": 100},
+            "labels": {"team": "a"},
+            "userCode": True,
+            "resources": {"cpu": 4, "memory": "16Gi"},
+            "devices": {"count": 2, "product": "NVIDIA-L4"},
+        }
+    )
+    assert shape.price_nanousd_per_hour == 1_500_000_000
+    assert (shape.power_w, shape.idle_w, shape.price_estimated) == (300.0, 100.0, False)
+    assert (shape.labels, shape.allows_user_code) == ({"team": "a"}, True)
+    assert (shape.cpus, shape.devices) == (4, 2)
+    assert 14_000 < shape.host_memory_mib < 16 * 1024
+    assert shape_of({}).price_estimated
+
+
+def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
+    assert (
+        shape_of({}).engines.keys() == shape_of({"engines": {"plugins": ["none"]}}).engines.keys()
+    )
