@@ -61,8 +61,10 @@ class ReviewedUsers:
 
     async def who(self, token: str) -> User | None:
         """As ``Users.who``; a token for the API server, or for the audience ``flowmesh``."""
+        if not token.isascii():
+            return None
         # What is kept is no token: a core dump should not hold them longer than a request.
-        key = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        key = hashlib.sha256(token.encode()).digest()
         return await self._users.get(key, lambda: self._review_token(token))
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
