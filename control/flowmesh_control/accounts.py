@@ -14,6 +14,7 @@ import msgspec
 
 from flowmesh_control.run_keys import ACCOUNTS, accounts_key
 from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.figures.figures import ShareRow
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
 from flowmesh_core.run.state import State
@@ -29,6 +30,8 @@ class AccountsRecord(msgspec.Struct, frozen=True):
         billed: by incarnation of a worker, what it was billed.
         counted: by live run, how many of its ledger's lines the totals count.
         unsettled: by attempt under way, what it had run up; part of ``bill_nanousd``.
+        shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
+            apart. What a leader that crashed had not written yet is in ``book`` only.
     """
 
     time_s: float
@@ -36,6 +39,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     billed: dict[str, int]
     counted: dict[str, int]
     unsettled: dict[str, int]
+    shares: tuple[ShareRow, ...] = ()
 
 
 @dataclass(slots=True)
@@ -50,6 +54,7 @@ class Opening:
     book: Book = field(default_factory=Book)
     billed: dict[str, int] = field(default_factory=dict)
     unsettled: dict[str, int] = field(default_factory=dict)
+    shares: tuple[ShareRow, ...] = ()
 
 
 class Accounts:
@@ -92,6 +97,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         counted=dict(counted),
         unsettled={a.attempt_id: a.charged_nanousd for a in state.attempts.values()}
         | state.resumed_charges,
+        shares=state.figures.rows(),
     )
 
 
@@ -129,7 +135,7 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
-    return Opening(book, billed, unsettled)
+    return Opening(book, billed, unsettled, last.shares)
 
 
 def _count_hit(book: Book, line: HitLine) -> None:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flowmesh_control.accounts import capture
 from flowmesh_control.admission import Admission
 from flowmesh_control.archive import Archive
 from flowmesh_control.auditing import Auditing
 from flowmesh_control.audits import Audits
+from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.changes import Changes
 from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
@@ -20,7 +22,9 @@ from flowmesh_control.ledger import Ledger
 from flowmesh_control.lineage import Lineage
 from flowmesh_control.logs import LogBook
 from flowmesh_control.loop import Loop
-from flowmesh_control.metrics import Metrics, WorkerTelemetry
+from flowmesh_control.metrics.metrics import Metrics
+from flowmesh_control.metrics.store_meter import StoreMeter
+from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_control.outside import Outside
 from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
@@ -50,6 +54,7 @@ class Given:
 
     epoch: int
     store: Store
+    store_meter: StoreMeter
     settings: ControlSettings
     catalog: Catalog
     master_key: bytes
@@ -83,6 +88,7 @@ class Parts:
     auditing: Auditing
     repinning: Repinning
     metrics: Metrics
+    backlogs: Backlogs
     trouble: Trouble
 
 
@@ -91,7 +97,9 @@ def assemble(given: Given) -> Parts:
     store, state = given.store, given.machine.state
     book, changes = LogBook(), Changes()
     logs = KeptLogs(store.records, book)
-    telemetry = WorkerTelemetry(book)
+    telemetry = WorkerTelemetry(
+        book, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
+    )
     trouble = Trouble()
     hands = Hands(failed=given.failed, waits=trouble.met)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
@@ -120,6 +128,7 @@ def assemble(given: Given) -> Parts:
     )
     loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
     loops.append(loop)
+    backlogs = Backlogs(state, given.clock)
     admission, views = _admission(given, content, loop), _views(given, logs)
     return Parts(
         given=given,
@@ -134,9 +143,8 @@ def assemble(given: Given) -> Parts:
         lineage=lineage,
         auditing=_auditing(given, cache, views, admission),
         repinning=_repinning(given, admission, finishing, loop),
-        metrics=Metrics(
-            state=state, loop=loop, hands=hands, workers=telemetry, audits=given.audits
-        ),
+        metrics=_metrics(given, loop, hands, telemetry, backlogs, trouble),
+        backlogs=backlogs,
         trouble=trouble,
     )
 
@@ -152,6 +160,28 @@ def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelem
         sync_interval_s=given.settings.sync_interval_s,
         knows=lambda name: name in given.machine.state.workers,
         later_epoch_seen=given.later_epoch_seen,
+    )
+
+
+def _metrics(
+    given: Given,
+    loop: Loop,
+    hands: Hands,
+    workers: WorkerTelemetry,
+    backlogs: Backlogs,
+    trouble: Trouble,
+) -> Metrics:
+    state = given.machine.state
+    return Metrics(
+        state=state,
+        loop=loop,
+        hands=hands,
+        workers=workers,
+        audits=given.audits,
+        backlogs=backlogs,
+        store=given.store_meter,
+        trouble=trouble,
+        kept=capture(state, {}, given.clock()),
     )
 
 

@@ -26,6 +26,8 @@ from flowmesh_control.collector import collect_seldom
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
 from flowmesh_control.joining import Tokens
 from flowmesh_control.ledger import Ledger
+from flowmesh_control.metrics.metrics import Metrics
+from flowmesh_control.metrics.store_meter import StoreMeter, metered
 from flowmesh_control.model_file import ModelFile, load_model
 from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
@@ -34,6 +36,7 @@ from flowmesh_control.recovery import Recovered, recover
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
+from flowmesh_core.figures.figures import Figures
 from flowmesh_core.run.machine import Machine
 from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import Store
@@ -76,7 +79,8 @@ class ControlPlane:
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
-        self._store = store
+        self._store_meter = StoreMeter()
+        self._store = metered(store, self._store_meter)
         self._settings = settings
         self._catalog = catalog
         self._master_key = master_key
@@ -169,6 +173,8 @@ class ControlPlane:
         recovered = await recover(records, ledger=ledger, archive=archive, catalog=self._catalog)
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
+        figures = Figures()
+        figures.restore(recovered.opening.shares, self._clock())
         machine = Machine(
             epoch=epoch,
             catalog=self._catalog,
@@ -176,6 +182,7 @@ class ControlPlane:
             settings=replace(settings.machine, watchdog_s=float("inf")),
             model=await load_model(records),
             book=recovered.opening.book,
+            figures=figures,
             billed=recovered.opening.billed,
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             recovering_until_s=until_s,
@@ -183,6 +190,7 @@ class ControlPlane:
         given = Given(
             epoch=epoch,
             store=self._store,
+            store_meter=self._store_meter,
             settings=settings,
             catalog=self._catalog,
             master_key=self._master_key,
@@ -198,8 +206,9 @@ class ControlPlane:
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,
         )
-        self._books = Books(given)
-        return assemble(given), recovered
+        parts = assemble(given)
+        self._books = Books(given, parts.metrics)
+        return parts, recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
         app = build_app(parts, self._users, self._labels)
@@ -261,9 +270,10 @@ class ControlPlane:
 class Books:
     """What is written every second: ledgers first, then the accounts that count them."""
 
-    def __init__(self, given: Given) -> None:
-        """Takes the epoch's state and where to write."""
+    def __init__(self, given: Given, metrics: Metrics) -> None:
+        """Takes the epoch's state, where to write, and who shows what is written."""
         self._state = given.machine.state
+        self._metrics = metrics
         self._ledger = given.ledger
         self._accounts = Accounts(given.store.records, epoch=given.epoch)
         self._model = ModelFile(given.store.records, epoch=given.epoch)
@@ -273,6 +283,7 @@ class Books:
         record = capture(self._state, self._ledger.lengths(), now_s)
         await self._ledger.flush_all()
         await self._accounts.write(record)
+        self._metrics.kept = record
 
     async def save_model(self) -> None:
         """Saves what the cost model has learned."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from flowmesh_control.clock import Clock
 from flowmesh_control.ports import Executor, MachinePort
+from flowmesh_core.figures.histogram import Histogram
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.commands import Command, KeepAttempts
 from flowmesh_core.run.events import Decided, Event, Ticked, WorkerConnected
@@ -26,6 +27,7 @@ REST = 1.0
 """After a decision at least so many times its duration goes to events, however much is ready."""
 TURN_S = 0.02
 """After this long a turn ends, so that sockets are served under any load."""
+TICK_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 
 
 @dataclass(slots=True)
@@ -57,8 +59,7 @@ class Loop:
         self._ticked_s = float("-inf")
         self._decide_from = float("-inf")
         self.applied = 0
-        self.decisions = 0
-        self.decide_s = 0.0
+        self.ticks = Histogram(TICK_BOUNDS_S)
 
     def post(self, event: Event) -> None:
         """Queues an event."""
@@ -142,10 +143,9 @@ class Loop:
         started = time.monotonic()
         now_s = self._clock()
         decision = self._decide(self.machine.snapshot(now_s))
-        self.decisions += 1
         self._apply(Decided(decision), now_s)
         ended = time.monotonic()
-        self.decide_s += ended - started
+        self.ticks.observe(ended - started)
         self._decide_from = ended + max(DECIDE_GAP_S, REST * (ended - started))
 
 

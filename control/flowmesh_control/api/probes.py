@@ -34,7 +34,7 @@ class Probes:
 
     async def metrics(self, _: web.Request) -> web.Response:
         """``GET /metrics`` in the Prometheus text format."""
-        text = self._parts.metrics.text()
+        text = await self._parts.metrics.text()
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _guarded(self, visit: Visit) -> web.Response:

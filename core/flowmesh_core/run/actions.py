@@ -8,6 +8,7 @@ from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.errors import Failure
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.run import checkpoints
+from flowmesh_core.run.base_model import base_model
 from flowmesh_core.run.commands import CancelAttempt, LookUp
 from flowmesh_core.run.estimate import name_of, spec_of
 from flowmesh_core.run.events import ActionKey
@@ -124,7 +125,7 @@ def _hit(
 ) -> None:
     saved = result.bill.nanousd
     step.hits += 1
-    _save(state, run, step, saved)
+    _save(state, run, step, result, saved, result.bill.joules, now_s)
     if result.run_uid:
         step.shared_with[result.run_uid] = None
     if kind is HitKind.STEP_LEVEL:
@@ -155,15 +156,17 @@ def merged(
     result: ActionResult,
     *,
     share_nanousd: int,
+    share_joules: float,
     sharers: tuple[str, ...],
     now_s: float,
 ) -> None:
     """Books a part that was merged with a running action, with what that saved."""
     saved = max(0, result.bill.nanousd - share_nanousd)
+    joules = max(0.0, result.bill.joules - share_joules)
     step.hits += 1
     step.in_flight += 1
     step.shared_with.update(dict.fromkeys(sharers))
-    _save(state, run, step, saved)
+    _save(state, run, step, result, saved, joules, now_s)
     state.book.hits_in_flight += 1
     state.append(
         run,
@@ -176,15 +179,32 @@ def merged(
             saved_nanousd=saved,
             producer=result.run_uid,
             sharers=sharers,
+            joules_saved=joules,
             units=result.usage.units,
         ),
     )
 
 
-def _save(state: State, run: Run, step: StepRun, saved: int) -> None:
+def _save(
+    state: State,
+    run: Run,
+    step: StepRun,
+    result: ActionResult,
+    saved: int,
+    joules: float,
+    now_s: float,
+) -> None:
     step.saved_nanousd += saved
     run.saved_nanousd += saved
     state.book.saved_nanousd += saved
+    state.figures.saved(
+        run.plan.namespace,
+        result.provenance.pool,
+        base_model(run, step),
+        nanousd=saved,
+        joules=joules,
+        now_s=now_s,
+    )
 
 
 def deliver(state: State, action: Action, result: ActionResult) -> None:

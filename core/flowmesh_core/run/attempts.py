@@ -93,6 +93,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         predicted_s=0.0,
         reserve_nanousd=0,
         phase="running",
+        pool=worker.shape.pool,
     )
     money.resume(state, attempt)
     hold(state, worker, action, attempt, now_s)
@@ -153,6 +154,8 @@ def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> N
         state.model.observe(
             key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
         )
+        if attempt.predicted_s:
+            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
     state.model.observe_memory(key, device_class, usage.peak_memory_mib)
 
 
@@ -223,9 +226,18 @@ def published(
             step.executed += 1
         else:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
+            joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             others = tuple(u for u in sharers if u != s.uid)
             actions.merged(
-                state, run, step, s, result, share_nanousd=paid, sharers=others, now_s=now_s
+                state,
+                run,
+                step,
+                s,
+                result,
+                share_nanousd=paid,
+                share_joules=joules,
+                sharers=others,
+                now_s=now_s,
             )
     for other in action.attempts.values():
         if not other.cancelled:

@@ -15,6 +15,7 @@ from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run.base_model import base_model
 from flowmesh_core.run.model import ActionSpec, Run, SharedShape, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
@@ -85,6 +86,7 @@ def spec_of(
         backoff_s=plan.retry.backoff_s,
         secrets=plan.secrets,
         once=_only_once(plan, contract),
+        model=base_model(run, step),
     )
 
 

@@ -199,6 +199,7 @@ def _finish(state: State, run: Run, now_s: float) -> None:
         run.phase = Phase.SUCCEEDED
     run.finishing = True
     run.ended_s = now_s
+    state.figures.runs_ended[run.phase, run.failure.kind if run.failure else ""] += 1
     state.append(
         run,
         VerdictLine(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.figures.figures import Figures
 from flowmesh_core.fleet.learned import LearnedMemory
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.receipts.book import Book
@@ -50,6 +51,9 @@ from flowmesh_core.run.settings import Settings
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.fairness import FairShare
 
+LONGEST_TICK_S = 5.0
+"""Of a longer silence (a suspended machine) nobody knows what the workers did."""
+
 
 class Machine:
     """All runs, actions and workers of one control plane.
@@ -66,6 +70,7 @@ class Machine:
         settings: Settings,
         model: CostModel,
         book: Book | None = None,
+        figures: Figures | None = None,
         billed: Mapping[str, int] | None = None,
         unsettled: Mapping[str, int] | None = None,
         recovering_until_s: float = 0.0,
@@ -78,6 +83,7 @@ class Machine:
             settings: fixed from now on.
             model: the cost model; learns in place.
             book: accounts of earlier epochs to go on with.
+            figures: counters to go on with, such as the shares of those accounts.
             billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
             unsettled: attempt of an earlier epoch → nano-dollars that it had run up there: the
                 fabric's until it is adopted.
@@ -91,6 +97,7 @@ class Machine:
             fair=FairShare(settings.tenant_weights),
             learned=LearnedMemory(),
             book=book or Book(),
+            figures=figures or Figures(),
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             recovering_until_s=recovering_until_s,
@@ -170,7 +177,10 @@ class Machine:
 
     def _tick(self, now_s: float) -> None:
         state = self.state
+        passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
+        state.ticked_s = now_s
         for name, worker in list(state.workers.items()):
+            state.figures.worker_s[worker.shape.pool][not worker.held] += passed_s
             if now_s - worker.last_seen_s > state.settings.watchdog_s:
                 workers.lost(state, name, "no synchronisation within the watchdog", now_s)
             else:

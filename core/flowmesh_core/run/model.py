@@ -59,6 +59,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
         loaded: those of them that it loads at its start, which the signature names.
         info: what all actions of its signature share.
         once: it calls the outside world in a way that must not be repeated once it has begun.
+        model: the base model that its cost is counted under (``base_model``); may be empty.
     """
 
     contract: EngineContract
@@ -78,6 +79,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
     backoff_s: float
     secrets: tuple[str, ...]
     once: bool = False
+    model: str = ""
 
     @property
     def requirement(self) -> Requirement:
@@ -118,6 +120,7 @@ class Attempt:
         end: the worker's report, while the publication is under way.
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
+        pool: of its worker, which may be gone when the attempt ends.
     """
 
     attempt_id: str
@@ -148,6 +151,7 @@ class Attempt:
     cancelled: bool = False
     logged: bool = False
     resumed: str = ""
+    pool: str = ""
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
 
@@ -226,6 +230,7 @@ class StepRun:
         step_level: its only part is a step-level result.
         skip_lookup: the step-level result lost a blob; go by the parts.
         outputs: by port; None for a skipped step's.
+        model: see ``base_model``; None until it was asked for.
         placed: the last reason that the ledger was told why it went to its worker; ``told``
             counts them.
     """
@@ -263,6 +268,7 @@ class StepRun:
     log: deque[str] = field(default_factory=lambda: deque(maxlen=50))
     started_s: float = 0.0
     ended_s: float = 0.0
+    model: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -90,6 +90,10 @@ def settle(
     state.attempts.pop(attempt.attempt_id, None)
     attempt.action.attempts.pop(attempt.attempt_id, None)
     release(state, attempt)
+    usage = attempt.end.usage if attempt.end else None
+    model = attempt.action.spec.model
+    took_s = max(0.0, now_s - attempt.assigned_s)
+    state.figures.used(attempt.pool, model, outcome, usage, took_s, now_s)
     total = attempt.charged_nanousd
     if not payers:
         state.book.fabric_nanousd += total
@@ -97,7 +101,7 @@ def settle(
     ordered = _by_uid(payers)
     shares = split_exactly(total, [1] * len(ordered))
     loads = split_exactly(attempt.load_nanousd, [1] * len(ordered))
-    usage = attempt.end.usage if attempt.end else Usage()
+    usage = usage or Usage()
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
         mine = outcome if payer.uid == payers[0].uid or outcome not in RAN else "shared"
@@ -105,6 +109,15 @@ def settle(
         line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed)
         state.append(run, line)
         state.book.receipts_nanousd += share
+        state.figures.paid(
+            run.plan.namespace,
+            attempt.pool,
+            model,
+            nanousd=share,
+            joules=usage.joules / len(ordered),
+            estimated=usage.joules_estimated,
+            now_s=now_s,
+        )
         state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
         _book(run, payer, line)
         run.unsettled.pop(attempt.attempt_id, None)

@@ -225,12 +225,22 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             continue
         money.accrue(state, worker, now_s)
         memory_mib = _informed(state, Digest(placement.signature)).requirement.memory_mib
+        held = len(worker.held)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, placement):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
+        if len(worker.held) > held:
+            _count_batch(state, worker, Digest(placement.signature))
     _wait_reasons(state, decision, now_s)
+
+
+def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
+    """A batch joins what of its signature the worker holds: together they are what runs at once."""
+    engine = state.signatures[signature].requirement.engine
+    together = sum(a.action.spec.info.signature == signature for a in worker.held.values())
+    state.figures.batch[engine].observe(together)
 
 
 def _still_wanted(action: Action, placement: Placement) -> bool:
@@ -265,7 +275,11 @@ def _assign(
         memory_mib=memory_mib,
         deadline_s=_deadline_at_s(runs),
         placed=placement.candidates,
+        pool=worker.shape.pool,
     )
+    state.figures.dispatched[worker.shape.pool] += 1
+    if action.tries == 1:
+        state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
     attempts.hold(state, worker, action, attempt, now_s)
     money.reserve(state, attempt)
     state.emit(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import InvariantError
+from flowmesh_core.figures.figures import Figures
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.commands import Append, Changed, Command
@@ -39,6 +40,7 @@ class State:
         shown: runs whose status has changed in this ``apply``.
         reasons_told_s: when waiting steps were last told why they wait.
         recovering_until_s: nothing is dispatched before.
+        ticked_s: when time last passed.
         late: whether a running attempt had need of a replica when time last passed.
         cordoned: names of workers that are to take nothing new; some may not be connected (yet).
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
@@ -52,6 +54,7 @@ class State:
     fair: "FairShare"
     learned: "LearnedMemory"
     book: Book = field(default_factory=Book)
+    figures: Figures = field(default_factory=Figures)
     runs: dict[str, Run] = field(default_factory=dict)
     actions: dict[ActionKey, Action] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -74,6 +77,7 @@ class State:
     recovering_until_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
     attempts_made: int = 0
+    ticked_s: float = 0.0
     late: bool = False
     dirty: bool = False
 

@@ -258,6 +258,8 @@ def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, rea
         actions.unsubscribe(state, run, step)
         step.outputs = {p.name: None for p in _ports(step)}
     run.move(step, to, now_s, reason)
+    if to is StepState.FAILED:
+        state.figures.steps_failed[reason] += 1
     if to is StepState.FAILED and run.failure is None:
         run.failed_step, run.failure = step.plan.path, step.failure
     state.append(

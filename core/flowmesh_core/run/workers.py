@@ -164,6 +164,7 @@ def lost(
         return
     money.accrue(state, worker, now_s)
     del state.workers[name]
+    state.figures.workers_left[worker.shape.pool, kind] += 1
     state.dirty = True
     failure = Failure(kind, f"worker {name} is gone: {reason}")
     for attempt in list(worker.held.values()):

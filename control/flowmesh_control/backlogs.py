@@ -1,0 +1,42 @@
+"""The autoscaling signal as it is now: read by metrics and by whoever scales pools.
+
+The fleet's owner declares its pools, so that one without any worker has a backlog too; where nobody
+does (the laptop), the pools are those of the connected workers.
+"""
+
+from collections.abc import Callable, Sequence
+
+from flowmesh_control.clock import Clock
+from flowmesh_core.run.placing import snapshot
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.backlog import Backlog, PoolView, backlog_of, pool_views
+
+FRESH_S = 0.5
+"""One answer serves everybody who asks within this time."""
+
+
+class Backlogs:
+    """Says what each pool has before it."""
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        """Takes the machine's state."""
+        self._state = state
+        self._clock = clock
+        self._pools: Callable[[], Sequence[PoolView]] | None = None
+        self._found: dict[str, Backlog] = {}
+        self._found_s = float("-inf")
+
+    def declare(self, pools: Callable[[], Sequence[PoolView]]) -> None:
+        """Takes what says which pools there are, with or without workers."""
+        self._pools = pools
+        self._found_s = float("-inf")
+
+    def now(self) -> dict[str, Backlog]:
+        """Every pool's backlog, at most ``FRESH_S`` old."""
+        now_s = self._clock()
+        if not 0.0 <= now_s - self._found_s < FRESH_S:
+            seen = snapshot(self._state, now_s)
+            pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
+            self._found = backlog_of(seen, self._state.model, pools)
+            self._found_s = now_s
+        return self._found

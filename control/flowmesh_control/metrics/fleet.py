@@ -1,0 +1,81 @@
+"""Metrics of workers, by pool: a worker's name is new with every pod, and no label."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.metrics.families import counters, gauges
+from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_core.run.state import State
+from flowmesh_core.units import NANO_PER_USD
+
+STATES = ("ready", "busy", "cordoned", "draining")
+
+
+def fleet(state: State, backlogs: Backlogs) -> Iterator[Metric]:
+    """What workers are and do now."""
+    count: Counter[tuple[str, str]] = Counter()
+    for pool in backlogs.now():
+        count.update({(pool, name): 0 for name in STATES})
+    lanes: Counter[tuple[str, str]] = Counter()
+    prices: dict[tuple[str, str], float] = {}
+    for worker in state.workers.values():
+        pool = worker.shape.pool
+        idle = "ready" if state.takes_work(worker) else "cordoned"
+        doing = "busy" if worker.held else idle
+        count[pool, "draining" if worker.draining else doing] += 1
+        lanes.update((pool, lane.state) for lane in worker.lanes)
+        estimated = str(worker.shape.price_estimated).lower()
+        prices[pool, estimated] = worker.shape.price_nanousd_per_hour / NANO_PER_USD
+    yield gauges(
+        "flowmesh_workers",
+        "Connected workers, by pool and state.",
+        ["pool", "state"],
+        sorted(count.items()),
+    )
+    yield gauges(
+        "flowmesh_lanes",
+        "Engine hosts, by pool and state.",
+        ["pool", "state"],
+        sorted(lanes.items()),
+    )
+    yield gauges(
+        "flowmesh_worker_price_usd_per_hour",
+        "The price of a worker; estimated where it comes from a table.",
+        ["pool", "estimated"],
+        sorted(prices.items()),
+    )
+
+
+def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
+    """What workers have done since this leader began."""
+    yield counters(
+        "flowmesh_worker_seconds",
+        "Seconds of connected workers, by whether they held work.",
+        ["pool", "state"],
+        [
+            ((pool, name), seconds)
+            for pool, pair in state.figures.worker_s.items()
+            for name, seconds in zip(("busy", "idle"), pair, strict=True)
+        ],
+    )
+    yield counters(
+        "flowmesh_workers_left",
+        "Workers that are gone: lost to the watchdog, or drained.",
+        ["pool", "kind"],
+        state.figures.workers_left.items(),
+    )
+    yield counters(
+        "flowmesh_worker_stored_bytes",
+        "Bytes that workers put into the store.",
+        ["pool"],
+        [([pool], value) for pool, value in workers.totals["stored_bytes"].items()],
+    )
+    yield counters(
+        "flowmesh_worker_agent_cpu_seconds",
+        "Processor seconds of workers' agents, engines left out.",
+        ["pool"],
+        [([pool], value) for pool, value in workers.totals["agent_cpu_s"].items()],
+    )

@@ -1,0 +1,102 @@
+"""What ``GET /metrics`` answers: names begin with ``flowmesh_`` and stand in ``docs/names.md``.
+
+Everything is read from the state when somebody asks. The operator adds collectors of its own.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from flowmesh_control.accounts import AccountsRecord
+from flowmesh_control.audits import Audits
+from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.hands import Hands
+from flowmesh_control.loop import Loop
+from flowmesh_control.metrics import fleet, inner, money, work
+from flowmesh_control.metrics.store_meter import StoreMeter
+from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_control.trouble import Trouble
+from flowmesh_core.run.state import State
+
+
+class Metrics(Collector):
+    """The collector of the control plane, and those that were added to it.
+
+    Attributes:
+        kept: the accounts that were last written; what is shown of money is what they say.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        loop: Loop,
+        hands: Hands,
+        workers: WorkerTelemetry,
+        audits: Audits,
+        backlogs: Backlogs,
+        store: StoreMeter,
+        trouble: Trouble,
+        kept: AccountsRecord,
+    ) -> None:
+        """Takes what is measured."""
+        self.kept = kept
+        self._state = state
+        self._loop = loop
+        self._hands = hands
+        self._workers = workers
+        self._audits = audits
+        self._backlogs = backlogs
+        self._store = store
+        self._trouble = trouble
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def add(self, collector: Collector) -> None:
+        """Shows another collector's metrics too; it is asked at every scrape.
+
+        Raises:
+            ValueError: a metric of that name is there already.
+        """
+        self._registry.register(collector)
+
+    async def text(self) -> bytes:
+        """All metrics in the text format.
+
+        The figures are read at once, in the loop that changes them; a thread writes them down, so
+        that nothing waits for a long page.
+        """
+        return await asyncio.to_thread(generate_latest, _Read(list(self._registry.collect())))
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing at registration: the figures exist only when they are read."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Reads every figure."""
+        state, figures = self._state, self._state.figures
+        yield from work.queue(state, self._backlogs)
+        yield from work.done(figures)
+        yield from work.used(figures)
+        yield from work.distributions(figures)
+        yield from money.accounts(self.kept)
+        yield from money.shares(self.kept)
+        yield from money.budgets(state)
+        yield from fleet.fleet(state, self._backlogs)
+        yield from fleet.over_time(state, self._workers)
+        yield from inner.leading(self._loop, state.epoch)
+        yield from inner.store(self._store, self._hands, self._trouble)
+        yield from inner.audited(self._audits)
+
+
+class _Read(Collector):
+    """Metrics that were read already."""
+
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found

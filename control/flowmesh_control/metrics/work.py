@@ -1,0 +1,131 @@
+"""Metrics of what waits, runs and has been done."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
+from flowmesh_core.figures.figures import Figures
+from flowmesh_core.run.state import State
+
+
+def queue(state: State, backlogs: Backlogs) -> Iterator[Metric]:
+    """What waits and what runs now."""
+    yield gauge("flowmesh_runs_live", "Runs under way.", len(state.runs))
+    yield gauge("flowmesh_actions_ready", "Actions that wait.", len(state.ready))
+    found = backlogs.now()
+    running = Counter(dict.fromkeys(found, 0))
+    running.update(a.pool for a in state.attempts.values())
+    yield gauges(
+        "flowmesh_actions_running",
+        "Attempts under way, by pool.",
+        ["pool"],
+        [([pool], count) for pool, count in sorted(running.items())],
+    )
+    yield gauges(
+        "flowmesh_backlog_seconds",
+        "Predicted worker-seconds of running and ready work, by pool; also without a worker.",
+        ["pool"],
+        [([pool], backlog.seconds) for pool, backlog in sorted(found.items())],
+    )
+    yield gauges(
+        "flowmesh_backlog_actions",
+        "Ready actions, by the pool that would run them best.",
+        ["pool"],
+        [([pool], backlog.actions) for pool, backlog in sorted(found.items())],
+    )
+    causes: Counter[str] = Counter()
+    for rejection in state.rejections if state.ready else ():
+        causes[rejection.cause] += rejection.count
+    yield gauges(
+        "flowmesh_actions_rejected",
+        "Ready actions not placed, by cause.",
+        ["cause"],
+        [([cause], count) for cause, count in sorted(causes.items())],
+    )
+
+
+def done(figures: Figures) -> Iterator[Metric]:
+    """Counters of attempts, steps and runs."""
+    yield counters(
+        "flowmesh_dispatches",
+        "Attempts handed to workers, by pool.",
+        ["pool"],
+        [([pool], count) for pool, count in figures.dispatched.items()],
+    )
+    yield counters(
+        "flowmesh_attempts_ended",
+        "Ends of attempts, by pool and outcome: published, adopted, or a kind of failure.",
+        ["pool", "outcome"],
+        figures.ended.items(),
+    )
+    yield counters(
+        "flowmesh_steps_failed",
+        "Steps that failed for good, by kind of failure.",
+        ["kind"],
+        [([kind], count) for kind, count in figures.steps_failed.items()],
+    )
+    yield counters(
+        "flowmesh_runs_ended",
+        "Runs that ended, by phase and kind of failure.",
+        ["phase", "reason"],
+        figures.runs_ended.items(),
+    )
+
+
+def used(figures: Figures) -> Iterator[Metric]:
+    """Counters of what attempts used, by pool and model."""
+    work = list(figures.work.items())
+    yield counters(
+        "flowmesh_tokens",
+        "Tokens read and written by models.",
+        ["pool", "model", "direction"],
+        [
+            ((*key, direction), count)
+            for key, w in work
+            for direction, count in (("in", w.tokens_in), ("out", w.tokens_out))
+            if count
+        ],
+    )
+    yield counters(
+        "flowmesh_load_seconds",
+        "Seconds that attempts waited for components to load.",
+        ["pool", "model"],
+        [(key, w.load_s) for key, w in work],
+    )
+    yield counters(
+        "flowmesh_run_seconds",
+        "Seconds that engines worked on attempts.",
+        ["pool", "model"],
+        [(key, w.run_s) for key, w in work],
+    )
+
+
+def distributions(figures: Figures) -> Iterator[Metric]:
+    """Histograms."""
+    yield histograms(
+        "flowmesh_batch_size",
+        "Actions of a signature on a worker once a batch has come to it, by engine.",
+        ["engine"],
+        {(engine,): h for engine, h in figures.batch.items()},
+    )
+    yield histograms(
+        "flowmesh_wait_seconds",
+        "From ready to handed to a worker, by pool.",
+        ["pool"],
+        {(pool,): h for pool, h in figures.waited_s.items()},
+    )
+    yield histograms(
+        "flowmesh_attempt_seconds",
+        "From handed to a worker to the end of the attempt, by pool.",
+        ["pool"],
+        {(pool,): h for pool, h in figures.took_s.items()},
+    )
+    yield histograms(
+        "flowmesh_prediction_error",
+        "How far predicted running times were off, as a share of the longer one, by engine.",
+        ["engine"],
+        {(engine,): h for engine, h in figures.error.items()},
+    )
