@@ -8,9 +8,11 @@ from prometheus_client.core import Metric
 from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.metrics.families import counters, gauges
 from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.run.state import State
 from flowmesh_core.units import NANO_PER_USD
 
+LEFT = (FailureKind.LOST, FailureKind.DRAINED)
 STATES = ("ready", "busy", "cordoned", "draining")
 
 
@@ -65,7 +67,10 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         "flowmesh_workers_left",
         "Workers that are gone: lost to the watchdog, or drained.",
         ["pool", "kind"],
-        state.figures.workers_left.items(),
+        {
+            **{(pool, kind): 0 for pool in state.figures.worker_s for kind in LEFT},
+            **state.figures.workers_left,
+        }.items(),
     )
     yield counters(
         "flowmesh_worker_stored_bytes",

@@ -1,14 +1,27 @@
 """Metrics of what waits, runs and has been done."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 from prometheus_client.core import Metric
 
 from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.figures.figures import Figures
+from flowmesh_core.run.ledger import RAN
 from flowmesh_core.run.state import State
+from flowmesh_core.run.states import Phase
+
+
+OUTCOMES = tuple(sorted(RAN | {"replica"} | set(FailureKind)))
+ENDS: dict[tuple[str, str], int] = {
+    (Phase.SUCCEEDED, ""): 0,
+    (Phase.CANCELLED, ""): 0,
+    **{(Phase.FAILED, kind): 0 for kind in FailureKind},
+}
+"""Counters begin at 0: one that begins at 1 hides its first event from a rate."""
 
 
 def queue(state: State, backlogs: Backlogs) -> Iterator[Metric]:
@@ -47,6 +60,10 @@ def queue(state: State, backlogs: Backlogs) -> Iterator[Metric]:
     )
 
 
+def _zeros(pools: Iterable[str], names: Iterable[str]) -> dict[tuple[str, str], int]:
+    return dict.fromkeys(product(pools, names), 0)
+
+
 def done(figures: Figures) -> Iterator[Metric]:
     """Counters of attempts, steps and runs."""
     yield counters(
@@ -59,19 +76,19 @@ def done(figures: Figures) -> Iterator[Metric]:
         "flowmesh_attempts_ended",
         "Ends of attempts, by pool and outcome: published, adopted, or a kind of failure.",
         ["pool", "outcome"],
-        figures.ended.items(),
+        {**_zeros(figures.dispatched, OUTCOMES), **figures.ended}.items(),
     )
     yield counters(
         "flowmesh_steps_failed",
         "Steps that failed for good, by kind of failure.",
         ["kind"],
-        [([kind], count) for kind, count in figures.steps_failed.items()],
+        [([kind], figures.steps_failed[kind]) for kind in FailureKind],
     )
     yield counters(
         "flowmesh_runs_ended",
         "Runs that ended, by phase and kind of failure.",
         ["phase", "reason"],
-        figures.runs_ended.items(),
+        {**ENDS, **figures.runs_ended}.items(),
     )
 
 
@@ -86,7 +103,6 @@ def used(figures: Figures) -> Iterator[Metric]:
             ((*key, direction), count)
             for key, w in work
             for direction, count in (("in", w.tokens_in), ("out", w.tokens_out))
-            if count
         ],
     )
     yield counters(

@@ -13,6 +13,7 @@ from flowmesh_operator.leading.lease import Lease
 from flowmesh_operator.leading.settling import settle
 from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.policies.controller import PolicyController
+from flowmesh_operator.seeing.collectors import OperatorCollector
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
 from flowmesh_operator.workflows.controller import WorkflowController
@@ -68,6 +69,7 @@ async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: st
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
         await plane.start(settings.gateway_host, settings.gateway_port)
+        plane.parts.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
         await settle(api, mirror)
         policies = PolicyController(api, mirror, plane, settings)

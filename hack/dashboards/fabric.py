@@ -1,0 +1,302 @@
+"""The dashboard of the fabric: queue, latency, hits, batches, workers, energy, failures."""
+
+from hack.dashboards.panel import Board, Kind, Panel, Query
+
+_POOL = '{pool=~"$pool"}'
+_WINDOW = "[$__rate_interval]"
+
+
+def _rate(metric: str, label: str, more: str = "") -> str:
+    chosen = f"{{{more}}}" if more else ""
+    return f"sum by ({label}) (rate({metric}{chosen}{_WINDOW}))"
+
+
+def _quantile(q: float, metric: str, label: str) -> str:
+    by = f"le, {label}" if label else "le"
+    return f"histogram_quantile({q}, sum by ({by}) (rate({metric}_bucket{_WINDOW})))"
+
+
+def _quantiles(metric: str, label: str) -> tuple[Query, ...]:
+    return (
+        Query(_quantile(0.5, metric, label), f"{{{{{label}}}}} median"),
+        Query(_quantile(0.95, metric, label), f"{{{{{label}}}}} p95"),
+    )
+
+
+_LOAD = _rate("flowmesh_load_seconds_total", "pool")
+_RUN = _rate("flowmesh_run_seconds_total", "pool")
+_BUSY = _rate("flowmesh_worker_seconds_total", "pool", 'state="busy"')
+_ALL = _rate("flowmesh_worker_seconds_total", "pool")
+_NO_RESULT = 'outcome!~"published|adopted|audited"'
+_HIT_RATE = "sum(rate(flowmesh_actions_hits_total[$__rate_interval]))"
+_RUN_RATE = "sum(rate(flowmesh_actions_executed_total[$__rate_interval]))"
+
+_NOW = (
+    Panel(
+        "Live runs", (Query("sum(flowmesh_runs_live)"),), "short", "Runs under way.", Kind.NUMBER
+    ),
+    Panel(
+        "Waiting actions",
+        (Query("sum(flowmesh_actions_ready)"),),
+        "short",
+        "Ready, and not with a worker yet.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "Running attempts",
+        (Query("sum(flowmesh_actions_running)"),),
+        "short",
+        "Held by workers.",
+        Kind.NUMBER,
+    ),
+    Panel("Workers", (Query("sum(flowmesh_workers)"),), "short", "Connected.", Kind.NUMBER),
+    Panel(
+        "Hit share",
+        (
+            Query(
+                "sum(flowmesh_actions_hits_total) / (sum(flowmesh_actions_hits_total)"
+                " + sum(flowmesh_actions_executed_total))"
+            ),
+        ),
+        "percentunit",
+        "Of all actions that anybody wanted, those that nobody had to run for them.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "Leader's epoch",
+        (Query("max(flowmesh_leader_epoch)"),),
+        "short",
+        "Rises by one with every takeover or restart.",
+        Kind.NUMBER,
+    ),
+)
+
+_QUEUE = (
+    Panel(
+        "Queue depth",
+        (
+            Query("sum(flowmesh_actions_ready)", "waiting"),
+            Query(f"sum by (pool) (flowmesh_actions_running{_POOL})", "running {{pool}}"),
+            Query(f"sum by (pool) (flowmesh_backlog_actions{_POOL})", "waiting for {{pool}}"),
+        ),
+        "short",
+        "Waiting with nothing running: see the causes beside it.",
+    ),
+    Panel(
+        "Why actions wait",
+        (Query("sum by (cause) (flowmesh_actions_rejected)", "{{cause}}"),),
+        "short",
+        "The scheduler's reasons at its last decision; `busy` is the only harmless one.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Backlog by pool",
+        (Query(f"sum by (pool) (flowmesh_backlog_seconds{_POOL})", "{{pool}}"),),
+        "s",
+        "Predicted worker-seconds of running and ready work: what pools are scaled by.",
+    ),
+    Panel(
+        "Time from ready to a worker",
+        _quantiles("flowmesh_wait_seconds", "pool"),
+        "s",
+        "First attempts only.",
+    ),
+    Panel(
+        "Time of an attempt",
+        _quantiles("flowmesh_attempt_seconds", "pool"),
+        "s",
+        "From handed to a worker to its end, loading included.",
+    ),
+)
+
+_WORK = (
+    Panel(
+        "Dispatches",
+        (Query(_rate("flowmesh_dispatches_total", "pool", 'pool=~"$pool"'), "{{pool}}"),),
+        "ops",
+        "Attempts handed to workers, a second.",
+    ),
+    Panel(
+        "Hits by kind",
+        (Query(_rate("flowmesh_actions_hits_total", "kind"), "{{kind}}"),),
+        "ops",
+        "Published before, merged with one in flight, or a whole step at once.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Hit share over time",
+        (Query(f"{_HIT_RATE} / ({_HIT_RATE} + {_RUN_RATE})", "hits"),),
+        "percentunit",
+        "Hits among the actions that ended.",
+    ),
+    Panel(
+        "Batch size",
+        _quantiles("flowmesh_batch_size", "engine"),
+        "short",
+        "Actions of one signature that a worker holds together.",
+    ),
+    Panel(
+        "Tokens",
+        (
+            Query(
+                _rate("flowmesh_tokens_total", "model, direction", 'pool=~"$pool"'),
+                "{{model}} {{direction}}",
+            ),
+        ),
+        "ops",
+        "Tokens a second, read and written.",
+    ),
+    Panel(
+        "Share of time spent loading",
+        (Query(f"{_LOAD} / ({_LOAD} + {_RUN})", "{{pool}}"),),
+        "percentunit",
+        "High for long: models take turns on too few workers.",
+    ),
+)
+
+_WORKERS = (
+    Panel(
+        "Workers by state",
+        (Query(f"sum by (pool, state) (flowmesh_workers{_POOL})", "{{pool}} {{state}}"),),
+        "short",
+        "Connected workers.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Utilisation",
+        (Query(f"{_BUSY} / {_ALL}", "{{pool}}"),),
+        "percentunit",
+        "The share of workers' time in which they held work.",
+    ),
+    Panel(
+        "Engine hosts",
+        (Query("sum by (pool, state) (flowmesh_lanes)", "{{pool}} {{state}}"),),
+        "short",
+        "Warm lanes, and those that load.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Power",
+        (Query(_rate("flowmesh_joules_total", "pool", 'pool=~"$pool"'), "{{pool}}"),),
+        "watt",
+        "Joules a second of what attempts used; estimated where no meter was read.",
+        Kind.STACKED,
+    ),
+)
+
+_FAILURES = (
+    Panel(
+        "Steps that failed for good",
+        (
+            Query(
+                "sum by (kind) (increase(flowmesh_steps_failed_total[$__rate_interval]))",
+                "{{kind}}",
+            ),
+        ),
+        "short",
+        "By kind; docs/failures.md says what each means.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Attempts that gave no result",
+        (
+            Query(
+                _rate(
+                    "flowmesh_attempts_ended_total",
+                    "outcome",
+                    _NO_RESULT,
+                ),
+                "{{outcome}}",
+            ),
+        ),
+        "ops",
+        "They are tried again where that can help.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Runs that ended",
+        (
+            Query(
+                "sum by (phase) (increase(flowmesh_runs_ended_total[$__rate_interval]))",
+                "{{phase}}",
+            ),
+        ),
+        "short",
+        "By verdict.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Workers that went away",
+        (
+            Query(
+                "sum by (pool, kind) (increase(flowmesh_workers_left_total[$__rate_interval]))",
+                "{{pool}} {{kind}}",
+            ),
+        ),
+        "short",
+        "`lost` ones fell silent; `drained` ones left in good order.",
+    ),
+)
+
+_INSIDE = (
+    Panel(
+        "A scheduling decision",
+        (
+            Query(_quantile(0.5, "flowmesh_tick_seconds", ""), "median"),
+            Query(_quantile(0.99, "flowmesh_tick_seconds", ""), "p99"),
+        ),
+        "s",
+        "20 ms is what 10,000 ready actions on 100 workers may take.",
+    ),
+    Panel(
+        "Prediction error",
+        (Query(_quantile(0.5, "flowmesh_prediction_error", "engine"), "{{engine}}"),),
+        "percentunit",
+        "Median of how far running times were off. Near 1 the placement guesses.",
+    ),
+    Panel(
+        "Store operations, p99",
+        (Query(_quantile(0.99, "flowmesh_store_seconds", "operation"), "{{operation}}"),),
+        "s",
+        "As the control plane meets the store; failures included.",
+    ),
+    Panel(
+        "Store errors and retries",
+        (
+            Query("sum(rate(flowmesh_store_retries_total[$__rate_interval]))", "retries"),
+            Query("max(flowmesh_store_refuses)", "refuses"),
+        ),
+        "short",
+        "While the store refuses, nothing is published and verdicts wait.",
+    ),
+    Panel(
+        "Events and store work that wait",
+        (
+            Query("sum(flowmesh_events_waiting)", "events"),
+            Query("sum(flowmesh_jobs_waiting)", "store work"),
+        ),
+        "short",
+        "Thousands for long: the control plane is at its limit.",
+    ),
+    Panel(
+        "Requests to the API server",
+        (Query(_rate("flowmesh_api_requests_total", "verb"), "{{verb}}", needs="operator"),),
+        "reqps",
+        "By verb; an idle fabric writes nothing but its Lease.",
+    ),
+)
+
+FABRIC = Board(
+    uid="flowmesh-fabric",
+    title="FlowMesh / Fabric",
+    about="Queue, latency, hits, batches, workers, energy and failures.",
+    variables=(("pool", "flowmesh_workers"),),
+    rows=(
+        ("Now", _NOW),
+        ("Queue and latency", _QUEUE),
+        ("Work", _WORK),
+        ("Workers", _WORKERS),
+        ("Failures", _FAILURES),
+        ("Inside", _INSIDE),
+    ),
+)

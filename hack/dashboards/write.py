@@ -1,0 +1,125 @@
+"""Writes ``charts/flowmesh/dashboards/*.json`` with grafana-foundation-sdk, or checks them.
+
+Called by ``make generate`` with ``--write`` and by ``make check`` without.
+"""
+
+import sys
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import common as common_builders
+from grafana_foundation_sdk.builders import dashboard as boards
+from grafana_foundation_sdk.builders import prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+from hack.dashboards.cost import COST
+from hack.dashboards.fabric import FABRIC
+from hack.dashboards.panel import Board, Kind, Panel
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TARGET = ROOT / "charts" / "flowmesh" / "dashboards"
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+WIDE, LOW, HIGH = 24, 4, 8
+NUMBERS, GRAPHS = 6, 3
+"""Panels side by side."""
+
+
+def board_json(board: Board) -> str:
+    """A dashboard as Grafana imports it."""
+    made = (
+        boards.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.about)
+        .tags(["flowmesh"])
+        .refresh("30s")
+        .time("now-3h", "now")
+        .timezone("browser")
+        .with_variable(
+            boards.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        )
+    )
+    for label, metric in board.variables:
+        made.with_variable(
+            boards.QueryVariable(label)
+            .label(label.capitalize())
+            .datasource(SOURCE)
+            .query(f"label_values({metric}, {label})")
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .include_all(include_all=True)
+            .all_value(".*")
+            .multi(multi=True)
+        )
+    for title, panels in board.rows:
+        made.with_row(boards.Row(title))
+        for panel in panels:
+            made.with_panel(_number(panel) if panel.kind is Kind.NUMBER else _graph(panel))
+    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+
+
+def _number(panel: Panel) -> stat.Panel:
+    made = (
+        stat.Panel()
+        .title(panel.title)
+        .description(panel.about)
+        .datasource(SOURCE)
+        .unit(panel.unit)
+        .span(WIDE // NUMBERS)
+        .height(LOW)
+        .graph_mode(common.BigValueGraphMode.AREA)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
+    )
+    for number, query in enumerate(_queries(panel)):
+        made.with_target(query.ref_id(chr(ord("A") + number)))
+    return made
+
+
+def _graph(panel: Panel) -> timeseries.Panel:
+    made = (
+        timeseries.Panel()
+        .title(panel.title)
+        .description(panel.about)
+        .datasource(SOURCE)
+        .unit(panel.unit)
+        .span(WIDE // GRAPHS)
+        .height(HIGH)
+        .min(0)
+        .legend(
+            common_builders.VizLegendOptions()
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+        )
+    )
+    if panel.kind is Kind.STACKED:
+        stacking = common_builders.StackingConfig().mode(common.StackingMode.NORMAL)
+        made.stacking(stacking).fill_opacity(30)
+    for number, query in enumerate(_queries(panel)):
+        made.with_target(query.ref_id(chr(ord("A") + number)))
+    return made
+
+
+def _queries(panel: Panel) -> list[prometheus.Dataquery]:
+    return [
+        prometheus.Dataquery().datasource(SOURCE).expr(q.expr).legend_format(q.legend)
+        for q in panel.queries
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Checks, or with ``--write`` writes; returns the exit code."""
+    stale = []
+    for board in (COST, FABRIC):
+        path = TARGET / f"{board.uid}.json"
+        text = board_json(board)
+        if "--write" in arguments:
+            TARGET.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.relative_to(ROOT))
+    for name in stale:
+        print(f"{name} is not what hack/dashboards says; remedy: make generate", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

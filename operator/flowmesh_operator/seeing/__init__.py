@@ -1,0 +1,1 @@
+"""What the operator adds to the control plane's metrics and logs."""

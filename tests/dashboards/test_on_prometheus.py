@@ -1,0 +1,116 @@
+"""Every panel and every alert, asked of a real Prometheus that scrapes a real control plane."""
+
+import asyncio
+import json
+import re
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from hack.dashboards.ask import RULES, alerts, asked, refused, silent
+from hack.dashboards.prometheus import Prometheus, program, scraping
+from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
+from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
+from tests.flowmesh_control.test_metrics import BROKEN
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+def query(n: int) -> dict[str, Any]:
+    """As DOUBLE, and another result for every n."""
+    text = json.dumps(DOUBLE).replace("n * 2", f"n * {n}")
+    return dict(json.loads(text))
+
+
+async def work(fabric: Fabric) -> None:
+    """Three tenants' work: hits, failures, and a budget that does not suffice."""
+    fabric.worker("w1", "--power-w", "60")
+    fabric.worker("w2", "--power-w", "60")
+    for n in range(2, 6):
+        pair = [query(n), sleeps(0.3)]
+        uids = [
+            await fabric.submit(workflow(f"r{n}", spec), namespace=tenant, resume=False)
+            for spec in pair
+            for tenant in ("team-a", "team-b")
+        ]
+        uids.append(await fabric.submit(workflow("broken", BROKEN), resume=False))
+        for uid in uids:
+            await fabric.ended(uid)
+    poor = {**sleeps(0.2, 4), "budgetUsd": "0.0003"}
+    await fabric.ended(await fabric.submit(workflow("poor", poor), namespace="team-c"))
+    await fabric.submit(workflow("rich", {**sleeps(60), "budgetUsd": "2"}), namespace="team-c")
+
+
+@pytest.fixture
+async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Fabric, Prometheus]]:
+    control = control_plane(tmp_path)
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        with scraping(control.url, tmp_path, token=API_TOKEN, rules=RULES) as server:
+            yield fabric, server
+        await asyncio.to_thread(fabric.close)
+    await control.stop()
+
+
+async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
+    scraped: tuple[Fabric, Prometheus],
+) -> None:
+    fabric, server = scraped
+    await work(fabric)
+    quiet = await asyncio.to_thread(silent, server, window="10s", without=("operator",))
+    end = time.monotonic() + 30
+    while quiet and time.monotonic() < end:  # what was counted last is not scraped twice yet
+        quiet = await asyncio.to_thread(silent, server, window="10s", without=("operator",))
+    assert [(q.panel, q.plain("10s"), why) for q, why in quiet] == []
+    assert await asyncio.to_thread(refused, server) == []
+    rules = await asyncio.to_thread(server.rules)
+    assert {r["name"]: r.get("lastError", "") for r in rules if r["health"] != "ok"} == {}
+    states = {r["name"]: r["state"] for r in rules}
+    assert len(states) == len(alerts())
+    assert states["FlowMeshBudgetExhausted"] == "firing"
+    assert states["FlowMeshLeaderMissing"] == "inactive"
+    await fabric.control.stop()
+    await until_state(server, "FlowMeshLeaderMissing", "pending")
+
+
+async def until_state(server: Prometheus, name: str, state: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            rules = await asyncio.to_thread(server.rules)
+            if {r["name"]: r["state"] for r in rules}[name] == state:
+                return
+
+
+def test_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
+    """Series of a whole day in a second: Prometheus' own tool for rules."""
+    cases = Path(__file__).with_name("alerts.yaml").read_text(encoding="utf-8")
+    (tmp_path / "alerts.yaml").write_text(cases.replace("RULES", str(RULES)), encoding="utf-8")
+    tool = program("promtool")
+    for command in (
+        ["check", "rules", str(RULES)],
+        ["test", "rules", str(tmp_path / "alerts.yaml")],
+    ):
+        done = subprocess.run([tool, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_runbook_and_every_metric_of_a_query_a_name() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    headings = {line.strip("# ").lower() for line in page.splitlines() if line.startswith("#")}
+    for rule in alerts():
+        file, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert file == "docs/observability.md"
+        assert anchor in headings, rule["alert"]
+    names = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
+    texts = [q.expr for q in asked()] + [rule["expr"] for rule in alerts()]
+    used = {n for text in texts for n in re.findall(r"flowmesh_[a-z_]+", text)}
+    ends = re.compile(r"_(total|bucket|count|sum)$")
+    unknown = {n for n in used if f"`{n}`" not in names and f"`{ends.sub('', n)}`" not in names}
+    assert unknown == set()
