@@ -131,9 +131,9 @@ bin/versitygw: tools/go.mod tools/go.sum
 
 .PHONY: pins
 pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--upgrade moves them)
-	@$(UV) $(PIN) pyproject.toml --extra operator --extra worker-cpu --extra sim --extra dev \
+	@$(UV) $(PIN) pyproject.toml --extra operator --extra otel --extra worker-cpu --extra sim --extra dev \
 		--overrides constraints/overrides-cpu.txt -o constraints/cpu.txt $(ARGS)
-	@$(UV) $(PIN) pyproject.toml --extra operator --extra worker-gpu -o constraints/gpu.txt $(ARGS)
+	@$(UV) $(PIN) pyproject.toml --extra operator --extra otel --extra worker-gpu -o constraints/gpu.txt $(ARGS)
 	@echo ray | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
 
 .PHONY: plugin
@@ -174,6 +174,6 @@ $(UV):
 	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
 	@VIRTUAL_ENV=.venv $(TOLD) $(UV) pip install --system-certs $(CPU_PINS) \
-		--editable '.[operator,worker-cpu,sim,dev]'
+		--editable '.[operator,otel,worker-cpu,sim,dev]'
 	@touch $@
 	@echo ".venv is ready"

@@ -23,6 +23,7 @@ check "mypy" "$bin/python" -m mypy --no-error-summary "${packages[@]}" hack
 check "import rules" "$bin/lint-imports" --no-cache --config .importlinter
 check "names" "$bin/python" hack/check_names.py
 check "engines page" "$bin/python" hack/engine_docs.py
+check "dashboards" "$bin/python" -m hack.dashboards.write
 if [ -f core/flowmesh_core/spec/generate.py ]; then
     check "generated files" "$bin/python" -m flowmesh_core.spec.generate --check
 fi

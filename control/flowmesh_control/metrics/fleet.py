@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 from prometheus_client.core import Metric
 
@@ -53,6 +54,8 @@ def fleet(state: State, backlogs: Backlogs) -> Iterator[Metric]:
 
 def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     """What workers have done since this leader began."""
+    left: dict[tuple[str, str], int] = dict.fromkeys(product(state.figures.worker_s, LEFT), 0)
+    left.update(state.figures.workers_left)
     yield counters(
         "flowmesh_worker_seconds",
         "Seconds of connected workers, by whether they held work.",
@@ -67,10 +70,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         "flowmesh_workers_left",
         "Workers that are gone: lost to the watchdog, or drained.",
         ["pool", "kind"],
-        {
-            **{(pool, kind): 0 for pool in state.figures.worker_s for kind in LEFT},
-            **state.figures.workers_left,
-        }.items(),
+        left.items(),
     )
     yield counters(
         "flowmesh_worker_stored_bytes",

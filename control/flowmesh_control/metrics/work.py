@@ -14,7 +14,6 @@ from flowmesh_core.run.ledger import RAN
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
 
-
 OUTCOMES = tuple(sorted(RAN | {"replica"} | set(FailureKind)))
 ENDS: dict[tuple[str, str], int] = {
     (Phase.SUCCEEDED, ""): 0,
