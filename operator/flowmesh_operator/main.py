@@ -80,6 +80,7 @@ async def serve(settings: OperatorSettings) -> None:
     mirror = Mirror()
     client = await _connect()
     watches = Watches(settings, mirror.post)
+    log.info("%s watches and waits for the lease", settings.identity)
     try:
         await first(lead(Api(client), mirror, settings, stop), watches.run())
     finally:

@@ -1,5 +1,6 @@
 """Replicas of the operator and workers as processes, on a real API server and a directory."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -17,9 +18,18 @@ from typing import Any
 
 from tests.flowmesh_operator.api_server import ApiServer, until
 
+from flowmesh_control.run_keys import final_key
+from flowmesh_control.run_records import final_decoder
+from flowmesh_store.store import open_store
+
 WORKER_TOKEN = "worker-token"
 API_VERSION = "flowmesh.dev/v1alpha1"
+_WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 _numbers = itertools.count(1)
+
+
+def _label(line: str, name: str) -> str:
+    return line.partition(f'{name}="')[2].partition('"')[0]
 
 
 @dataclass
@@ -53,9 +63,9 @@ class Replicas:
         }
         return self._start(name, ["flowmesh_operator"], variables)
 
-    def worker(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
+    def worker(self, name: str, *more: str, host: str = "127.0.0.1") -> "subprocess.Popen[bytes]":
         """Starts a worker, with more arguments that stand over the usual ones."""
-        arguments = ["--gateway", f"ws://127.0.0.1:{self.port}", "--name", name]
+        arguments = ["--gateway", f"ws://{host}:{self.port}", "--name", name]
         arguments += ["--store", str(self.root / "store")]
         arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
         arguments += ["--price-usd-per-hour", "3.6", "--memory-mib", "2048", "--cpus", "1"]
@@ -67,11 +77,26 @@ class Replicas:
         """What a process has said."""
         return (self.root / f"{name}.log").read_text()
 
+    def phase(self, uid: str) -> str:
+        """How a run ended, by the store; empty where it has not."""
+        store = open_store(self.root / "store")
+        try:
+            record = asyncio.run(store.records.read(final_key(uid)))
+        finally:
+            store.close()
+        return "" if record is None else final_decoder.decode(record.data).status.phase
+
     def leads(self, name: str) -> bool:
         """Whether a replica says that it leads and its control plane is up."""
         process = self.processes[name]
         assert process.poll() is None, self.log(name)
         return "runs taken up" in self.log(name)
+
+    def watches(self, name: str) -> bool:
+        """Whether a replica watches; its log says so."""
+        process = self.processes[name]
+        assert process.poll() is None, self.log(name)
+        return "watches" in self.log(name)
 
     def end(self, name: str, number: int = signal.SIGTERM, within_s: float = 20.0) -> int:
         """Signals a process and waits for its end; returns its code."""
@@ -155,6 +180,54 @@ class Objects:
             f"--timeout={within_s}s",
         )  # fmt: skip
 
+    def uid(self, name: str) -> str:
+        """An object's uid."""
+        return str(self.server.get("fmw", name, "-n", self.namespace)["metadata"]["uid"])
+
+    def exists(self, name: str) -> bool:
+        """Whether an object is there."""
+        words = ("get", "fmw", name, "-n", self.namespace, "--ignore-not-found", "-oname")
+        return bool(self.server.kubectl(*words).stdout)
+
+    def counts(self, **states: int) -> dict[str, int]:
+        """The field ``counts`` of a run whose steps are all in these states."""
+        names = ("pending", "ready", "running", "completed", "skipped", "failed", "cancelled")
+        return {"total": sum(states.values()), **dict.fromkeys(names, 0), **states}
+
+    def events(self, reason: str) -> int:
+        """How many Events of a reason there are."""
+        words = ("get", "events", "-n", self.namespace, f"--field-selector=reason={reason}")
+        return len(self.server.kubectl(*words, "-oname").stdout.split())
+
+    def written(self) -> tuple[int, int]:
+        """Statuses of workflows written so far, and all other writes that concern them."""
+        text = self.server.kubectl("get", "--raw", "/metrics").stdout
+        statuses = others = 0
+        for line in text.splitlines():
+            if (
+                not line.startswith("apiserver_request_total{")
+                or _label(line, "verb") not in _WRITES
+            ):
+                continue
+            count, resource = int(float(line.rpartition(" ")[2])), _label(line, "resource")
+            if _label(line, "subresource") == "status":
+                statuses += count
+            elif resource in ("flowmeshworkflows", "events") and _label(line, "verb") != "APPLY":
+                others += count
+        return statuses, others
+
+    def settle(self) -> None:
+        """Waits for two renewals of the Lease: time that passes for the operator, not the test."""
+
+        seen: set[str] = set()
+
+        def renewed() -> bool:
+            found = self.server.get("leases", "-A")["items"]
+            seen.add(str([lease["spec"].get("renewTime") for lease in found]))
+            return len(seen) > 2
+
+        until(renewed, "the Lease is renewed", 20)
+
     def until(self, name: str, within_s: float = 30.0, **fields: Any) -> None:
         """Waits until the status has these fields."""
 
@@ -163,6 +236,12 @@ class Objects:
             return all(status.get(key) == value for key, value in fields.items())
 
         until(holds, f"{name} has {fields}; it has {self.status(name)}", within_s)
+
+
+def sleep(name: str, seconds: float) -> dict[str, Any]:
+    """A step that waits, another one in each test."""
+    step = noop(name)
+    return {**step, "uses": "test.sleep", "with": {**step["with"], "seconds": seconds}}
 
 
 def noop(name: str, **more: Any) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         priority=plan.priority,
         budget_nanousd=plan.budget_nanousd,
         deadline_s=plan.deadline_s,
+        phase=Phase.SUSPENDED if plan.suspend else Phase.RUNNING,
         suspended=plan.suspend,
         bumps=event.bumps,
     )

@@ -8,6 +8,7 @@ import binascii
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_operator.access.grants import grant
 from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import SECRETS
 from flowmesh_operator.settings import OperatorSettings
@@ -62,17 +63,9 @@ class NamespaceSecrets:
             )
         if error.status == FORBIDDEN:
             message = "the operator has no right to get it"
-            return FlowMeshError(message, where=where, remedy=self._grant(namespace, name))
+            remedy = grant(self._settings, namespace, "secrets", name)
+            return FlowMeshError(message, where=where, remedy=remedy)
         return error
-
-    def _grant(self, namespace: str, name: str) -> str:
-        own = f"{self._settings.namespace}:{self._settings.service_account}"
-        role = f"flowmesh-reads-{name}"
-        return (
-            f"kubectl create role {role} -n {namespace} --verb=get --resource=secrets"
-            f" --resource-name={name} && kubectl create rolebinding {role} -n {namespace}"
-            f" --role={role} --serviceaccount={own}"
-        )
 
 
 def _key(data: dict[str, str], name: str) -> str:

@@ -6,6 +6,7 @@ import logging
 from typing import Protocol
 
 from flowmesh_control.control import ControlPlane
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import Api
 from flowmesh_operator.leading.control_plane import make_control_plane
 from flowmesh_operator.leading.label import take_label
@@ -68,7 +69,7 @@ async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: st
     store = await asyncio.to_thread(open_store, settings.store)
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
-        await plane.start(settings.gateway_host, settings.gateway_port)
+        await _start(plane, settings)
         plane.parts.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
         await settle(api, mirror)
@@ -81,6 +82,18 @@ async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: st
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:
         await _stop(plane, store)
+
+
+async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:
+    host, port = settings.gateway_host, settings.gateway_port
+    try:
+        await plane.start(host, port)
+    except OSError as e:
+        raise FlowMeshError(
+            f"the gateway cannot listen on {host}:{port}: {e.strerror}",
+            where="FLOWMESH_GATEWAY_HOST, FLOWMESH_GATEWAY_PORT",
+            remedy="name an address of this machine and a free port",
+        ) from e
 
 
 async def _stop(plane: ControlPlane, store: Store) -> None:

@@ -7,12 +7,15 @@ seen and the run as it is now (``needs``). Nothing is remembered that could be m
 import logging
 from datetime import UTC, datetime
 
+from flowmesh_control.admission import Submission
 from flowmesh_control.assembly import Parts
 from flowmesh_control.control import ControlPlane
+from flowmesh_control.epochs import SupersededError
 from flowmesh_control.failures import NotFoundError
 from flowmesh_core.errors import (
     FlowMeshError,
     InvalidReferenceError,
+    InvariantError,
     SpecError,
     StoreFullError,
     StoreUnavailableError,
@@ -21,12 +24,14 @@ from flowmesh_core.run.events import Amended, CancelRequested
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import WORKFLOWS
+from flowmesh_operator.leading.lease import LeadershipLostError
 from flowmesh_operator.mirror import ENDED, Mirror, Object
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
 from flowmesh_operator.work_queue import WorkQueue
 from flowmesh_operator.workflows.absences import Absences
 from flowmesh_operator.workflows.conditions import held_up, refused
+from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.documents import submission, words
 from flowmesh_operator.workflows.needs import Need, amendments, need
 from flowmesh_operator.workflows.writer import StatusWriter
@@ -35,7 +40,8 @@ log = logging.getLogger("flowmesh.operator")
 
 LOOKERS = 8
 WRITERS = 8
-RETRY_S = 2.0
+RETRY_S = 1.0
+LONGEST_RETRY_S = 30.0
 DELETED = "its object was deleted"
 
 
@@ -46,11 +52,12 @@ class WorkflowController:
         self, api: Api, mirror: Mirror, plane: ControlPlane, settings: OperatorSettings
     ) -> None:
         """Takes what all controllers take."""
-        del settings
         self._api = api
+        self._config_maps = ConfigMapInputs(api, settings)
         self._mirror = mirror
         self._plane = plane
         self._queue = WorkQueue()
+        self._tries: dict[str, int] = {}
 
     async def run(self) -> None:
         """Looks until cancelled.
@@ -86,15 +93,27 @@ class WorkflowController:
             await self._do(need(obj, live=live, epoch=parts.given.epoch), uid, obj)
         except (StoreUnavailableError, StoreFullError) as e:
             self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
+        except UnreadableError as e:
+            self._held_up(uid, obj, WorkflowReason.UNREADABLE, e)
         except ApiError as e:
             if e.status not in (NOT_FOUND, CONFLICT):
                 log.warning("workflow %s is looked at again: %s", uid, e)
                 self._queue.add_after(uid, RETRY_S)
+        except (LeadershipLostError, SupersededError, InvariantError):
+            raise
+        except Exception as e:  # a mistake of ours about one workflow must not stop the others
+            log.exception("workflow %s", uid)
+            mistake = FlowMeshError(
+                f"a mistake of FlowMesh's: {type(e).__name__}: {e}",
+                remedy="please report it, with the operator's log; it is tried again",
+            )
+            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, mistake)
 
     async def _do(self, what: Need, uid: str, obj: Object | None) -> None:
         parts = self._plane.parts
         if obj is None:
             self.writer.forget(uid)
+            self._tries.pop(uid, None)
         match what:
             case Need.CANCEL if uid in parts.given.waiting:
                 await parts.repinning.cancel(uid, DELETED)
@@ -127,16 +146,23 @@ class WorkflowController:
             obj = await self._api.get(*WORKFLOWS, meta["namespace"], meta["name"])
             if obj["metadata"]["uid"] != uid:
                 return
-        labels = self._mirror.namespaces.get(meta["namespace"], {})
         try:
-            await parts.admission.submit(submission(obj, labels))
+            await parts.admission.submit(await self._submission(parts, obj))
         except SpecError as e:
             self.writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
         except InvalidReferenceError as e:
             self.writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
         else:
+            self._tries.pop(uid, None)
             self.writer.show(uid, generation)
             self._queue.add(uid)  # it may have been deleted meanwhile
+
+    async def _submission(self, parts: Parts, obj: Object) -> Submission:
+        namespace = obj["metadata"]["namespace"]
+        labels = self._mirror.namespaces.get(namespace, {})
+        scope = parts.given.policies.scopes(namespace, labels).private
+        uploads = await self._config_maps.store(obj, parts.content, scope)
+        return submission(obj, labels, uploads)
 
     def _held_up(
         self, uid: str, obj: Object | None, reason: WorkflowReason, error: FlowMeshError
@@ -144,7 +170,8 @@ class WorkflowController:
         log.warning("workflow %s waits: %s", uid, error)
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
             self.writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
-        self._queue.add_after(uid, RETRY_S)
+        self._tries[uid] = tries = self._tries.get(uid, 0) + 1
+        self._queue.add_after(uid, min(RETRY_S * 2**tries, LONGEST_RETRY_S))
 
     async def _expire(self, uid: str, obj: Object) -> None:
         """Deletes an ended workflow when its time has come."""

@@ -67,8 +67,8 @@ def of_run(run: RunStatus, about: About, steps_ref: str = "") -> Status:
         "actions": run.actions,
         "executed": run.executed,
         "hits": run.hits,
-        "costUsd": usd_text(run.paid_nanousd),
-        "savedUsd": usd_text(run.saved_nanousd),
+        "costUsd": _usd(run.paid_nanousd),
+        "savedUsd": _usd(run.saved_nanousd),
         "eta": timestamp(about.now_s + run.eta_s) if run.eta_s > 0 else None,
         "startedAt": timestamp(run.created_s),
         "endedAt": timestamp(run.ended_s) if run.ended_s else None,
@@ -128,12 +128,17 @@ def _row(step: StepStatus) -> Status:
         "message": step.message[:MOST_MESSAGE_CHARS],
         "progress": f"{step.done}/{step.actions}" if step.actions else "",
         "hits": step.hits,
-        "costUsd": usd_text(step.paid_nanousd),
-        "savedUsd": usd_text(step.saved_nanousd),
+        "costUsd": _usd(step.paid_nanousd),
+        "savedUsd": _usd(step.saved_nanousd),
         "startedAt": timestamp(step.started_s) if step.started_s else None,
         "endedAt": timestamp(step.ended_s) if step.ended_s else None,
     }
     return {key: value for key, value in row.items() if value not in ("", None)}
+
+
+def _usd(nanousd: int) -> str:
+    """Dollars as a number: the field's name has the unit."""
+    return usd_text(nanousd).removeprefix("$")
 
 
 def _output(output: Mapping[str, Any] | None) -> Status:

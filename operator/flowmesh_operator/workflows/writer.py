@@ -1,6 +1,5 @@
 """Writes statuses: at most one a second a workflow, none where nothing changed."""
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -8,10 +7,11 @@ from typing import Any
 
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_core.errors import StoreFullError, StoreUnavailableError
+from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.view import RunStatus
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import WORKFLOWS
+from flowmesh_operator.leading.lease import LeadershipLostError
 from flowmesh_operator.mirror import ENDED, Mirror, Object
 from flowmesh_operator.work_queue import WorkQueue
 from flowmesh_operator.workflows import projection
@@ -31,6 +31,7 @@ PROJECTION_FACTOR = 10
 AGAIN_S = 0.2
 """After a conflict: the watch brings what changed."""
 LATER_S = 2.0
+MISTAKE_S = 30.0
 _LARGE = ("steps", "outputs")
 _TOO_LARGE = frozenset({413, 422})
 
@@ -102,10 +103,15 @@ class StatusWriter:
         try:
             await self._bring(uid, entry, obj)
         except ApiError as e:
-            await self._refused(uid, e)
+            self._refused(uid, e)
         except (StoreUnavailableError, StoreFullError) as e:
             log.warning("the status of %s waits for the store: %s", uid, e)
             self._queue.add_after(uid, LATER_S)
+        except (LeadershipLostError, InvariantError):
+            raise
+        except Exception:  # a mistake of ours about one status must not stop the others
+            log.exception("the status of %s", uid)
+            self._queue.add_after(uid, MISTAKE_S)
 
     async def _bring(self, uid: str, entry: _Entry, obj: Object) -> None:
         started = self._clock()
@@ -124,7 +130,7 @@ class StatusWriter:
             await self._write(obj, changed)
         if status["phase"] in ENDED and self._entries.get(uid) is entry:
             self.forget(uid)
-            if changed:
+            if any(shown.get(key) != status[key] for key in ("phase", "message")):
                 await announce_end(self._api, obj, status)
 
     async def _project(self, uid: str, entry: _Entry, obj: Object) -> Status | None:
@@ -168,7 +174,7 @@ class StatusWriter:
         self.written += 1
         self._mirror.seen("workflows", "MODIFIED", answer)
 
-    async def _refused(self, uid: str, error: ApiError) -> None:
+    def _refused(self, uid: str, error: ApiError) -> None:
         if error.status == NOT_FOUND:
             self.forget(uid)
         elif error.status == CONFLICT:
@@ -179,4 +185,3 @@ class StatusWriter:
         else:
             log.warning("the status of %s is not written, tried again: %s", uid, error)
             self._queue.add_after(uid, LATER_S)
-        await asyncio.sleep(0)

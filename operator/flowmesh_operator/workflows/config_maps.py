@@ -1,0 +1,88 @@
+"""Inputs that a ConfigMap of the workflow's namespace holds: read once, and stored."""
+
+import base64
+from collections.abc import Mapping
+
+from flowmesh_control.content import Content
+from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
+from flowmesh_operator.access.grants import grant
+from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import CONFIG_MAPS
+from flowmesh_operator.mirror import Object
+from flowmesh_operator.settings import OperatorSettings
+
+
+class UnreadableError(FlowMeshError):
+    """A ConfigMap is not there, or may not be read, yet."""
+
+
+class ConfigMapInputs:
+    """Turns ConfigMap inputs into references."""
+
+    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+        """Takes the way to the API server, and whom a Role must name."""
+        self._api = api
+        self._settings = settings
+
+    async def store(self, obj: Object, content: Content, scope: str) -> dict[str, str]:
+        """Stores every ConfigMap input of a workflow.
+
+        Args:
+            obj: the workflow.
+            content: where to store.
+            scope: the namespace's own.
+
+        Returns:
+            References by the input's name.
+
+        Raises:
+            UnreadableError: one cannot be read now; says why, and the remedy.
+            SpecError: what one holds are no rows.
+        """
+        inputs = obj["spec"].get("inputs") or {}
+        wanted = {n: i["configMap"] for n, i in inputs.items() if i.get("configMap")}
+        return {
+            name: await self._one(name, obj["metadata"]["namespace"], given, content, scope)
+            for name, given in wanted.items()
+        }
+
+    async def _one(
+        self, name: str, namespace: str, given: Mapping[str, str], content: Content, scope: str
+    ) -> str:
+        path = f"spec.inputs.{name}.configMap"
+        found = await self._read(path, namespace, given["name"])
+        data = _bytes(found, given["key"])
+        if data is None:
+            keys = sorted([*(found.get("data") or {}), *(found.get("binaryData") or {})])
+            raise UnreadableError(
+                f"ConfigMap {given['name']} has no key {given['key']!r};"
+                f" its keys: {', '.join(keys) or 'none'}",
+                where=path,
+                remedy="add it, or submit a workflow that names another",
+            )
+        try:
+            return (await content.put_file(given["key"], data, scope)).reference
+        except IdentityError as e:
+            raise SpecError([Problem(path, f"{given['name']}/{given['key']}: {e}")]) from e
+
+    async def _read(self, path: str, namespace: str, name: str) -> Object:
+        try:
+            return await self._api.get(*CONFIG_MAPS, namespace, name)
+        except ApiError as e:
+            if e.status == NOT_FOUND:
+                message = f"there is no ConfigMap {namespace}/{name}"
+                remedy = f"kubectl create configmap {name} -n {namespace} --from-file=FILE"
+            elif e.status == FORBIDDEN:
+                message = f"the operator has no right to get ConfigMap {namespace}/{name}"
+                remedy = grant(self._settings, namespace, "configmaps", name)
+            else:
+                raise
+            raise UnreadableError(message, where=path, remedy=remedy) from e
+
+
+def _bytes(found: Object, key: str) -> bytes | None:
+    text = (found.get("data") or {}).get(key)
+    if text is not None:
+        return str(text).encode()
+    packed = (found.get("binaryData") or {}).get(key)
+    return None if packed is None else base64.b64decode(packed)

@@ -1,0 +1,118 @@
+"""Two operators on one API server: who leads, and what happens when that changes."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.flowmesh_operator.api_server import ApiServer, running, until
+from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas, sleep
+
+pytestmark = pytest.mark.slow
+
+TAKEOVER_S = 10.0
+
+
+@pytest.fixture
+def fabric(api_server: ApiServer, tmp_path: Path) -> Iterator[Replicas]:
+    with replicas(api_server, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def objects(fabric: Replicas, namespace: str) -> Objects:
+    return Objects(fabric.server, namespace)
+
+
+def _pair(fabric: Replicas) -> None:
+    """``a`` leads, ``b`` stands by, ``w`` works."""
+    fabric.operator("a")
+    fabric.worker("w")
+    until(lambda: fabric.leads("a"), "a leads", 30)
+    fabric.operator("b")
+
+
+def _taken_over(fabric: Replicas) -> float:
+    began = time.monotonic()
+    until(lambda: fabric.leads("b"), "b leads", 30)
+    return time.monotonic() - began
+
+
+def test_a_standby_takes_over_from_a_killed_leader_and_finds_what_was_deleted_meanwhile(
+    fabric: Replicas, objects: Objects
+) -> None:
+    _pair(fabric)
+    objects.apply(objects.workflow("kept", sleep("a", 8)), objects.workflow("gone", sleep("a", 60)))
+    objects.until("kept", phase="Running", counts=objects.counts(running=1))
+    gone = objects.uid("gone")
+    fabric.end("b")  # so that nobody sees the deletion
+    fabric.end("a", signal.SIGKILL)
+    objects.server.kubectl("delete", "fmw", "gone", "-n", objects.namespace)
+    fabric.operator("b")
+    until(lambda: "leads" in fabric.log("b"), "b leads", 30)
+    objects.wait("kept")
+    status = objects.status("kept")
+    assert (status["epoch"], status["executed"]) == (2, 1)
+    until(lambda: fabric.phase(gone) == "Cancelled", "the run without an object is cancelled", 20)
+
+
+def test_a_leader_that_is_killed_or_stopped_is_followed_within_ten_seconds(
+    fabric: Replicas, objects: Objects
+) -> None:
+    _pair(fabric)
+    objects.apply(objects.workflow("first", noop("a")))
+    objects.wait("first")
+    fabric.end("a", signal.SIGKILL)
+    assert _taken_over(fabric) < TAKEOVER_S
+    objects.apply(objects.workflow("second", noop("a")))
+    objects.wait("second")
+    fabric.operator("c")
+    until(lambda: fabric.watches("c"), "c watches", 30)
+    assert fabric.end("b") == 0
+    began = time.monotonic()
+    until(lambda: fabric.leads("c"), "c leads", 30)
+    assert time.monotonic() - began < 3.0  # the lease was given back
+
+
+def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
+    fabric: Replicas, objects: Objects
+) -> None:
+    # A frozen process keeps its port, as a frozen pod keeps its address.
+    fabric.operator("a")
+    fabric.worker("w")
+    fabric.worker("v", host="127.0.0.2")
+    until(lambda: fabric.leads("a"), "a leads", 30)
+    fabric.operator("b", FLOWMESH_GATEWAY_HOST="127.0.0.2")
+    until(lambda: fabric.watches("b"), "b watches", 30)
+    objects.apply(objects.workflow("long", sleep("a", 4)))
+    objects.until("long", phase="Running", counts=objects.counts(running=1))
+    frozen = fabric.processes["a"]
+    frozen.send_signal(signal.SIGSTOP)
+    assert _taken_over(fabric) < TAKEOVER_S
+    objects.until("long", epoch=2)
+    frozen.send_signal(signal.SIGCONT)
+    assert frozen.wait(20) == 3
+    assert "lease was not renewed in time" in fabric.log("a")
+    objects.wait("long")
+    assert objects.status("long")["epoch"] == 2
+
+
+def test_an_outage_of_the_api_server_beyond_the_lease_ends_the_leader_and_not_the_work(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cluster").mkdir()
+    with running(tmp_path / "cluster") as server, replicas(server, tmp_path) as fabric:
+        objects = Objects(server, server.namespace())
+        _pair(fabric)
+        until(lambda: fabric.watches("b"), "b watches", 30)
+        objects.apply(objects.workflow("before", sleep("a", 2)))
+        objects.until("before", phase="Running", counts=objects.counts(running=1))
+        server.stop_api_server()
+        assert fabric.processes.pop("a").wait(20) == 3
+        server.start_api_server()  # it has forgotten the watches' versions: 410 Gone
+        until(lambda: fabric.leads("b"), "b leads", 30)
+        objects.apply(objects.workflow("after", noop("a")))
+        objects.wait("before")
+        objects.wait("after")
+        assert objects.status("before")["executed"] == 1

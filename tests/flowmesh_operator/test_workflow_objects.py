@@ -1,0 +1,141 @@
+"""From ``kubectl apply`` to a status, with a real API server, operator and worker."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.flowmesh_operator.api_server import ApiServer, until
+from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas, sleep
+
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.spec.load import load_objects
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def fabric(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    with replicas(api_server, tmp_path_factory.mktemp("skeleton")) as made:
+        made.operator("a")
+        made.worker("w")
+        until(lambda: made.leads("a"), "a leads", 30)
+        yield made
+
+
+@pytest.fixture
+def objects(fabric: Replicas, namespace: str) -> Objects:
+    return Objects(fabric.server, namespace)
+
+
+def test_an_applied_workflow_runs_and_can_be_waited_for(objects: Objects) -> None:
+    objects.apply(objects.workflow("one", noop("a"), noop("b")))
+    objects.wait("one")
+    status = objects.status("one")
+    assert status["phase"] == "Succeeded"
+    assert status["progress"] == "2/2"
+    assert status["observedGeneration"] == 1
+    assert objects.condition("one", "Accepted")["status"] == "True"
+
+
+def test_a_workflow_that_cannot_run_is_refused_within_a_second_with_the_words_of_validate(
+    objects: Objects,
+) -> None:
+    broken = objects.workflow("broken", noop("a", inputs={"after": "b.metrics"}))
+    began = time.monotonic()
+    objects.apply(broken)
+    objects.until("broken", within_s=5, phase="Failed")
+    took_s = time.monotonic() - began
+    (workflow,) = load_objects(json.dumps(broken))
+    assert isinstance(workflow, FlowMeshWorkflow)
+    with pytest.raises(SpecError) as validated:
+        compile_workflow(workflow, load_catalog(), validate_only=True)
+    refused = objects.condition("broken", "Accepted")
+    assert (refused["status"], refused["reason"]) == ("False", "Invalid")
+    assert refused["message"] == str(validated.value)
+    assert "no step 'b'" in refused["message"]
+    assert took_s < 2.0  # kubectl's own time, twice, in it
+
+
+def test_what_may_change_changes_the_run(objects: Objects) -> None:
+    held = objects.workflow("held", noop("a"), suspend=True)
+    objects.apply(held)
+    objects.until("held", phase="Suspended")
+    assert objects.condition("held", "Running")["reason"] == "Suspended"
+    held["spec"]["suspend"] = False
+    objects.apply(held)
+    objects.wait("held")
+    assert objects.status("held")["observedGeneration"] == 2
+
+
+def test_a_deleted_workflow_is_cancelled_and_an_expired_one_deleted(
+    fabric: Replicas, objects: Objects
+) -> None:
+    objects.apply(
+        objects.workflow("gone", sleep("a", 60)),
+        objects.workflow("short", noop("a"), ttlSecondsAfterFinished=1),
+    )
+    objects.until("gone", phase="Running", counts=objects.counts(running=1))
+    uid = objects.uid("gone")
+    objects.server.kubectl("delete", "fmw", "gone", "-n", objects.namespace)
+    until(lambda: fabric.phase(uid) == "Cancelled", "the run is cancelled", 20)
+    until(lambda: not objects.exists("short"), "the expired object is deleted", 20)
+
+
+def test_rows_come_from_a_config_map_that_may_come_later(objects: Objects) -> None:
+    steps = [{"name": "a", "uses": "test.map", "inputs": {"rows": "inputs.d"}}]
+    source = {"d": {"configMap": {"name": "rows", "key": "rows.jsonl"}}}
+    objects.apply(objects.workflow("mapped", *steps, inputs=source, outputs={"rows": "a.rows"}))
+    objects.until("mapped", phase="Pending")
+    refused = objects.condition("mapped", "Accepted")
+    assert refused["reason"] == "Unreadable"
+    assert f"kubectl create configmap rows -n {objects.namespace}" in refused["message"]
+    rows = "rows.jsonl=" + '{"id": "1"}\n{"id": "2"}\n'
+    objects.server.kubectl(
+        "create", "configmap", "rows", "-n", objects.namespace, f"--from-literal={rows}"
+    )
+    objects.wait("mapped")
+    assert objects.status("mapped")["outputs"]["rows"]["rows"] == 2
+
+
+def test_a_spec_of_almost_a_mebibyte_runs(objects: Objects) -> None:
+    objects.apply(objects.workflow("large", noop("a"), params={"padding": "x" * 1_000_000}))
+    objects.wait("large")
+
+
+def test_nobody_but_kubectl_and_the_status_writer_has_written_on_an_object(
+    objects: Objects,
+) -> None:
+    objects.apply(objects.workflow("plain", noop("a")))
+    objects.wait("plain")
+    meta = objects.server.get("fmw", "plain", "-n", objects.namespace, "--show-managed-fields")
+    fields = meta["metadata"]["managedFields"]
+    assert {(f["manager"], f.get("subresource", "")) for f in fields} == {
+        ("kubectl", ""), ("flowmesh", "status")
+    }  # fmt: skip
+    assert not meta["metadata"].get("annotations")
+    assert not meta["metadata"].get("finalizers")
+
+
+def test_a_hundred_workflows_at_once_cost_few_writes_each_and_none_once_they_are_over(
+    objects: Objects,
+) -> None:
+    many = 100
+    before = objects.written()
+    objects.apply(*(objects.workflow(f"w{i}", noop("a")) for i in range(many)))
+    objects.server.kubectl(
+        "wait", "--for=condition=Complete", "fmw", "--all", "-n", objects.namespace,
+        "--timeout=60s",
+    )  # fmt: skip
+    until(lambda: objects.events("Succeeded") == many, "an event of each end", 20)
+    after = objects.written()
+    statuses, others = (after[i] - before[i] for i in range(2))
+    assert statuses <= 4 * many
+    assert others <= 3 * many
+    objects.settle()
+    idle = objects.written()
+    objects.settle()
+    assert objects.written() == idle
