@@ -36,6 +36,9 @@ PAGE = 500
 IDLE_S = 0.1
 """A watch's worker waits so long for more of one object; its slot is another's then."""
 STOP_S = 10.0
+BACKOFFS_S = (0.5, 1.0) + (2.0,) * 60
+"""Between the tries of a watch: an API server that comes back is seen soon, and one that is away
+for two minutes is looked for by a new process."""
 
 
 class WatchError(FlowMeshError):
@@ -153,6 +156,7 @@ def _kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     found.watching.client_timeout = WATCH_S + 30
     found.watching.connect_timeout = 10
     found.watching.chunk_size = PAGE
+    found.networking.error_backoffs = BACKOFFS_S
     found.queueing.worker_limit = settings.watch_workers
     found.queueing.idle_timeout = IDLE_S
     found.persistence.progress_storage = kopf.StatusProgressStorage(field="status.unused")

@@ -11,15 +11,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer, until
 
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import final_decoder
+from flowmesh_operator.api import Api
 from flowmesh_store.store import open_store
 
 WORKER_TOKEN = "worker-token"
@@ -141,6 +144,18 @@ def replicas(server: ApiServer, root: Path) -> Iterator[Replicas]:
         made.close()
 
 
+@contextlib.asynccontextmanager
+async def connected(server: ApiServer) -> AsyncIterator[Api]:
+    """The administrator's way to the API server."""
+    found = Configuration()
+    await config.load_kube_config(str(server.kubeconfig), client_configuration=found)
+    client = ApiClient(configuration=found)
+    try:
+        yield Api(client)
+    finally:
+        await client.close()
+
+
 @dataclass(frozen=True)
 class Objects:
     """Workflow objects of one namespace."""
@@ -188,6 +203,16 @@ class Objects:
         """Whether an object is there."""
         words = ("get", "fmw", name, "-n", self.namespace, "--ignore-not-found", "-oname")
         return bool(self.server.kubectl(*words).stdout)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every object."""
+        found: list[dict[str, Any]] = self.server.get("fmw", "-n", self.namespace)["items"]
+        return found
+
+    def delete_all(self) -> None:
+        """In one request."""
+        path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/flowmeshworkflows"
+        self.server.kubectl("delete", "--raw", path)
 
     def counts(self, **states: int) -> dict[str, int]:
         """The field ``counts`` of a run whose steps are all in these states."""

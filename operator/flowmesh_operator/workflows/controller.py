@@ -5,6 +5,8 @@ seen and the run as it is now (``needs``). Nothing is remembered that could be m
 """
 
 import logging
+import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from flowmesh_control.admission import Submission
@@ -45,6 +47,14 @@ LONGEST_RETRY_S = 30.0
 DELETED = "its object was deleted"
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A submission that could not be made: how long it waits this time, and until when."""
+
+    wait_s: float
+    until_s: float
+
+
 class WorkflowController:
     """Submits, amends, cancels, shows and expires workflows."""
 
@@ -57,7 +67,7 @@ class WorkflowController:
         self._mirror = mirror
         self._plane = plane
         self._queue = WorkQueue()
-        self._tries: dict[str, int] = {}
+        self._waits: dict[str, _Wait] = {}
 
     async def run(self) -> None:
         """Looks until cancelled.
@@ -113,7 +123,7 @@ class WorkflowController:
         parts = self._plane.parts
         if obj is None:
             self.writer.forget(uid)
-            self._tries.pop(uid, None)
+            self._waits.pop(uid, None)
         match what:
             case Need.CANCEL if uid in parts.given.waiting:
                 await parts.repinning.cancel(uid, DELETED)
@@ -134,6 +144,10 @@ class WorkflowController:
 
     async def _submit(self, parts: Parts, uid: str, obj: Object) -> None:
         generation = obj["metadata"]["generation"]
+        waits = self._waits.get(uid)
+        if waits is not None and time.monotonic() < waits.until_s:
+            self._queue.add_after(uid, waits.until_s - time.monotonic())
+            return
         try:
             await parts.views.status(uid)
         except NotFoundError:
@@ -153,7 +167,7 @@ class WorkflowController:
         except InvalidReferenceError as e:
             self.writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
         else:
-            self._tries.pop(uid, None)
+            self._waits.pop(uid, None)
             self.writer.show(uid, generation)
             self._queue.add(uid)  # it may have been deleted meanwhile
 
@@ -170,8 +184,10 @@ class WorkflowController:
         log.warning("workflow %s waits: %s", uid, error)
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
             self.writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
-        self._tries[uid] = tries = self._tries.get(uid, 0) + 1
-        self._queue.add_after(uid, min(RETRY_S * 2**tries, LONGEST_RETRY_S))
+        known = self._waits.get(uid)
+        wait_s = min(2 * known.wait_s, LONGEST_RETRY_S) if known else RETRY_S
+        self._waits[uid] = _Wait(wait_s, time.monotonic() + wait_s)
+        self._queue.add_after(uid, wait_s)
 
     async def _expire(self, uid: str, obj: Object) -> None:
         """Deletes an ended workflow when its time has come."""
