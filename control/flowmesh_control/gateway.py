@@ -18,6 +18,7 @@ from aiohttp import WSMsgType, web
 from flowmesh_control.clock import Clock
 from flowmesh_control.joining import Tokens
 from flowmesh_control.session import Session, refuse, welcome
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -241,11 +242,9 @@ class Gateway:
                 "use a worker of the same release",
                 final=True,
             )
-        pool = await self._tokens.pool_of(hello.token)
-        if pool is None:
-            return _Refusal("the token is not valid for any pool", final=True)
-        if pool not in ("*", hello.shape.pool):
-            return _Refusal(f"the token is not for pool {hello.shape.pool!r}", final=True)
+        refusal = await self._refusal_of_token(hello)
+        if refusal is not None:
+            return refusal
         if hello.epoch > self._epoch:
             self._later_epoch_seen(hello.epoch)
             return _Refusal(
@@ -258,6 +257,19 @@ class Gateway:
             return _Refusal(
                 f"a worker named {hello.shape.name!r} is connected; give this one another name",
                 final=False,
+            )
+        return None
+
+    async def _refusal_of_token(self, hello: Hello) -> _Refusal | None:
+        try:
+            pool = await self._tokens.pool_of(hello.token)
+        except FlowMeshError as e:
+            return _Refusal(str(e), final=False)
+        if pool is None:
+            return _Refusal("the token is not valid for any pool", final=True)
+        if pool not in ("*", hello.shape.pool):
+            return _Refusal(
+                f"the token is for pool {pool!r}, not for pool {hello.shape.pool!r}", final=True
             )
         return None
 

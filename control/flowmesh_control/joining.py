@@ -9,7 +9,11 @@ class Tokens(Protocol):
     """Checks what a worker joins with."""
 
     async def pool_of(self, token: str) -> str | None:
-        """The pool that the token is for, ``*`` for any; None where it is not valid."""
+        """The pool that the token is for, ``*`` for any; None where it is not valid.
+
+        Raises:
+            FlowMeshError: nobody can say now; the worker is told to try again.
+        """
         ...
 
 

@@ -11,6 +11,11 @@ SECRETS: Kind = ("", "v1", "secrets")
 CONFIG_MAPS: Kind = ("", "v1", "configmaps")
 PODS: Kind = ("", "v1", "pods")
 EVENTS: Kind = ("", "v1", "events")
+DEPLOYMENTS: Kind = ("apps", "v1", "deployments")
+SERVICE_ACCOUNTS: Kind = ("", "v1", "serviceaccounts")
+NETWORK_POLICIES: Kind = ("networking.k8s.io", "v1", "networkpolicies")
+DISRUPTION_BUDGETS: Kind = ("policy", "v1", "poddisruptionbudgets")
+SCALED_OBJECTS: Kind = ("keda.sh", "v1alpha1", "scaledobjects")
 LEASES: Kind = ("coordination.k8s.io", "v1", "leases")
 MIRRORED: dict[str, Kind] = {
     "workflows": WORKFLOWS,

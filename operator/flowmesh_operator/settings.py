@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flowmesh_control.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.pools.surroundings import Surroundings
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -43,6 +44,13 @@ class OperatorSettings:
             empty.
         watch_workers: objects handled at the same time by the watches.
         sync_window_s: after a takeover, how long workers may take to say what they run.
+        worker_gateway: the gateway as pods of pools reach it; its Service where not set.
+        worker_store: the store as they reach it; ``store`` where not set.
+        worker_ca_secret: the Secret whose ``ca.crt`` they trust for the gateway; none if empty.
+        worker_store_secret: the Secret with their ``AWS_*`` variables; none if empty.
+        worker_store_claim: the claim that holds the store, where it is a directory.
+        worker_store_cidrs: where the bucket may be, separated by commas; anywhere if empty.
+        keda_metrics_url: where KEDA reads the gateway's metrics; without it there is no KEDA.
     """
 
     store: str
@@ -65,6 +73,32 @@ class OperatorSettings:
     worker_token: str = field(default="", repr=False)
     watch_workers: int = 200
     sync_window_s: float = 3.0
+    worker_gateway: str = ""
+    worker_store: str = ""
+    worker_ca_secret: str = ""
+    worker_store_secret: str = ""
+    worker_store_claim: str = ""
+    worker_store_cidrs: str = ""
+    keda_metrics_url: str = ""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Where the pods of pools run, and what they are told."""
+        scheme = "wss" if self.tls_cert else "ws"
+        service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"
+        labels = (pair.partition("=") for pair in self.pod_selector.split(","))
+        cidrs = tuple(c.strip() for c in self.worker_store_cidrs.split(",") if c.strip())
+        return Surroundings(
+            namespace=self.namespace,
+            gateway=self.worker_gateway or service,
+            store=self.worker_store or self.store,
+            ca_secret=self.worker_ca_secret,
+            store_secret=self.worker_store_secret,
+            store_claim=self.worker_store_claim,
+            operator_labels={key.strip(): value.strip() for key, _, value in labels},
+            metrics_url=self.keda_metrics_url,
+            **({"store_cidrs": cidrs} if cidrs else {}),
+        )
 
 
 def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSettings:
@@ -101,6 +135,13 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_token=reader.text("WORKER_TOKEN"),
         watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
         sync_window_s=reader.seconds("SYNC_WINDOW_S", defaults.sync_window_s),
+        worker_gateway=reader.text("WORKER_GATEWAY"),
+        worker_store=reader.text("WORKER_STORE"),
+        worker_ca_secret=reader.text("WORKER_CA_SECRET"),
+        worker_store_secret=reader.text("WORKER_STORE_SECRET"),
+        worker_store_claim=reader.text("WORKER_STORE_CLAIM"),
+        worker_store_cidrs=reader.text("WORKER_STORE_CIDRS"),
+        keda_metrics_url=reader.text("KEDA_METRICS_URL"),
     )
     _check_lease(settings)
     if bool(settings.tls_cert) != bool(settings.tls_key):

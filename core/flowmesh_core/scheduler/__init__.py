@@ -1,7 +1,7 @@
 """Decides what runs where: order (fairness, priority), candidates, utility, decision.
 
 The control plane calls :func:`decide` once a tick on the machine's snapshot; ``fmesh explain``
-calls :func:`candidates_of`; the provisioner reads :func:`backlog_of`.
+calls :func:`candidates_of`; the operator's pools read :func:`backlog_of`.
 """
 
 from flowmesh_core.scheduler.backlog import Backlog, Hysteresis, PoolView, backlog_of

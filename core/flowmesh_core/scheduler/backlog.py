@@ -1,9 +1,9 @@
 """The autoscaling signal: predicted remaining seconds of work by pool (DESIGN §6).
 
-Read by the provisioner each tick. Every ready action counts in exactly one pool: the one that could
-run it at the best utility, judged on a worker of the pool's shape that holds nothing, so that a
-pool without any worker is seen too. What runs counts where it runs. ``Hysteresis`` turns the signal
-into a number of workers and is the only state.
+Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
+that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so
+that a pool without any worker is seen too. What runs counts where it runs. ``Hysteresis`` turns the
+signal into a number of workers and is the only state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ class Hysteresis:
     """Turns a pool's backlog into a number of workers that does not flap.
 
     It grows at once and shrinks when fewer have been enough for ``calm_s``. State of one pool, held
-    by the provisioner and lost without harm.
+    by who scales it and lost without harm.
     """
 
     def __init__(self, *, target_s: float = 60.0, calm_s: float = 120.0) -> None:
@@ -179,6 +179,10 @@ class Hysteresis:
         self.target_s = target_s
         self.calm_s = calm_s
         self._asked: list[tuple[float, int]] = []
+
+    def remember(self, workers: int, now_s: float) -> None:
+        """So many are taken as wanted now: who begins to look does not shrink at once."""
+        self._asked.append((now_s, workers))
 
     def workers(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> int:
         """How many workers the pool should have.

@@ -2,20 +2,19 @@
 
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.run.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
 from flowmesh_operator.access.users import ReviewedUsers
+from flowmesh_operator.access.worker_tokens import ReviewedTokens
 from flowmesh_operator.api import Api
 from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_store.store import Store
 
-ANY_POOL = "*"
 REVIEW_S = 4.0
-"""For a review of a user: somebody waits for the answer."""
+"""For a review of a token: somebody waits for the answer."""
 
 
 def make_control_plane(
@@ -30,7 +29,6 @@ def make_control_plane(
         mirror: knows the namespaces' labels.
         owner: who leads, for people who read ``epochs/``.
     """
-    fixed = {ANY_POOL: settings.worker_token} if settings.worker_token else {}
     return ControlPlane(
         store,
         ControlSettings(
@@ -41,7 +39,9 @@ def make_control_plane(
         catalog=load_catalog(),
         master_key=settings.master_key,
         users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
-        tokens=StaticTokens(fixed),
+        tokens=ReviewedTokens(
+            api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
+        ),
         secrets=NamespaceSecrets(api, settings),
         certificate=Certificate.of(settings.tls_cert, settings.tls_key),
         labels=lambda namespace: mirror.namespaces.get(namespace, {}),

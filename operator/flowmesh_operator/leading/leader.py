@@ -14,6 +14,7 @@ from flowmesh_operator.leading.lease import Lease
 from flowmesh_operator.leading.settling import settle
 from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.policies.controller import PolicyController
+from flowmesh_operator.pools.controller import PoolController
 from flowmesh_operator.seeing.collectors import OperatorCollector
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
@@ -78,6 +79,7 @@ async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: st
         controllers: list[Controller] = [
             policies,
             WorkflowController(api, mirror, plane, settings),
+            PoolController(api, mirror, plane, settings),
         ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:

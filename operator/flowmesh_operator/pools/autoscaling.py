@@ -1,0 +1,231 @@
+"""How many workers a pool should have, and which of them go: pure, a plan a tick.
+
+Level-triggered: a plan follows from what is seen now and little that may be lost. A worker goes in
+two ticks. First it is cordoned, so that it takes nothing new, and its pod is marked with the lowest
+deletion cost; then, if it is still idle, the pool's size shrinks by one. Who runs something is
+never marked, so the ReplicaSet has always somebody else to take.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView
+
+FIRST_START_S = 30.0
+"""Predicted seconds until a worker connects, before one was seen to."""
+LEARNING_RATE = 0.3
+MARKED, UNMARKED = -1000, 0
+"""Deletion costs: of those that are to go, and of all others."""
+ABSENT_S = 330.0
+"""A pod that is ready without a connected worker may have work for so long: until its agent gives
+up looking for a control plane (``--orphan-timeout``), and some time to end."""
+GONE_WITHIN_S = 60.0
+"""A ReplicaSet that was told to shrink has chosen by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod of the pool.
+
+    Attributes:
+        ready: its worker was welcomed since it started.
+        leaving: it is being deleted.
+        cost: its deletion cost.
+        created_s: when it was made.
+    """
+
+    name: str
+    ready: bool = False
+    leaving: bool = False
+    cost: int = UNMARKED
+    created_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A connected worker of the pool.
+
+    Attributes:
+        held: attempts that it holds.
+        warm_bytes: of components near its engines.
+    """
+
+    held: int = 0
+    warm_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is of a pool.
+
+    Attributes:
+        replicas: how many workers its Deployment asks for.
+        pods: None where nobody looked; they are needed only where the pool is too large.
+        workers: the connected ones by name, which is the pod's.
+        steady: whether the fabric knows what its workers run (not right after a takeover).
+    """
+
+    replicas: int
+    workers: Mapping[str, WorkerSeen]
+    pods: Sequence[PodSeen] | None = None
+    steady: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done, in this order.
+
+    Attributes:
+        wanted: how many workers there should be.
+        cordon: those that take nothing new, all of the pool's; who is not named does.
+        marks: deletion costs to set.
+        replicas: the size to write; None where it stays.
+        reason: why the size changes, as a sentence.
+        look: whether pods must be seen for more to be done.
+    """
+
+    wanted: int
+    cordon: frozenset[str] = frozenset()
+    marks: Mapping[str, int] = field(default_factory=dict)
+    replicas: int | None = None
+    reason: str = ""
+    look: bool = False
+
+
+class PoolScaler:
+    """Plans the size of one pool; may be lost without harm."""
+
+    def __init__(
+        self,
+        *,
+        target_s: float,
+        calm_s: float,
+        replicas: int,
+        now_s: float,
+        start_s: float = FIRST_START_S,
+    ) -> None:
+        """Takes what the pool asks for, and what there is when it is first seen.
+
+        Args:
+            target_s: predicted work that one worker may have before it.
+            calm_s: how long fewer must have been enough; counts from now on at the earliest.
+            replicas: the pool's size now.
+            now_s: the time.
+            start_s: predicted seconds until a worker connects.
+        """
+        self.start_s = start_s
+        self._target_s = target_s
+        self._calm_s = calm_s
+        self._hysteresis = Hysteresis(target_s=target_s, calm_s=calm_s)
+        self._hysteresis.remember(replicas, now_s)
+        self._asked: deque[float] = deque()
+        self._known: set[str] | None = None
+        self._absent_since: dict[str, float] = {}
+        self._leaving: dict[str, float] = {}
+        self._marked: set[str] = set()
+
+    def plan(self, view: PoolView, backlog: Backlog, seen: Seen, now_s: float) -> Plan:
+        """What is to be done now.
+
+        Args:
+            view: the pool's bounds.
+            backlog: what it has before it.
+            seen: what there is of it.
+            now_s: the time.
+        """
+        self._learn(seen, now_s)
+        wanted = self._hysteresis.workers(view, backlog, seen.replicas, now_s)
+        if not seen.steady:
+            wanted = max(wanted, seen.replicas)
+        if wanted < seen.replicas or self._surplus(seen, wanted):
+            return self._shrink(view, seen, wanted, now_s)
+        return self._grow(backlog, seen, wanted, now_s)
+
+    def _surplus(self, seen: Seen, wanted: int) -> bool:
+        """Whether a ReplicaSet that was told to shrink still has a choice to make."""
+        return bool(self._leaving) and seen.pods is not None and len(_alive(seen.pods)) > wanted
+
+    def _learn(self, seen: Seen, now_s: float) -> None:
+        """How long new workers took to connect since they were asked for."""
+        names = set(seen.workers)
+        for _ in names - (self._known if self._known is not None else names):
+            if self._asked:
+                took_s = now_s - self._asked.popleft()
+                self.start_s += LEARNING_RATE * (took_s - self.start_s)
+        self._known = names
+
+    def _grow(self, backlog: Backlog, seen: Seen, wanted: int, now_s: float) -> Plan:
+        if wanted > seen.replicas:
+            self._leaving.clear()
+        for name, since_s in list(self._leaving.items()):
+            if now_s - since_s > GONE_WITHIN_S:
+                del self._leaving[name]
+        marks = {n: UNMARKED for n in self._marked - self._leaving.keys() if n in seen.workers}
+        self._marked &= self._leaving.keys()
+        cordon = frozenset(self._leaving)
+        if wanted <= seen.replicas:
+            return Plan(wanted, cordon, marks)
+        self._asked.extend([now_s] * (wanted - seen.replicas))
+        return Plan(wanted, cordon, marks, wanted, self._why_more(backlog, seen, wanted))
+
+    def _why_more(self, backlog: Backlog, seen: Seen, wanted: int) -> str:
+        if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
+            return f"the pool has {wanted} workers at least"
+        pressed = ", deadlines press" if backlog.pressed >= wanted else ""
+        return (
+            f"{backlog.seconds:.0f} s of work for {seen.replicas} workers, "
+            f"{backlog.actions} actions wait{pressed}"
+        )
+
+    def _shrink(self, view: PoolView, seen: Seen, wanted: int, now_s: float) -> Plan:
+        if seen.pods is None:
+            return Plan(wanted, frozenset(self._leaving), look=True)
+        self._asked.clear()
+        alive = _alive(seen.pods)
+        idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
+        going = sorted(idle, key=lambda p: self._order(p, seen))[: max(0, len(alive) - wanted)]
+        names = {p.name for p in going}
+        sure = [p for p in going if p.cost == MARKED and p.name in self._leaving]
+        for pod in going:
+            self._leaving.setdefault(pod.name, now_s)
+        self._leaving = {n: t for n, t in self._leaving.items() if n in names}
+        marks = {p.name: MARKED for p in going if p.cost != MARKED}
+        marks |= {p.name: UNMARKED for p in alive if p.cost == MARKED and p.name not in names}
+        self._marked = names
+        cordon = frozenset(names | self._too_many(view, alive, names, seen))
+        size = max(wanted, len(alive) - len(sure))
+        if size >= seen.replicas:
+            return Plan(wanted, cordon, marks)
+        reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
+        if seen.replicas > view.maximum:
+            reason = f"the pool has {view.maximum} workers at most"
+        return Plan(wanted, cordon, marks, size, reason)
+
+    def _may_be_busy(self, pod: PodSeen, seen: Seen, now_s: float) -> bool:
+        worker = seen.workers.get(pod.name)
+        if worker is not None:
+            self._absent_since.pop(pod.name, None)
+            return worker.held > 0
+        if not pod.ready:
+            return False
+        since_s = self._absent_since.setdefault(pod.name, now_s)
+        return now_s - since_s < ABSENT_S
+
+    def _order(self, pod: PodSeen, seen: Seen) -> tuple[bool, bool, int, float, str]:
+        """Who goes first: who was chosen before, who is not up, who has least to lose."""
+        worker = seen.workers.get(pod.name)
+        warm = worker.warm_bytes if worker is not None else 0
+        return pod.name not in self._leaving, pod.ready, warm, -pod.created_s, pod.name
+
+    def _too_many(
+        self, view: PoolView, alive: Sequence[PodSeen], going: set[str], seen: Seen
+    ) -> set[str]:
+        """Busy workers above a maximum that was lowered: they end what they run, and then go."""
+        over = len(alive) - view.maximum - len(going)
+        busy = [p.name for p in alive if p.name in seen.workers and p.name not in going]
+        return set(sorted(busy, key=lambda n: seen.workers[n].held)[: max(0, over)])
+
+
+def _alive(pods: Sequence[PodSeen]) -> list[PodSeen]:
+    return [p for p in pods if not p.leaving]

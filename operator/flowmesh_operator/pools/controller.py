@@ -1,0 +1,316 @@
+"""Brings pools to what they say, and their sizes to what their work asks for.
+
+Level-triggered and by rounds: what is seen (objects, workers, backlog) gives what is to be done.
+The leader runs it in the event loop of its control plane, so that the machine's state may be read.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from flowmesh_control.control import ControlPlane
+from flowmesh_core.errors import SpecError
+from flowmesh_core.run.events import Cordoned
+from flowmesh_core.run.model import Worker
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler import Backlog, PoolView
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.api import NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import DEPLOYMENTS, PODS
+from flowmesh_operator.mirror import Mirror, Object
+from flowmesh_operator.pools.autoscaling import UNMARKED, PodSeen, Seen
+from flowmesh_operator.pools.collector import PoolCollector
+from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
+from flowmesh_operator.pools.names import DELETION_COST, POOL_LABEL, object_name
+from flowmesh_operator.pools.pool import Pool
+from flowmesh_operator.pools.reconcile import Reconciler
+from flowmesh_operator.pools.shape import pool_shape
+from flowmesh_operator.pools.sight import pod_seen, worker_seen
+from flowmesh_operator.pools.status import (
+    About,
+    PoolFigures,
+    Said,
+    decision,
+    readiness,
+    scaling,
+    status_of,
+    warm,
+)
+from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
+from flowmesh_operator.settings import OperatorSettings
+
+log = logging.getLogger("flowmesh.operator")
+
+ROUND_S = 1.0
+LOOK_S, LOOK_IDLE_S = 2.0, 10.0
+"""Between two looks at the Deployments: while sizes change, and while nothing does."""
+LOOK_AT_ALL_S = 60.0
+STEADY_AFTER_S = 10.0
+"""After a takeover workers may take so long to come back; nothing shrinks before."""
+
+
+class PoolController:
+    """Makes, scales and shows worker pools.
+
+    Attributes:
+        figures: the pools in numbers, by name; read by metrics.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        mirror: Mirror,
+        plane: ControlPlane,
+        settings: OperatorSettings,
+        *,
+        steady_after_s: float = STEADY_AFTER_S,
+    ) -> None:
+        """Takes what all controllers take."""
+        self._api = api
+        self._mirror = mirror
+        self._plane = plane
+        self._around = settings.surroundings
+        self._reconciler = Reconciler(api, self._around)
+        self._writer = PoolStatusWriter(api, mirror)
+        self._pools: dict[str, Pool] = {}
+        self._refused: dict[str, int] = {}
+        self._looked_s = self._looked_at_all_s = float("-inf")
+        self._steady_after_s = steady_after_s
+        self._steady_from_s = float("inf")
+        self._wake = asyncio.Event()
+
+    @property
+    def figures(self) -> dict[str, PoolFigures]:
+        """The pools in numbers, by name."""
+        return {pool.name: pool.figures for pool in self._pools.values()}
+
+    async def run(self) -> None:
+        """Goes round until cancelled.
+
+        Raises:
+            LeadershipLostError: a write was stopped.
+        """
+        parts = self._plane.parts
+        parts.backlogs.declare(self._views)
+        parts.metrics.add(PoolCollector(lambda: self.figures))
+        self._steady_from_s = asyncio.get_running_loop().time() + self._steady_after_s
+        changes = asyncio.create_task(self._follow())
+        try:
+            while True:
+                try:
+                    await self._round()
+                except ApiError as e:
+                    log.warning("pools are looked at again: %s", e)
+                await self._rest()
+        finally:
+            changes.cancel()
+
+    async def _follow(self) -> None:
+        """Does not wait for the next round where a pool is new, changed or gone."""
+        async for uid in self._mirror.changes("pools"):
+            obj, known = self._mirror.pools.get(uid), self._pools.get(uid)
+            seen = self._refused.get(uid) if known is None else known.object.metadata.generation
+            if obj is None or obj["metadata"]["generation"] != seen:
+                self._wake.set()
+
+    async def _rest(self) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), ROUND_S)
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    def _views(self) -> list[PoolView]:
+        return [pool.view() for _, pool in sorted(self._pools.items())]
+
+    @property
+    def _state(self) -> State:
+        return self._plane.parts.given.machine.state
+
+    async def _round(self) -> None:
+        await self._read()
+        if not self._pools:
+            await self._cordon()
+            return
+        await self._look()
+        await self._each(self._bring)
+        backlogs = self._plane.parts.backlogs.now()
+        for pool in self._pools.values():
+            self._plan(pool, backlogs.get(pool.name, Backlog()), None)
+        await self._each(self._plan_with_pods)
+        await self._cordon()
+        await self._each(self._size)
+        await self._each(self._show)
+
+    async def _each(self, work: Any) -> None:
+        """Does something for every pool; what the API server refuses of one is not the others'."""
+        pools = list(self._pools.values())
+        for pool, error in zip(
+            pools, await asyncio.gather(*map(work, pools), return_exceptions=True), strict=True
+        ):
+            if isinstance(error, ApiError):
+                log.warning("pool %s: %s", pool.name, error)
+            elif error is not None:
+                raise error
+
+    async def _read(self) -> None:
+        """Takes in the pools' objects as the mirror has them."""
+        catalog, now_s = self._plane.parts.given.catalog, self._plane.parts.given.clock()
+        there = {
+            uid: obj
+            for uid, obj in self._mirror.pools.items()
+            if obj["metadata"]["namespace"] == self._around.namespace
+            and "deletionTimestamp" not in obj["metadata"]
+        }
+        self._pools = {uid: pool for uid, pool in self._pools.items() if uid in there}
+        for uid, obj in there.items():
+            known, generation = self._pools.get(uid), obj["metadata"]["generation"]
+            if known is not None and known.object.metadata.generation == generation:
+                continue
+            if self._refused.get(uid) == generation:
+                continue
+            made = await self._parsed(obj)
+            if made is None:
+                self._refused[uid] = generation
+            elif known is not None:
+                known.change(made, catalog, now_s)
+            else:
+                pool = self._pools[uid] = Pool(made, pool_shape(made, catalog))
+                pool.decisions.extend(shown(obj).get("decisions") or [])
+
+    async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
+        """The pool; None where it says what cannot be, which its status then says."""
+        try:
+            found = parse_object({k: v for k, v in obj.items() if k != "status"})
+        except SpecError as e:
+            await self._refuse(obj, str(e))
+            return None
+        return found if isinstance(found, FlowMeshWorkerPool) else None
+
+    async def _refuse(self, obj: Object, why: str) -> None:
+        said = Said(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
+        status = status_of(PoolFigures(), [said], [], [], self._about(obj))
+        await self._writer.write(obj, status)
+
+    async def _look(self) -> None:
+        """Reads the pools' objects, more often while sizes change."""
+        now = asyncio.get_running_loop().time()
+        changed = any(not pool.brought for pool in self._pools.values())
+        if changed or now - self._looked_at_all_s >= LOOK_AT_ALL_S:
+            await self._reconciler.look()
+            if any(p.object.spec.autoscaling.mode == "keda" for p in self._pools.values()) or (
+                self._looked_at_all_s < 0
+            ):
+                await self._reconciler.look_for_keda()
+            self._looked_s = self._looked_at_all_s = now
+            for pool in self._pools.values():
+                pool.brought = 0
+        elif now - self._looked_s >= (LOOK_IDLE_S if self._calm() else LOOK_S):
+            await self._reconciler.look(["Deployment"])
+            self._looked_s = now
+            for pool in self._pools.values():
+                pool.brought = 0
+
+    def _calm(self) -> bool:
+        return all(p.figures.ready == p.figures.wanted == p.figures.replicas
+                   for p in self._pools.values())  # fmt: skip
+
+    async def _bring(self, pool: Pool) -> None:
+        if pool.brought:
+            return
+        try:
+            await self._reconciler.bring(pool.object)
+        except ApiError as e:
+            pool.problem = Said(PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e))
+            raise
+        pool.problem, pool.brought = None, pool.object.metadata.generation
+
+    def _plan(self, pool: Pool, backlog: Backlog, pods: list[PodSeen] | None) -> None:
+        """Plans one pool's size, and takes down its figures."""
+        workers = self._workers(pool)
+        for worker in workers.values():
+            pool.learn(worker)
+        ready = sum(self._state.takes_work(w) for w in workers.values())
+        busy = sum(bool(w.held) for w in workers.values())
+        deployment = self._reconciler.deployment(pool.name)
+        if deployment is None:
+            pool.figures = PoolFigures(backlog.seconds, 0, 0, ready, busy)
+            return
+        replicas = int(deployment["spec"].get("replicas", 0))
+        now_s = self._plane.parts.given.clock()
+        if pool.object.spec.autoscaling.mode == "fixed":
+            wanted = pool.object.spec.max_replicas
+            pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy)
+            return
+        before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
+        scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
+        seen = Seen(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods, self._steady())
+        pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
+        wanted = pool.plan.wanted
+        pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy, scaler.start_s)
+
+    async def _plan_with_pods(self, pool: Pool) -> None:
+        """Plans again with the pool's pods where that is what is missing."""
+        if not pool.plan.look or pool.scaler is None:
+            return
+        selector = f"{POOL_LABEL}={pool.name}"
+        listed = await self._api.list(*PODS, self._around.namespace, label_selector=selector)
+        backlogs = self._plane.parts.backlogs.now()
+        self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
+
+    def _steady(self) -> bool:
+        clock = asyncio.get_running_loop().time()
+        recovering = self._plane.parts.given.clock() < self._state.recovering_until_s
+        return clock >= self._steady_from_s and not recovering
+
+    def _workers(self, pool: Pool) -> dict[str, Worker]:
+        return {n: w for n, w in self._state.workers.items() if w.shape.pool == pool.name}
+
+    async def _cordon(self) -> None:
+        """Tells the machine which workers take nothing new, where that has changed."""
+        names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
+        if names != self._state.cordoned:
+            await self._plane.parts.loop.ask(Cordoned(names))
+
+    async def _size(self, pool: Pool) -> None:
+        """Marks the pods that are to go, then writes the pool's size."""
+        plan, namespace = pool.plan, self._around.namespace
+        for name, cost in plan.marks.items():
+            note = None if cost == UNMARKED else str(cost)
+            body = {"metadata": {"annotations": {DELETION_COST: note}}}
+            try:
+                await self._api.patch(*PODS, namespace, name, body)
+            except ApiError as e:
+                if e.status != NOT_FOUND:
+                    raise
+        if plan.replicas is None or pool.object.spec.autoscaling.mode != "backlog":
+            return
+        before, size = pool.figures.replicas, {"spec": {"replicas": plan.replicas}}
+        target = object_name(pool.name)
+        await self._api.patch(*DEPLOYMENTS, namespace, target, size, subresource="scale")
+        self._reconciler.scaled(pool.name, plan.replicas)
+        now_s = self._plane.parts.given.clock()
+        pool.decisions.appendleft(decision(now_s, before, plan.replicas, plan.reason))
+        log.info("pool %s: %d → %d workers: %s", pool.name, before, plan.replicas, plan.reason)
+
+    async def _show(self, pool: Pool) -> None:
+        obj = self._mirror.pools.get(pool.object.metadata.uid)
+        if obj is None:
+            return
+        deployment = self._reconciler.deployment(pool.name)
+        said = [
+            pool.problem or Said(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
+            readiness(pool.figures, deployment),
+            scaling(pool.object, keda=self._reconciler.keda),
+        ]
+        components = warm(self._workers(pool).values())
+        about = self._about(obj)
+        await self._writer.write(
+            obj, status_of(pool.figures, said, components, list(pool.decisions), about)
+        )
+
+    def _about(self, obj: Object) -> About:
+        given = self._plane.parts.given
+        generation = obj["metadata"]["generation"]
+        return About(generation, given.epoch, given.clock(), shown(obj))

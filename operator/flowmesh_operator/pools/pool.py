@@ -1,0 +1,94 @@
+"""One pool as the controller knows it: its object, read; its scaler; the shape of its workers."""
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.run.model import Worker
+from flowmesh_core.scheduler import PoolView
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_core.spec.pool_status import DECISIONS_KEPT
+from flowmesh_core.spec.quantities import seconds
+from flowmesh_operator.pools.autoscaling import FIRST_START_S, Plan, PoolScaler
+from flowmesh_operator.pools.shape import pool_shape
+from flowmesh_operator.pools.status import PoolFigures, Said
+
+Json = dict[str, Any]
+_LEAST_START_S = 1.0
+_SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling"}
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """What is known of a pool; all but ``object`` may be lost.
+
+    Attributes:
+        object: the validated pool.
+        brought: the generation whose objects stand there as wanted; 0 before.
+        shape: a worker's, as the spec or a worker says it.
+        scaler: None until the pool's size is known.
+        problem: why its objects could not be applied; None where they are.
+        plan: of the last round.
+        since_s: workers that started before may be of an earlier spec.
+    """
+
+    object: FlowMeshWorkerPool
+    shape: WorkerShape
+    brought: int = 0
+    scaler: PoolScaler | None = None
+    problem: Said | None = None
+    plan: Plan = field(default_factory=lambda: Plan(0))
+    figures: PoolFigures = field(default_factory=PoolFigures)
+    decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_KEPT))
+    since_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The pool's name."""
+        return self.object.metadata.name
+
+    def view(self) -> PoolView:
+        """The pool as the signal sees it."""
+        spec = self.object.spec
+        start_s = self.scaler.start_s if self.scaler is not None else FIRST_START_S
+        return PoolView(self.name, self.shape, spec.least, spec.max_replicas, start_s)
+
+    def change(self, object_: FlowMeshWorkerPool, catalog: Catalog, now_s: float) -> None:
+        """The pool's object has changed."""
+        before, spec = self.object.spec, object_.spec
+        if spec.autoscaling != before.autoscaling:
+            self.scaler = None
+        if _print(self.object) != _print(object_):
+            # What workers of the earlier spec say of themselves counts no longer.
+            self.shape, self.since_s = pool_shape(object_, catalog), now_s
+        self.object, self.brought = object_, 0
+
+    def learn(self, worker: Worker) -> None:
+        """What a worker says of itself holds, rather than what one would expect of it."""
+        if worker.started_s >= self.since_s and worker.shape != self.shape:
+            self.shape = structs.replace(
+                worker.shape, name=self.name, zone="", node="", libraries={}
+            )
+
+    def start_scaling(self, replicas: int, before: Json, now_s: float) -> PoolScaler:
+        """The scaler, from the pool's size as it is now."""
+        asked = self.object.spec.autoscaling
+        learned_s = float(before.get("startSeconds") or FIRST_START_S)
+        self.scaler = PoolScaler(
+            target_s=seconds(asked.target_backlog),
+            calm_s=seconds(asked.scale_down_after),
+            replicas=replicas,
+            now_s=now_s,
+            start_s=max(_LEAST_START_S, learned_s),
+        )
+        return self.scaler
+
+
+def _print(pool: FlowMeshWorkerPool) -> str:
+    """What of a pool decides what its workers are."""
+    return json.dumps(pool.spec.model_dump(mode="json", exclude=_SCALING_FIELDS), sort_keys=True)

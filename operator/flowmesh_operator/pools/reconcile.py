@@ -1,0 +1,181 @@
+"""Brings the objects of pools to what the pools say: applied where they differ, and only there.
+
+What was applied is remembered with what the API server made of it, so that a change by anybody else
+is seen and taken back, and nothing is written where nothing changed. The memory may be lost: then
+everything is applied once more, which changes nothing.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.api import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.kinds import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    SCALED_OBJECTS,
+    SERVICE_ACCOUNTS,
+    Kind,
+)
+from flowmesh_operator.pools.names import POOL_LABEL
+from flowmesh_operator.pools.objects import wanted_objects
+from flowmesh_operator.pools.surroundings import Surroundings
+
+Json = dict[str, Any]
+
+KINDS: dict[str, Kind] = {
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "NetworkPolicy": NETWORK_POLICIES,
+    "PodDisruptionBudget": DISRUPTION_BUDGETS,
+    "Deployment": DEPLOYMENTS,
+}
+_SCALED = "ScaledObject"
+_REPLICAS = ("f:spec", "f:replicas")
+_VOLATILE = ("deployment.kubernetes.io/revision",)
+_NOT_OURS = frozenset({"apiVersion", "kind", "metadata", "spec", "status", "secrets"})
+
+
+class Reconciler:
+    """Knows the objects of pools as they are, and writes what is missing."""
+
+    def __init__(self, api: Api, around: Surroundings) -> None:
+        """Takes the way to the API server, and where the pools' pods run."""
+        self._api = api
+        self._around = around
+        self._live: dict[str, dict[str, dict[str, Json]]] = {}
+        self._applied: dict[tuple[str, str], tuple[str, str]] = {}
+        self.keda = False
+
+    async def look(self, kinds: Iterable[str] = tuple(KINDS)) -> None:
+        """Reads the pools' objects of some kinds.
+
+        Raises:
+            ApiError: they cannot be listed.
+        """
+        for name in kinds:
+            self._live[name] = await self._list(KINDS[name])
+
+    async def look_for_keda(self) -> None:
+        """Reads the pools' ScaledObjects where KEDA is set up and there; says so in ``keda``."""
+        self.keda = False
+        if not self._around.metrics_url:
+            return
+        try:
+            self._live[_SCALED] = await self._list(SCALED_OBJECTS)
+        except ApiError as e:
+            if e.status not in (NOT_FOUND, FORBIDDEN):
+                raise
+            return
+        self.keda = True
+
+    def deployment(self, pool: str) -> Json | None:
+        """The pool's Deployment as last seen."""
+        return next(iter(self._live.get("Deployment", {}).get(pool, {}).values()), None)
+
+    def scaled(self, pool: str, replicas: int) -> None:
+        """The pool's size was written."""
+        live = self.deployment(pool)
+        if live is not None:
+            live["spec"]["replicas"] = replicas
+            owners = live["metadata"].setdefault("managedFields", [])
+            owners.append({"manager": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}})
+
+    async def bring(self, pool: FlowMeshWorkerPool) -> None:
+        """Applies what differs, and deletes what the pool no longer wants.
+
+        Raises:
+            ApiError: the API server refused; the message says what.
+        """
+        name = pool.metadata.name
+        wanted = wanted_objects(pool, self._around, keda=self.keda)
+        for body in wanted:
+            await self._apply(name, body, pool)
+        names = {(b["kind"], b["metadata"]["name"]) for b in wanted}
+        for kind, by_pool in self._live.items():
+            for live in list(by_pool.get(name, {}).values()):
+                if (kind, live["metadata"]["name"]) not in names and _belongs(live, pool):
+                    await self._delete(kind, name, live)
+
+    async def _list(self, kind: Kind) -> dict[str, dict[str, Json]]:
+        found: dict[str, dict[str, Json]] = defaultdict(dict)
+        namespace = self._around.namespace
+        for item in await self._api.list(*kind, namespace, label_selector=POOL_LABEL):
+            meta = item["metadata"]
+            if "deletionTimestamp" not in meta:
+                found[meta["labels"][POOL_LABEL]][meta["name"]] = item
+        return found
+
+    async def _apply(self, pool: str, body: Json, owner: FlowMeshWorkerPool) -> None:
+        kind, name = body["kind"], body["metadata"]["name"]
+        live = self._live.get(kind, {}).get(pool, {}).get(name)
+        known = self._applied.get((kind, name))
+        print_of_wanted = _print(body)
+        if known is not None and live is not None and known == (print_of_wanted, _print_of(live)):
+            return
+        if kind == "Deployment" and owner.spec.autoscaling.mode != "fixed":
+            body = _with_size(body, live, owner.spec.min_replicas)
+        group, version, plural = SCALED_OBJECTS if kind == _SCALED else KINDS[kind]
+        made = await self._api.apply(group, version, plural, self._around.namespace, body)
+        self._live.setdefault(kind, {}).setdefault(pool, {})[name] = made
+        self._applied[kind, name] = (print_of_wanted, _print_of(made))
+
+    async def _delete(self, kind: str, pool: str, live: Json) -> None:
+        meta = live["metadata"]
+        group, version, plural = SCALED_OBJECTS if kind == _SCALED else KINDS[kind]
+        try:
+            await self._api.delete(
+                group, version, plural, self._around.namespace, meta["name"], uid=meta["uid"]
+            )
+        except ApiError as e:
+            if e.status != NOT_FOUND:
+                raise
+        self._live[kind][pool].pop(meta["name"], None)
+
+
+def _with_size(body: Json, live: Json | None, least: int) -> Json:
+    """The Deployment with its size where nobody else holds that field, else without.
+
+    A field that is applied once and then left out is set to its default, one, unless somebody else
+    has written it since: the operator's writes of ``scale``, or an autoscaler's.
+    """
+    if live is None:
+        return {**body, "spec": {**body["spec"], "replicas": least}}
+    owners = {
+        (entry.get("manager"), entry.get("operation"))
+        for entry in live["metadata"].get("managedFields", [])
+        if _holds(entry.get("fieldsV1") or {}, _REPLICAS)
+    }
+    if owners - {(FIELD_MANAGER, "Apply")}:
+        return body
+    return {**body, "spec": {**body["spec"], "replicas": live["spec"].get("replicas", least)}}
+
+
+def _holds(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    for key in path:
+        if key not in fields:
+            return False
+        fields = fields[key]
+    return True
+
+
+def _belongs(live: Json, pool: FlowMeshWorkerPool) -> bool:
+    owners = live["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == pool.metadata.uid for owner in owners)
+
+
+def _print_of(live: Json) -> str:
+    """What of an object is ours to say, as it is: no status, no size, no bookkeeping."""
+    meta = live["metadata"]
+    notes = {k: v for k, v in (meta.get("annotations") or {}).items() if k not in _VOLATILE}
+    rest = {k: v for k, v in live.items() if k not in _NOT_OURS}
+    spec = {k: v for k, v in (live.get("spec") or {}).items() if k != "replicas"}
+    kept = {"labels": meta.get("labels"), "owners": meta.get("ownerReferences"), "notes": notes}
+    return _print({**rest, "metadata": kept, "spec": spec})
+
+
+def _print(value: Json) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

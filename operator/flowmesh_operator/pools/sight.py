@@ -1,0 +1,28 @@
+"""What is seen of a pool's pods and workers, as the scaler reads it."""
+
+from datetime import datetime
+from typing import Any
+
+from flowmesh_core.run.model import Worker
+from flowmesh_operator.pools.autoscaling import UNMARKED, PodSeen, WorkerSeen
+from flowmesh_operator.pools.names import DELETION_COST
+
+
+def worker_seen(worker: Worker) -> WorkerSeen:
+    """A connected worker."""
+    warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
+    return WorkerSeen(len(worker.held), warm_bytes)
+
+
+def pod_seen(obj: dict[str, Any]) -> PodSeen:
+    """A pod as the API server gives it; a deletion cost that is no number is somebody else's."""
+    meta = obj["metadata"]
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    cost = str((meta.get("annotations") or {}).get(DELETION_COST, UNMARKED))
+    return PodSeen(
+        name=meta["name"],
+        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+        leaving="deletionTimestamp" in meta,
+        cost=int(cost) if cost.lstrip("-").isdigit() else UNMARKED,
+        created_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
+    )

@@ -1,0 +1,157 @@
+"""What a pool's status says, from what is seen of it; of constant size."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_core.run.model import Worker
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
+from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
+from flowmesh_operator.workflows.conditions import timestamp
+
+MESSAGE_CHARS = 2_000
+_SHOWN_DIGITS = 2
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFigures:
+    """A pool in numbers, for its status and for metrics.
+
+    Attributes:
+        backlog_s: predicted worker-seconds of what runs and waits for it.
+        wanted: workers that there should be; ``replicas`` how many its Deployment asks for.
+        ready: connected workers that take work; ``busy`` those that run something.
+        start_s: predicted seconds until a new worker connects.
+    """
+
+    backlog_s: float = 0.0
+    wanted: int = 0
+    replicas: int = 0
+    ready: int = 0
+    busy: int = 0
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of one condition."""
+
+    type: PoolCondition
+    holds: bool
+    reason: PoolReason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a status is about.
+
+    Attributes:
+        before: the status that stands there, for the times of conditions.
+    """
+
+    generation: int
+    epoch: int
+    now_s: float
+    before: Mapping[str, Any]
+
+
+def status_of(
+    figures: PoolFigures,
+    said: Iterable[Said],
+    components: Sequence[Json],
+    decisions: Sequence[Json],
+    about: About,
+) -> Json:
+    """The whole status."""
+    return {
+        "desired": figures.wanted,
+        "ready": figures.ready,
+        "busy": figures.busy,
+        "backlogSeconds": rounded(figures.backlog_s),
+        "startSeconds": rounded(figures.start_s),
+        "components": list(components),
+        "decisions": list(decisions),
+        "conditions": [_condition(one, about) for one in said],
+        "observedGeneration": about.generation,
+        "epoch": about.epoch,
+    }
+
+
+def rounded(value: float) -> int:
+    """Two digits are enough for people, and do not change with every second."""
+    whole = round(value)
+    return round(whole, _SHOWN_DIGITS - len(str(abs(whole)))) if whole else 0
+
+
+def warm(workers: Iterable[Worker]) -> list[Json]:
+    """The components that workers hold in host or device memory, the widest spread first."""
+    count: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+    for worker in workers:
+        for component in worker.components:
+            if component.tier != "disk":
+                count[component.digest] += 1
+                sizes[component.digest] = component.size_bytes
+    ranked = sorted(count, key=lambda d: (-count[d], -sizes[d], d))[:COMPONENTS_SHOWN]
+    return [{"digest": d, "sizeBytes": sizes[d], "workers": count[d]} for d in ranked]
+
+
+def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
+    """Whether the workers are there, and what holds them up where Kubernetes says so."""
+    if figures.ready >= figures.wanted:
+        return Said(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
+    message = f"{figures.ready} of {figures.wanted} workers are connected"
+    stuck = _stuck(deployment)
+    if stuck:
+        return Said(PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}")
+    return Said(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
+
+
+def scaling(pool: FlowMeshWorkerPool, *, keda: bool) -> Said:
+    """Who brings the number of workers to what is wanted."""
+    match pool.spec.autoscaling.mode:
+        case "backlog":
+            return Said(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
+        case "keda" if keda:
+            return Said(PoolCondition.SCALING, True, PoolReason.BY_KEDA)
+        case "keda":
+            message = (
+                "the operator was not told of KEDA, or the cluster has no ScaledObjects, or they "
+                "may not be written; install KEDA and set keda.enabled in the chart's values, or "
+                "set autoscaling.mode: backlog"
+            )
+            return Said(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
+    return Said(PoolCondition.SCALING, False, PoolReason.FIXED)
+
+
+def decision(now_s: float, before: int, after: int, reason: str) -> Json:
+    """One entry of ``decisions``."""
+    return {"time": timestamp(now_s), "before": before, "after": after, "reason": reason}
+
+
+def _stuck(deployment: Json | None) -> str:
+    """What a Deployment's own conditions say is wrong."""
+    bad = {"Progressing": "False", "ReplicaFailure": "True"}
+    for one in ((deployment or {}).get("status") or {}).get("conditions") or []:
+        if bad.get(one.get("type")) == one.get("status"):
+            return str(one.get("message", ""))
+    return ""
+
+
+def _condition(said: Said, about: About) -> Json:
+    status = "True" if said.holds else "False"
+    known = {c.get("type"): c for c in about.before.get("conditions") or []}.get(said.type, {})
+    since = known.get("lastTransitionTime") if known.get("status") == status else None
+    return {
+        "type": said.type.value,
+        "status": status,
+        "reason": said.reason.value,
+        "message": said.message[:MESSAGE_CHARS],
+        "lastTransitionTime": since or timestamp(about.now_s),
+        "observedGeneration": about.generation,
+    }

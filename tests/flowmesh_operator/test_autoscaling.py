@@ -1,0 +1,196 @@
+"""The size of a pool in virtual time: from zero, to zero, and never past a worker that is busy."""
+
+import random
+
+import pytest
+from tests.flowmesh_operator.pool_in_virtual_time import Sim
+
+from flowmesh_core.scheduler import Backlog, PoolView
+from flowmesh_operator.pools.autoscaling import (
+    ABSENT_S,
+    MARKED,
+    UNMARKED,
+    PodSeen,
+    PoolScaler,
+    Seen,
+    WorkerSeen,
+)
+
+HOURS_2 = 7200.0
+
+
+def test_a_pool_grows_from_zero_to_its_greatest_size_and_back_to_zero() -> None:
+    sim = Sim(maximum=5, calm_s=300.0)
+    sim.submit(*[30.0] * 60)
+    sim.run(1)
+    assert sim.replicas >= 1
+    sim.run(200)
+    assert sim.replicas == 5
+    sim.run(3000, until=sim.idle)
+    assert sim.idle()
+    sim.run(310)
+    assert sim.replicas == 0
+    assert sim.pods == {}
+    grew = [n for _, n in sim.sizes[: sim.sizes.index(max(sim.sizes, key=lambda s: s[1])) + 1]]
+    assert grew == sorted(grew)
+
+
+@pytest.mark.slow
+def test_a_training_of_two_hours_is_never_taken_away() -> None:
+    sim = Sim(maximum=4, calm_s=60.0)
+    sim.submit(*[10.0] * 40)
+    long = sim.submit(HOURS_2)
+    sim.run(900)
+    assert sim.replicas == 1
+    (busy,) = sim.pods
+    sim.run(HOURS_2, until=sim.idle)
+    assert sim.world.finals[long].phase == "Succeeded"
+    assert list(sim.pods) == [busy]
+    sim.run(200)
+    assert sim.replicas == 0
+
+
+@pytest.mark.slow
+def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
+    sim = Sim(maximum=4, calm_s=300.0)
+    for _ in range(10):
+        sim.submit(*[10.0] * 30)
+        sim.run(150)
+    sizes = [n for _, n in sim.sizes]
+    assert sizes == sorted(sizes), "it only grew while bursts kept coming"
+    assert len(sizes) <= 4
+    sim.run(3000, until=lambda: sim.replicas == 0)
+    assert sim.replicas == 0
+
+
+@pytest.mark.slow
+def test_the_time_that_workers_take_to_start_is_learned() -> None:
+    sim = Sim(maximum=3, start_s=90.0, calm_s=30.0)
+    for _ in range(6):
+        sim.submit(*[30.0] * 12)
+        sim.run(3000, until=sim.idle)
+        sim.run(120)
+    assert 60.0 < sim.scaler.start_s < 130.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -> None:
+    rng = random.Random(seed)
+    sim = Sim(
+        maximum=rng.randrange(1, 6),
+        minimum=0,
+        calm_s=rng.choice((5.0, 30.0, 120.0)),
+        start_s=rng.choice((1.0, 20.0, 60.0)),
+        delay_s=rng.choice((0.0, 0.0, 3.0)),
+        rng=rng,
+    )
+    for _ in range(rng.randrange(3, 9)):
+        sim.submit(*[rng.choice((1.0, 5.0, 40.0, 200.0)) for _ in range(rng.randrange(1, 12))])
+        sim.run(rng.randrange(1, 150))
+        if rng.random() < 0.3:
+            sim.scaler = sim.new_scaler()  # another replica leads
+        if rng.random() < 0.3:
+            sim.maximum = rng.randrange(1, 6)
+    sim.run(20_000, until=sim.idle)
+    assert sim.idle()
+    sim.run(600)
+    assert sim.replicas == 0
+    assert sim.pods == {}
+
+
+VIEW = PoolView("p", Sim().view().shape, 0, 5)
+
+
+def calm_scaler(replicas: int) -> PoolScaler:
+    """A scaler that has seen so many workers be too many for long enough."""
+    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=replicas, now_s=0.0)
+    scaler.plan(VIEW, Backlog(), Seen(replicas, {}), 5.0)
+    return scaler
+
+
+def pods(*names: str, **changes: object) -> list[PodSeen]:
+    return [PodSeen(n, **{"ready": True, **changes}) for n in names]  # type: ignore[arg-type]
+
+
+def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() -> None:
+    scaler = calm_scaler(2)
+    workers = {"a": WorkerSeen(held=1), "b": WorkerSeen()}
+    busy = Backlog(running_s=10.0, busy=1)
+    first = scaler.plan(VIEW, busy, Seen(2, workers, pods("a", "b")), 20.0)
+    assert (first.cordon, first.marks, first.replicas) == ({"b"}, {"b": MARKED}, None)
+    marked = [*pods("a"), *pods("b", cost=MARKED)]
+    second = scaler.plan(VIEW, busy, Seen(2, workers, marked), 21.0)
+    assert (second.cordon, second.replicas) == ({"b"}, 1)
+
+
+def test_a_worker_that_got_work_before_it_was_cordoned_stays() -> None:
+    scaler = calm_scaler(1)
+    scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 20.0)
+    marked = pods("a", cost=MARKED)
+    after = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
+    assert (after.cordon, after.marks, after.replicas) == (frozenset(), {"a": UNMARKED}, None)
+
+
+def test_new_work_takes_a_cordoned_worker_back() -> None:
+    scaler = calm_scaler(2)
+    workers = {"a": WorkerSeen(), "b": WorkerSeen()}
+    assert scaler.plan(VIEW, Backlog(), Seen(2, workers, pods("a", "b")), 20.0).cordon
+    more = Backlog(ready_s=500.0, actions=50)
+    after = scaler.plan(VIEW, more, Seen(2, workers), 21.0)
+    assert after.cordon == frozenset()
+    assert after.replicas == 5
+    assert set(after.marks.values()) == {UNMARKED}
+
+
+def test_those_that_are_not_up_go_first_then_those_with_least_to_lose() -> None:
+    scaler = calm_scaler(4)
+    workers = {"warm": WorkerSeen(warm_bytes=10**9), "cold": WorkerSeen(), "on": WorkerSeen(1)}
+    seen = [*pods("warm", "cold", "on"), PodSeen("starting")]
+    one = Backlog(running_s=100.0, busy=1)
+    planned = scaler.plan(VIEW, one, Seen(4, workers, seen), 20.0)
+    assert planned.wanted == 2
+    assert planned.cordon == {"starting", "cold"}
+
+
+def test_a_worker_that_is_up_but_not_heard_may_be_busy_until_its_agent_would_have_given_up() -> (
+    None
+):
+    scaler = calm_scaler(1)
+    lost = Seen(1, {}, pods("a"))
+    assert scaler.plan(VIEW, Backlog(), lost, 20.0).cordon == frozenset()
+    assert scaler.plan(VIEW, Backlog(), lost, 20.0 + ABSENT_S - 1.0).cordon == frozenset()
+    assert scaler.plan(VIEW, Backlog(), lost, 20.0 + ABSENT_S).cordon == {"a"}
+
+
+def test_right_after_a_takeover_nothing_is_taken_away() -> None:
+    scaler = calm_scaler(3)
+    seen = Seen(3, {}, pods("a", "b", "c"), steady=False)
+    planned = scaler.plan(VIEW, Backlog(), seen, 20.0)
+    assert (planned.wanted, planned.cordon, planned.replicas) == (3, frozenset(), None)
+
+
+def test_who_begins_to_look_does_not_shrink_at_once() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=100.0, replicas=3, now_s=0.0)
+    workers = {n: WorkerSeen() for n in "abc"}
+    for now_s in (0.0, 50.0, 99.0):
+        assert scaler.plan(VIEW, Backlog(), Seen(3, workers, pods(*"abc")), now_s).wanted == 3
+    assert scaler.plan(VIEW, Backlog(), Seen(3, workers, pods(*"abc")), 101.0).wanted == 0
+
+
+def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing_new() -> None:
+    scaler = calm_scaler(3)
+    low = PoolView("p", VIEW.shape, 0, 1)
+    workers = {"a": WorkerSeen(1), "b": WorkerSeen(2), "c": WorkerSeen(3)}
+    three = Backlog(running_s=100.0, busy=3)
+    planned = scaler.plan(low, three, Seen(3, workers, pods(*"abc")), 20.0)
+    assert planned.cordon == {"a", "b"}
+    assert planned.marks == {}
+    assert planned.replicas is None
+
+
+def test_the_least_size_is_kept_without_any_work() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=0, now_s=0.0)
+    planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), Seen(0, {}), 1.0)
+    assert planned.replicas == 2
+    assert "at least" in planned.reason

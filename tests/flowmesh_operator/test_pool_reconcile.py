@@ -1,0 +1,199 @@
+"""Objects of pools on a real API server: written where they differ, and only there."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kubernetes.aio.client import ApiClient, Configuration
+from tests.flowmesh_operator.api_server import ApiServer
+from tests.flowmesh_operator.pool_builder import AROUND, make_pool, pool_object
+
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.api import Api
+from flowmesh_operator.kinds import DEPLOYMENTS
+from flowmesh_operator.pools.reconcile import Reconciler
+
+pytestmark = pytest.mark.slow
+NAME = "flowmesh-pool-cpu"
+WRITES = ("apply", "patch", "create", "delete", "update")
+
+
+@pytest.fixture
+async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+    configuration = Configuration(host=api_server.url)
+    configuration.ssl_ca_cert = str(api_server.certificates.authority)
+    configuration.api_key = {"BearerToken": f"Bearer {api_server.token_of('admin')}"}
+    async with ApiClient(configuration) as client:
+        yield Api(client)
+
+
+class Bench:
+    """A reconciler, and a pool as the API server holds it."""
+
+    def __init__(self, server: ApiServer, api: Api, namespace: str) -> None:
+        self.server, self.api, self.namespace = server, api, namespace
+        self.around = replace(AROUND, namespace=namespace)
+        self.reconciler = Reconciler(api, self.around)
+
+    def pool(self, **spec: Any) -> FlowMeshWorkerPool:
+        given = pool_object(spec, "cpu", self.namespace)
+        given["metadata"] = {"name": "cpu", "namespace": self.namespace}
+        self.server.kubectl("apply", "-f", "-", given=json.dumps(given))
+        uid = self.server.get("fmwp", "cpu", "-n", self.namespace)["metadata"]["uid"]
+        made = make_pool(spec, "cpu", self.namespace)
+        return made.model_copy(update={"metadata": made.metadata.model_copy(update={"uid": uid})})
+
+    async def bring(self, pool: FlowMeshWorkerPool) -> int:
+        """Looks and brings; how many writes that took."""
+        before = self.writes()
+        await self.reconciler.look()
+        await self.reconciler.look_for_keda()
+        await self.reconciler.bring(pool)
+        return self.writes() - before
+
+    def writes(self) -> int:
+        return sum(n for (verb, _), n in self.api.requests.items() if verb in WRITES)
+
+    async def scale(self, replicas: int) -> None:
+        size = {"spec": {"replicas": replicas}}
+        await self.api.patch(*DEPLOYMENTS, self.namespace, NAME, size, subresource="scale")
+
+    def deployment(self) -> dict[str, Any]:
+        return self.server.get("deployment", NAME, "-n", self.namespace)
+
+    def replicas(self) -> int:
+        return int(self.deployment()["spec"]["replicas"])
+
+
+@pytest.fixture
+def bench(api_server: ApiServer, api: Api, namespace: str) -> Bench:
+    return Bench(api_server, api, namespace)
+
+
+async def test_a_pool_becomes_its_objects_once_and_nothing_is_written_again(bench: Bench) -> None:
+    pool = bench.pool(maxReplicas=3)
+    assert await bench.bring(pool) == 4
+    for kind in ("serviceaccount", "networkpolicy", "poddisruptionbudget", "deployment"):
+        owner = bench.server.get(kind, NAME, "-n", bench.namespace)["metadata"]["ownerReferences"]
+        assert owner[0]["uid"] == pool.metadata.uid
+    assert bench.replicas() == 0
+    for _ in range(3):
+        assert await bench.bring(pool) == 0
+
+
+async def test_another_leader_finds_everything_in_order_and_changes_nothing(bench: Bench) -> None:
+    pool = bench.pool()
+    await bench.bring(pool)
+    before = bench.deployment()["metadata"]["resourceVersion"]
+    bench.reconciler = Reconciler(bench.api, bench.around)
+    await bench.bring(pool)
+    assert bench.deployment()["metadata"]["resourceVersion"] == before
+    assert await bench.bring(pool) == 0
+
+
+async def test_the_size_is_left_to_whoever_scales(bench: Bench) -> None:
+    pool = bench.pool(maxReplicas=5)
+    await bench.bring(pool)
+    await bench.scale(3)
+    await bench.bring(pool)
+    changed = bench.pool(maxReplicas=5, userCode=True)
+    assert await bench.bring(changed) == 1
+    assert bench.replicas() == 3
+    bench.reconciler = Reconciler(bench.api, bench.around)
+    await bench.bring(changed)
+    assert bench.replicas() == 3
+    await bench.scale(0)
+    await bench.bring(bench.pool(maxReplicas=5))
+    assert bench.replicas() == 0
+
+
+async def test_a_pool_that_nobody_scaled_yet_keeps_its_first_size_when_it_changes(
+    bench: Bench,
+) -> None:
+    await bench.bring(bench.pool(maxReplicas=5))
+    await bench.bring(bench.pool(maxReplicas=5, userCode=True))
+    assert bench.replicas() == 0
+
+
+async def test_a_fixed_pool_has_its_size_and_gives_it_back(bench: Bench) -> None:
+    await bench.bring(bench.pool(maxReplicas=3, autoscaling={"mode": "fixed"}))
+    assert bench.replicas() == 3
+    await bench.scale(1)
+    await bench.bring(bench.pool(maxReplicas=2, autoscaling={"mode": "fixed"}))
+    assert bench.replicas() == 2
+    await bench.bring(bench.pool(maxReplicas=9))
+    assert bench.replicas() == 2
+    await bench.scale(4)
+    await bench.bring(bench.pool(maxReplicas=9, userCode=True))
+    assert bench.replicas() == 4
+
+
+async def test_what_somebody_else_changed_or_deleted_is_put_right(bench: Bench) -> None:
+    pool = bench.pool()
+    await bench.bring(pool)
+    at = ("-n", bench.namespace)
+    bench.server.kubectl("delete", "networkpolicy", NAME, *at)
+    patch = json.dumps({"spec": {"template": {"spec": {"automountServiceAccountToken": True}}}})
+    bench.server.kubectl("patch", "deployment", NAME, "-p", patch, *at)
+    assert await bench.bring(pool) == 2
+    assert bench.server.get("networkpolicy", NAME, *at)
+    template = bench.deployment()["spec"]["template"]["spec"]
+    assert template["automountServiceAccountToken"] is False
+    assert await bench.bring(pool) == 0
+
+
+async def test_a_field_that_the_pool_no_longer_says_is_gone(bench: Bench) -> None:
+    await bench.bring(bench.pool(nodeSelector={"disk": "nvme"}, userCode=True))
+    await bench.bring(bench.pool())
+    template = bench.deployment()["spec"]["template"]["spec"]
+    assert "nodeSelector" not in template
+    assert "initContainers" not in template
+
+
+SCALED = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "scope": "Namespaced",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects", "singular": "scaledobject"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
+    """A ScaledObject of no KEDA: what it says is KEDA's to judge, that it is there is ours."""
+    keda = bench.pool(maxReplicas=4, autoscaling={"mode": "keda"})
+    assert await bench.bring(keda) == 4
+    assert not bench.reconciler.keda
+    bench.server.kubectl("apply", "-f", "-", given=json.dumps(SCALED))
+    bench.server.kubectl(
+        "wait", "--for=condition=Established", "--timeout=30s", "crd/scaledobjects.keda.sh"
+    )
+    try:
+        assert await bench.bring(keda) == 1
+        assert bench.reconciler.keda
+        found = bench.server.get("scaledobject", NAME, "-n", bench.namespace)["spec"]
+        assert (found["minReplicaCount"], found["maxReplicaCount"]) == (0, 4)
+        assert await bench.bring(keda) == 0
+        assert await bench.bring(bench.pool(maxReplicas=4)) == 1
+        listed = bench.server.get("scaledobjects", "-n", bench.namespace)
+        assert listed["items"] == []
+    finally:
+        bench.server.kubectl("delete", "crd", "scaledobjects.keda.sh")

@@ -1,0 +1,174 @@
+"""Pools from ``kubectl apply`` to zero again: real API server, operator and worker.
+
+No controller-manager runs, so the test stands in for the ReplicaSet: it makes a pod for a size of
+one, runs its worker as a process with the token that the pod would have, and ends both at zero.
+"""
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_operator.api_server import ApiServer, until
+from tests.flowmesh_operator.pool_builder import pool_object
+from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas
+
+from flowmesh_operator.pools.names import DELETION_COST
+
+pytestmark = pytest.mark.slow
+COST = DELETION_COST.replace(".", r"\.")
+
+
+@dataclass
+class Cluster:
+    """The operator's namespace, seen by an administrator."""
+
+    made: Replicas
+
+    def pool(self, name: str, **spec: Any) -> None:
+        given = pool_object({"engines": {"flavor": "thin"}, **spec}, name, self.made.own)
+        given["metadata"] = {"name": name, "namespace": self.made.own}
+        self.made.server.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(given))
+
+    def delete(self, name: str) -> None:
+        """The pool and, as the garbage collector would, what it owns."""
+        self.made.server.kubectl("delete", "fmwp", name, "-n", self.made.own)
+        kinds = "deployment,serviceaccount,networkpolicy,poddisruptionbudget"
+        self.made.server.kubectl("delete", kinds, f"flowmesh-pool-{name}", "-n", self.made.own)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        return self.made.server.get(*words, "-n", self.made.own)
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get("fmwp", name).get("status") or {}
+        return found
+
+    def condition(self, name: str, kind: str) -> dict[str, Any]:
+        listed = self.status(name).get("conditions") or []
+        return next((c for c in listed if c["type"] == kind), {})
+
+    def size(self, name: str) -> int | None:
+        words = ("get", "deployment", f"flowmesh-pool-{name}", "-n", self.made.own)
+        found = self.made.server.kubectl(*words, "-o", "jsonpath={.spec.replicas}", ok=False)
+        return int(found.stdout) if found.returncode == 0 else None
+
+    def pod(self, pool: str, name: str) -> None:
+        """A pod of the pool that is ready, as a kubelet would say."""
+        template = self.get("deployment", f"flowmesh-pool-{pool}")["spec"]["template"]
+        lone = {"apiVersion": "v1", "kind": "Pod", **template}
+        lone["metadata"] = {**template["metadata"], "name": name}
+        at = ("-n", self.made.own)
+        self.made.server.kubectl("create", "-f", "-", *at, given=json.dumps(lone))
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        words = ("patch", "pod", name, "--subresource=status", "--type=merge", "-p")
+        self.made.server.kubectl(*words, json.dumps(ready), *at)
+
+    def cost(self, pod: str) -> str:
+        path = f"jsonpath={{.metadata.annotations.{COST}}}"
+        words = ("get", "pod", pod, "-n", self.made.own, "-o", path)
+        return str(self.made.server.kubectl(*words).stdout)
+
+    def token(self, account: str, audience: str = "flowmesh") -> Path:
+        words = ("create", "token", account, "-n", self.made.own, f"--audience={audience}")
+        file = self.made.root / f"token-of-{account}-{audience}"
+        file.write_text(self.made.server.kubectl(*words).stdout)
+        return file
+
+
+@pytest.fixture(scope="module")
+def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with replicas(api_server, tmp_path_factory.mktemp("pools")) as made:
+        made.operator("a", FLOWMESH_WORKER_TOKEN="")
+        until(lambda: made.leads("a"), "a leads", 30)
+        yield Cluster(made)
+
+
+@pytest.fixture
+def objects(cluster: Cluster, namespace: str) -> Objects:
+    return Objects(cluster.made.server, namespace)
+
+
+def test_a_pool_becomes_a_deployment_of_nothing_and_says_so(cluster: Cluster) -> None:
+    cluster.pool("calm", maxReplicas=3)
+    until(lambda: cluster.size("calm") == 0, "a Deployment of size 0")
+    until(lambda: cluster.condition("calm", "Ready").get("status") == "True", "Ready")
+    status = cluster.status("calm")
+    assert (status["desired"], status["ready"], status["busy"]) == (0, 0, 0)
+    assert status["observedGeneration"] == 1
+    assert cluster.condition("calm", "Accepted")["reason"] == "Applied"
+    assert cluster.condition("calm", "Scaling")["reason"] == "ByBacklog"
+    cluster.pool("calm", minReplicas=2, maxReplicas=3)
+    until(lambda: cluster.size("calm") == 2, "the least size")
+    (decision,) = cluster.status("calm")["decisions"]
+    assert (decision["before"], decision["after"]) == (0, 2)
+    assert cluster.condition("calm", "Ready")["reason"] == "WorkersStarting"
+    cluster.delete("calm")
+
+
+def test_a_pool_grows_from_zero_for_work_and_goes_back_to_zero(
+    cluster: Cluster, objects: Objects
+) -> None:
+    cluster.pool("grow", maxReplicas=1, autoscaling={"scaleDownAfter": "2s"})
+    until(lambda: cluster.size("grow") == 0, "a Deployment of size 0")
+    sleeping = {"name": "a", "uses": "test.sleep", "with": {"seconds": 8}}
+    objects.apply(objects.workflow("w", sleeping, noop("b")))
+    until(lambda: cluster.size("grow") == 1, "a worker is asked for")
+    decision = cluster.status("grow")["decisions"][0]
+    assert (decision["before"], decision["after"]) == (0, 1)
+    assert "wait" in decision["reason"]
+    cluster.pod("grow", "grow-1")
+    token = cluster.token("flowmesh-pool-grow")
+    cluster.made.worker("grow-1", "--pool", "grow", "--token-file", str(token))
+    until(lambda: cluster.status("grow").get("busy") == 1, "the worker is busy")
+    assert cluster.status("grow")["ready"] == 1
+    objects.wait("w", within_s=90)
+    assert cluster.size("grow") == 1
+    until(lambda: cluster.size("grow") == 0, "the pool is empty again")
+    assert cluster.cost("grow-1") == "-1000"
+    down, up = cluster.status("grow")["decisions"]
+    assert (down["before"], down["after"], up["after"]) == (1, 0, 1)
+    assert "enough" in down["reason"]
+    assert cluster.made.end("grow-1") == 0
+    cluster.delete("grow")
+
+
+def test_a_token_admits_workers_of_its_pool_and_of_no_other(cluster: Cluster) -> None:
+    cluster.pool("mine")
+    cluster.pool("theirs")
+    until(lambda: cluster.size("theirs") == 0 and cluster.size("mine") == 0, "two Deployments")
+    mine = cluster.token("flowmesh-pool-mine")
+    made = cluster.made
+    made.worker("stranger", "--pool", "theirs", "--token-file", str(mine))
+    assert made.processes.pop("stranger").wait(60) == 3
+    assert "the token is for pool 'mine', not for pool 'theirs'" in made.log("stranger")
+    wrong = cluster.token("flowmesh-pool-theirs", audience="another")
+    made.worker("elsewhere", "--pool", "theirs", "--token-file", str(wrong))
+    assert made.processes.pop("elsewhere").wait(60) == 3
+    assert "not valid for any pool" in made.log("elsewhere")
+    made.worker("friend", "--pool", "mine", "--token-file", str(mine))
+    until(lambda: cluster.status("mine").get("ready") == 1, "the right one is welcome")
+    made.end("friend", signal.SIGKILL)
+    cluster.delete("mine")
+    cluster.delete("theirs")
+
+
+def test_a_pool_that_says_what_cannot_be_is_told_so(cluster: Cluster) -> None:
+    cluster.pool("wrong", podTemplate={"spec": {"containers": [{"env": [{"name": "A=B"}]}]}})
+    until(lambda: cluster.condition("wrong", "Accepted").get("status") == "False", "not Accepted")
+    refused = cluster.condition("wrong", "Accepted")
+    assert refused["reason"] == "Refused"
+    assert "env" in refused["message"]
+    cluster.made.server.kubectl("delete", "fmwp", "wrong", "-n", cluster.made.own)
+
+
+def test_kubectl_shows_the_columns(cluster: Cluster) -> None:
+    cluster.pool("shown", price={"usdPerHour": "1.25"})
+    until(lambda: cluster.status("shown").get("observedGeneration") == 1, "a status")
+    table = cluster.made.server.kubectl("get", "fmwp", "shown", "-n", cluster.made.own).stdout
+    header, row = table.strip().splitlines()
+    assert header.split()[:6] == ["NAME", "DESIRED", "READY", "BUSY", "BACKLOG", "PRICE"]
+    assert row.split()[:6] == ["shown", "0", "0", "0", "0", "1.25"]
+    cluster.delete("shown")
