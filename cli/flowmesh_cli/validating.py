@@ -5,23 +5,36 @@ from collections.abc import Sequence
 from flowmesh_cli import figures
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.failing import FilesError
+from flowmesh_cli.local_inputs import local_inputs
 from flowmesh_cli.sources import Source, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
-from flowmesh_core.errors import SpecError
+from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.render import mermaid as as_mermaid
 from flowmesh_core.graph.render import text_tree
 from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 
-def validate_files(chosen: Chosen, *, as_json: bool) -> None:
-    """Checks files as admission would, as far as that needs no upload."""
+def validate_files(chosen: Chosen, *, as_json: bool, kubernetes: bool = False) -> None:
+    """Checks files as admission would, as far as that needs no upload.
+
+    Args:
+        chosen: the files.
+        as_json: whether the answer is JSON.
+        kubernetes: whether they are meant for `kubectl apply`.
+
+    Raises:
+        FilesError: everything that is wrong with them.
+    """
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)
     plans = compile_sources(sources.workflows)
+    if kubernetes and (wrong := [line for s in sources.workflows for line in _unfit(s)]):
+        raise FilesError(wrong)
     if as_json:
         terminal.answer(
             {
@@ -40,6 +53,21 @@ def validate_files(chosen: Chosen, *, as_json: bool) -> None:
         terminal.text(
             f"{source.file}: cache policy {source.document.value['metadata']['name']}, valid"
         )
+
+
+def _unfit(source: Source) -> list[str]:
+    """What a cluster would refuse in a workflow that `fmesh run` takes."""
+    document = source.document.value
+    problems = [
+        Problem(
+            f"spec.inputs.{name}.{kind}",
+            f"{text} is a file of this machine: `fmesh submit` uploads it; for kubectl use s3://,"
+            " https://, hf://, a cas: reference or, for a small data set, a configMap",
+        )
+        for name, kind, text in local_inputs(document["spec"].get("inputs"))
+    ]
+    problems += oversized(document)
+    return source.lines(problems)
 
 
 def draw_files(chosen: Chosen, *, mermaid: bool, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """What the API server refuses by the chart's admission policies, with the words that users read."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from tests.flowmesh_operator.api_server import ROOT, ApiServer, running, until
-from tests.flowmesh_operator.objects import text, workflow
+from tests.flowmesh_operator.objects import STEP, text, workflow
+
+from flowmesh_core.spec.size import MOST_OBJECT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -121,9 +124,31 @@ def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own:
     assert refusal(guarded, OPERATORS, pool) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("steps", [[STEP, {"name": "b", "uses": "test.noop"}], [{**STEP, "with": {"value": 1}}]]),
+        ("inputs", [{"base": {"model": "another"}}, {"x": {"model": "m"}}, None]),
+    ],
+)
+def test_what_names_the_results_cannot_change(
+    guarded: ApiServer, own: str, name: str, values: list[Any]
+) -> None:
+    given = workflow("w", inputs={"base": {"model": "m"}})
+    guarded.kubectl("create", "-n", own, "-f", "-", given=text(given))
+    for value in values:
+        words = ("patch", "fmw", "w", "-n", own, "--type=merge", "-p")
+        said = guarded.kubectl(*words, json.dumps({"spec": {name: value}}), ok=False).stderr
+        assert f"{name} cannot change; submit a new workflow" in said, value
+
+
 def test_a_large_workflow_is_not_beyond_what_the_policies_may_spend(
     guarded: ApiServer, own: str
 ) -> None:
-    inputs = {f"i{n}": {"dataset": f"https://example.com/{'x' * 900}/{n}"} for n in range(1000)}
-    steps = [{"name": f"s{n}", "uses": "test.noop"} for n in range(10_000)]
-    assert refusal(guarded, own, workflow("w", inputs=inputs, steps=steps)) == ""
+    inputs = {f"i{n}": {"dataset": f"https://example.com/{'x' * 500}/{n}"} for n in range(1000)}
+    steps = [{"name": f"s{n}", "uses": "test.noop", "with": {"v": "x" * 500}} for n in range(1000)]
+    given = workflow("w", inputs=inputs, steps=steps)
+    assert len(json.dumps(given)) > 0.9 * MOST_OBJECT_BYTES
+    guarded.kubectl("create", "-n", own, "-f", "-", given=text(given))
+    words = ("patch", "fmw", "w", "-n", own, "--type=merge", "-p")
+    guarded.kubectl(*words, '{"spec":{"priority":5}}')

@@ -30,12 +30,15 @@ def validate(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Also what a cluster refuses of `kubectl apply`.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Check workflows and policies; every problem at once, with line and column."""
     from flowmesh_cli.validating import validate_files  # noqa: PLC0415
 
-    validate_files(Chosen(files, namespace, set_), as_json=json)
+    validate_files(Chosen(files, namespace, set_), as_json=json, kubernetes=kubernetes)
 
 
 def plan(

@@ -150,7 +150,6 @@ class WorkflowStatus(_Shown):
         max_length=MOST_ROWS,
         description="Up to 100 steps: those that failed, run or wait first; all are in the document"
         " of stepsRef.",
-        json_schema_extra={LIST_KEYS: ["path"]},
     )
     steps_ref: str = Field(
         default="",

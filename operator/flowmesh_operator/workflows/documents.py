@@ -5,6 +5,7 @@ from typing import Any
 
 from flowmesh_control.admission import Submission
 from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.spec.size import oversized
 from flowmesh_operator.mirror import Object
 
 
@@ -17,6 +18,9 @@ def submission(
         obj: in full.
         labels: of its namespace.
         uploads: references to what was read for its inputs, by the input's name.
+
+    Raises:
+        SpecError: it is so large that its status might not fit beside it.
     """
     meta = obj["metadata"]
     document: dict[str, Any] = {
@@ -25,6 +29,8 @@ def submission(
         "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
         "spec": obj["spec"],
     }
+    if problems := oversized(document):
+        raise SpecError(problems)
     return Submission(
         document=document,
         namespace=meta["namespace"],
