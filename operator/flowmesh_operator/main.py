@@ -1,8 +1,4 @@
-"""A replica of the operator: watches always, leads while it holds the Lease.
-
-kopf runs in a thread and an event loop of its own: it cancels whatever it finds in its loop when it
-ends, and takes the loop's signal handlers.
-"""
+"""A replica of the operator: watches always, leads while it holds the Lease."""
 
 import asyncio
 import logging
@@ -10,32 +6,29 @@ import os
 import signal
 import socket
 import sys
-import threading
+from functools import partial
 
 import kopf
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException
 
 from flowmesh_control.epochs import SupersededError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import Api
+from flowmesh_operator.connection import connected
 from flowmesh_operator.exits import OperatorExitCode
 from flowmesh_operator.handlers.watched import Seen, registry_of
 from flowmesh_operator.leading.leader import lead
 from flowmesh_operator.leading.lease import LeadershipLostError
 from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.own_loop import OwnLoop
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
 from flowmesh_operator.waiting import first
 
 log = logging.getLogger("flowmesh.operator")
 
-CONNECTIONS = 32
 WATCH_S = 300
 PAGE = 500
 IDLE_S = 0.1
 """A watch's worker waits so long for more of one object; its slot is another's then."""
-STOP_S = 10.0
 BACKOFFS_S = (0.5, 1.0) + (2.0,) * 60
 """Between the tries of a watch: an API server that comes back is seen soon, and one that is away
 for two minutes is looked for by a new process."""
@@ -81,70 +74,39 @@ async def serve(settings: OperatorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     mirror = Mirror()
-    client = await _connect()
-    watches = Watches(settings, mirror.post)
+    watches = OwnLoop("watches", partial(watch, settings, mirror.post))
     log.info("%s watches and waits for the lease", settings.identity)
-    try:
-        await first(lead(Api(client), mirror, settings, stop), watches.run())
-    finally:
-        await watches.stop()
-        await client.close()
-
-
-class Watches:
-    """kopf, in a thread of its own."""
-
-    def __init__(self, settings: OperatorSettings, seen: Seen) -> None:
-        """Takes who is told, in kopf's thread, of what is seen."""
-        self._settings = settings
-        self._registry = registry_of(seen)
-        self._stop = threading.Event()
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._thread = threading.Thread(target=self._watch, name="watches", daemon=True)
-
-    async def run(self) -> None:
-        """Watches until cancelled.
-
-        Raises:
-            WatchError: kopf ended by itself.
-        """
-        self._thread.start()
-        await asyncio.shield(self._ended)
-        raise WatchError("the watches ended", remedy="the log says why; this replica starts again")
-
-    async def stop(self) -> None:
-        """Ends the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, STOP_S)
-
-    def _watch(self) -> None:
-        loop = self._ended.get_loop()
-        error: BaseException | None = None
+    async with connected() as client:
         try:
-            asyncio.run(self._operator())
-        except BaseException as e:  # told to the other thread, whatever it is
-            error = e
-        loop.call_soon_threadsafe(self._end, error)
+            await first(lead(Api(client), mirror, settings, stop), watches.run())
+        finally:
+            await watches.stop()
 
-    def _end(self, error: BaseException | None) -> None:
-        if self._ended.done():
-            return
-        if error is None:
-            self._ended.set_result(None)
-        else:
-            self._ended.set_exception(WatchError(f"the watches failed: {error!r}"))
 
-    async def _operator(self) -> None:
-        port = self._settings.health_port
+async def watch(settings: OperatorSettings, seen: Seen, stop: asyncio.Event) -> None:
+    """Runs kopf in the running event loop, which is its own.
+
+    Raises:
+        WatchError: it ended, though nobody told it to.
+    """
+    port = settings.health_port
+    failure: Exception | None = None
+    try:
         await kopf.operator(
-            registry=self._registry,
-            settings=_kopf_settings(self._settings),
+            registry=registry_of(seen),
+            settings=_kopf_settings(settings),
             standalone=True,
             clusterwide=True,
             liveness_endpoint=f"http://0.0.0.0:{port}/healthz" if port else None,
-            stop_flag=self._stop,
+            stop_flag=stop,
         )
+    except Exception as e:  # whatever it is: without watches this process is of no use
+        failure = e
+    if not stop.is_set():
+        raise WatchError(
+            f"the watches ended: {failure!r}",
+            remedy="the log says more; this replica ends and is started again",
+        ) from failure
 
 
 def _kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
@@ -162,29 +124,6 @@ def _kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     found.persistence.progress_storage = kopf.StatusProgressStorage(field="status.unused")
     found.persistence.diffbase_storage = kopf.StatusDiffBaseStorage(field="status.unused")
     return found
-
-
-async def _connect() -> ApiClient:
-    """The API server as a pod or, outside of one, as a kubeconfig file knows it.
-
-    Raises:
-        SettingsError: neither is there.
-    """
-    found = Configuration()
-    try:
-        config.load_incluster_config(client_configuration=found)
-    except ConfigException:
-        try:
-            await config.load_kube_config(client_configuration=found)
-        except (ConfigException, OSError) as e:
-            raise SettingsError(
-                f"no pod's service account, and no kubeconfig: {e}",
-                where="KUBECONFIG",
-                remedy="run it in a pod, or name a kubeconfig file",
-            ) from e
-    found.connection_pool_maxsize = CONNECTIONS
-    found.retries = None  # Api retries, within bounds that it knows
-    return ApiClient(configuration=found)
 
 
 def _expected(record: logging.LogRecord) -> bool:

@@ -3,16 +3,21 @@
 import asyncio
 import contextlib
 import logging
+import os
+import threading
 from typing import Protocol
 
 from flowmesh_control.control import ControlPlane
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import Api
+from flowmesh_operator.connection import connected
+from flowmesh_operator.exits import OperatorExitCode
 from flowmesh_operator.leading.control_plane import make_control_plane
 from flowmesh_operator.leading.label import take_label
-from flowmesh_operator.leading.lease import Lease
+from flowmesh_operator.leading.lease import LeadershipLostError, Lease
 from flowmesh_operator.leading.settling import settle
 from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.own_loop import OwnLoop
 from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
 from flowmesh_operator.seeing.collectors import OperatorCollector
@@ -23,6 +28,8 @@ from flowmesh_store.store import Store, open_store
 
 log = logging.getLogger("flowmesh.operator")
 
+BEAT_S = 1.0
+END_S = 15.0
 STOP_S = 5.0
 """The control plane may take so long to make its books durable when it stops."""
 
@@ -48,22 +55,49 @@ async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: async
         LeadershipLostError: another replica may lead now; this process must end.
         FlowMeshError: the control plane cannot start or go on; the message says why.
     """
-    lease = Lease(api, settings)
-    if not await first(lease.acquire(), stop.wait()):
-        return
-    keeping = asyncio.create_task(lease.keep())
+    lease, held = Lease(settings), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def acquired() -> None:
+        loop.call_soon_threadsafe(held.set)
+
+    async def hold(stopped: asyncio.Event) -> None:
+        async with connected() as client:
+            try:
+                await lease.hold(Api(client), stopped, acquired)
+            except LeadershipLostError:
+                _end_soon()
+                raise
+
+    holding = OwnLoop("lease", hold)
+    held_to_the_end = asyncio.create_task(holding.run())
     try:
-        await first(_reign(api.fenced(lease.check), mirror, settings, lease.identity),
-                    _over(keeping), stop.wait())  # fmt: skip
+        await first(held.wait(), _over(held_to_the_end), stop.wait())
+        if held.is_set() and not stop.is_set():
+            reign = _reign(api.fenced(lease.check), mirror, settings, lease.identity)
+            await first(reign, _beat(lease), _over(held_to_the_end), stop.wait())
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-        await lease.release()
+        await holding.stop()
+        held_to_the_end.cancel()
+        await asyncio.gather(held_to_the_end, return_exceptions=True)
 
 
 async def _over(task: "asyncio.Task[None]") -> None:
     """Waits for a task without owning it: it goes on when the wait is cancelled."""
     await asyncio.shield(task)
+
+
+def _end_soon() -> None:
+    """Ends the process if it does not end by itself: its event loop may hang."""
+    last = threading.Timer(END_S, os._exit, [OperatorExitCode.LEADERSHIP_LOST])
+    last.daemon = True
+    last.start()
+
+
+async def _beat(lease: Lease) -> None:
+    while True:
+        lease.beat()
+        await asyncio.sleep(BEAT_S)
 
 
 async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: str) -> None:

@@ -19,8 +19,12 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import LEASES
 from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.waiting import first
 
 log = logging.getLogger("flowmesh.operator")
+
+HANGS_S = 30.0
+"""A leader whose event loop has not turned for so long does no work: another one should."""
 
 
 class LeadershipLostError(FlowMeshError):
@@ -35,22 +39,20 @@ def boot_clock() -> float:
 class Lease:
     """Gets, renews and gives back the Lease; says whether it is held."""
 
-    def __init__(
-        self, api: Api, settings: OperatorSettings, clock: Callable[[], float] = boot_clock
-    ) -> None:
-        """Takes the way to the API server.
+    def __init__(self, settings: OperatorSettings, clock: Callable[[], float] = boot_clock) -> None:
+        """Takes what holds for all replicas.
 
         Args:
-            api: without a fence: this is what the fence asks.
             settings: names and times.
             clock: seconds, never stepping, going on while the process is frozen.
         """
-        self._api = api.impatient(settings.retry_s)
+        self._api: Api
         self._settings = settings
         self._clock = clock
         # A process, not a pod: a restarted container must not take its predecessor's lease for its.
         self.identity = f"{settings.identity}_{uuid4().hex[:8]}"
         self._held_until_s = float("-inf")
+        self._beat_s = clock()
         self._observed: tuple[str, float] = ("", float("-inf"))
         self._lease: dict[str, Any] | None = None
 
@@ -64,29 +66,53 @@ class Lease:
             raise LeadershipLostError(
                 "the lease was not renewed in time: another replica may lead",
                 where=self._settings.lease_name,
-                remedy="none is needed: this replica ends and is started again",
+                remedy="this replica ends and is started again",
             )
 
-    async def acquire(self) -> None:
-        """Returns once this replica holds the lease."""
+    async def hold(self, api: Api, stop: asyncio.Event, acquired: Callable[[], None]) -> None:
+        """Gets the lease, renews it until told to stop, and gives it back.
+
+        Args:
+            api: of the running event loop, without a fence: this is what the fence asks.
+            stop: ends it.
+            acquired: called once the lease is held.
+
+        Raises:
+            LeadershipLostError: it could not be renewed, or another replica holds it.
+        """
+        self._api = api.impatient(self._settings.renew_deadline_s / 2)
+        if not await first(self._acquire(), stop.wait()):
+            return
+        self.beat()
+        acquired()
+        try:
+            await first(self._keep(), stop.wait())
+        finally:
+            await self._release()
+
+    def beat(self) -> None:
+        """The leader's event loop turns: said every second."""
+        self._beat_s = self._clock()
+
+    async def _acquire(self) -> None:
         while True:
             if await self._try(self._take):
                 break
             await asyncio.sleep(self._settings.retry_s)
         log.info("%s leads", self.identity)
 
-    async def keep(self) -> None:
-        """Renews for as long as it can.
-
-        Raises:
-            LeadershipLostError: it could not, or another replica holds the lease.
-        """
+    async def _keep(self) -> None:
         while True:
             await asyncio.sleep(self._settings.retry_s)
             self.check()
+            if self._clock() > self._beat_s + HANGS_S:
+                raise LeadershipLostError(
+                    f"the event loop has not turned for {HANGS_S:.0f} s",
+                    remedy="please report it, with the log",
+                )
             await self._try(self._renew)
 
-    async def release(self) -> None:
+    async def _release(self) -> None:
         """Gives the lease back if it is held: a standby takes it at its next try."""
         if self._lease is None or self._clock() >= self._held_until_s:
             return
@@ -121,14 +147,17 @@ class Lease:
         return True
 
     async def _renew(self) -> bool:
-        lease = await self._read()
-        holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
-        if lease is None or holder != self.identity:
+        lease = self._lease
+        if lease is None or lease["spec"].get("holderIdentity") != self.identity:
             self._held_until_s = float("-inf")
             self.check()
             return False
-        self._lease = lease
-        await self._write({**lease["spec"], **self._terms(since=lease["spec"]["acquireTime"])})
+        try:
+            await self._write({**lease["spec"], **self._terms(since=lease["spec"]["acquireTime"])})
+        except ApiError as e:
+            if e.status == CONFLICT:  # somebody wrote it: look who holds it, at the next try
+                self._lease = await self._read()
+            raise
         return True
 
     def _terms(self, *, since: str) -> dict[str, Any]:
@@ -149,8 +178,7 @@ class Lease:
             raise
 
     async def _write(self, spec: dict[str, Any]) -> None:
-        """Writes the lease; it holds from before the request was sent."""
-        settings, sent_s = self._settings, self._clock()
+        settings, sent_s = self._settings, self._clock()  # the lease counts from before the request
         name = settings.lease_name
         body: dict[str, Any] = {
             "apiVersion": "coordination.k8s.io/v1",

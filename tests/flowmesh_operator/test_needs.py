@@ -1,0 +1,61 @@
+"""What a workflow object needs, from what it says and whether its run is known."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_operator.workflows.needs import Need, need
+
+REFUSED = {"conditions": [{"type": "Accepted", "status": "False"}], "phase": "Failed"}
+
+
+def workflow(generation: int = 1, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": "u", "generation": generation, **more}, "spec": {}}
+
+
+def said(phase: str, observed: int = 1, epoch: int = 3, **more: Any) -> dict[str, Any]:
+    return {"status": {"phase": phase, "observedGeneration": observed, "epoch": epoch, **more}}
+
+
+CASES = {
+    "a new object is submitted": (workflow(), False, Need.SUBMIT),
+    "an object whose run is lost is submitted again": (
+        workflow() | said("Running"), False, Need.SUBMIT,
+    ),
+    "one that was not accepted yet is tried again": (
+        workflow() | said("Pending"), False, Need.SUBMIT,
+    ),
+    "one that was refused is left alone": (
+        workflow() | {"status": {**REFUSED, "observedGeneration": 1}}, False, Need.NOTHING,
+    ),
+    "one that was refused is tried again when its spec has changed": (
+        workflow(2) | {"status": {**REFUSED, "observedGeneration": 1}}, False, Need.SUBMIT,
+    ),
+    "a run that goes on is told of a changed spec": (
+        workflow(2) | said("Running"), True, Need.AMEND,
+    ),
+    "a run that goes on as its status says needs nothing": (
+        workflow() | said("Running"), True, Need.NOTHING,
+    ),
+    "a run that another leader showed is shown": (
+        workflow() | said("Running", epoch=2), True, Need.SHOW,
+    ),
+    "a run that was never shown is shown": (workflow(), True, Need.SHOW),
+    "an ended one needs nothing, and no look at the store": (
+        workflow() | said("Succeeded", epoch=1), False, Need.NOTHING,
+    ),
+    "an ended one whose spec has changed says that it knows": (
+        workflow(2) | said("Succeeded"), False, Need.SHOW,
+    ),
+    "the run of an object that is gone is cancelled": (None, True, Need.CANCEL),
+    "an object that is gone needs nothing": (None, False, Need.NOTHING),
+    "the run of an object that waits for somebody's finalizer is cancelled": (
+        workflow(deletionTimestamp="now") | said("Running"), True, Need.CANCEL,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_need(case: str) -> None:
+    obj, live, wanted = CASES[case]
+    assert need(obj, live=live, epoch=3) is wanted

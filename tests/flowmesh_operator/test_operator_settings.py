@@ -1,0 +1,51 @@
+"""What the operator is told by its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from flowmesh_operator.settings import SettingsError, read_settings
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "key").write_bytes(bytes(32))
+    return {
+        "FLOWMESH_STORE": "s3://b/p",
+        "FLOWMESH_MASTER_KEY_FILE": str(tmp_path / "key"),
+        "FLOWMESH_NAMESPACE": "flowmesh",
+    }
+
+
+def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, str]) -> None:
+    settings = read_settings(environment, host="pod-1")
+    assert (settings.store, settings.identity, settings.gateway_port) == ("s3://b/p", "pod-1", 8470)
+    assert "bytes" not in repr(settings)
+    assert "x00" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"FLOWMESH_STORE": ""}, "FLOWMESH_STORE: is not set; set it to the bucket"),
+        ({"FLOWMESH_MASTER_KEY_FILE": "/nowhere"}, "FLOWMESH_MASTER_KEY_FILE=/nowhere: cannot"),
+        ({"FLOWMESH_GATEWAY_PORT": "http"}, "FLOWMESH_GATEWAY_PORT: 'http' is not a whole number"),
+        ({"FLOWMESH_LEASE_S": "2"}, "retry < renew deadline < lease"),
+        ({"FLOWMESH_TLS_CERT": "/c"}, "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: certificate and key"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(
+    environment: dict[str, str], change: dict[str, str], words: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_settings(environment | change, host="pod-1")
+    assert words in str(refused.value)
+    assert refused.value.remedy
+
+
+def test_a_master_key_of_another_length_is_refused(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_bytes(bytes(31))
+    with pytest.raises(SettingsError, match="31 bytes instead of 32"):
+        read_settings(environment, host="pod-1")
