@@ -9,13 +9,15 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flowmesh_cli.client import FabricGoneError, Http
+from flowmesh_cli.cluster.gateway import ClusterSession
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.owner import Joined, Owner, claim, current, join, nobody_joined
+from flowmesh_cli.place import Place
 from flowmesh_cli.state_dir import StateDir, state_dir
 
 if TYPE_CHECKING:
@@ -28,13 +30,14 @@ _POLL_S = 0.05
 class Session:
     """A fabric that this process may talk to."""
 
-    def __init__(self, state: StateDir, options: LocalOptions) -> None:
+    def __init__(self, state: StateDir, options: LocalOptions, namespace: str) -> None:
         """Use :func:`attach`."""
+        self._namespace = namespace
         self.state = state
         self._options = options
         self.fabric: LocalFabric | None = None
         self._joined: Joined | None = None
-        self.http = Http("", "")
+        self.http = Http.at("", "")
         self._connect()
 
     @property
@@ -91,6 +94,10 @@ class Session:
                 )
             time.sleep(_POLL_S)
 
+    def _talk(self, owner: Owner) -> None:
+        self.http = Http.at(owner.url, owner.token)
+        self.http.namespace = self._namespace
+
     def _own(self) -> bool:
         ownership = claim(self.state)
         if ownership is None:
@@ -100,7 +107,7 @@ class Session:
         self.fabric = LocalFabric(self.state, ownership, self._options)
         owner = self.fabric.start()
         self._joined = join(self.state)
-        self.http = Http(owner.url, owner.token)
+        self._talk(owner)
         return True
 
     def _join(self) -> bool:
@@ -111,7 +118,7 @@ class Session:
             if joined is not None:
                 joined.release()
             return False
-        self.http = Http(owner.url, owner.token)
+        self._talk(owner)
         try:
             self.http.call("GET", "/v1/fabric")
         except FabricGoneError:
@@ -121,12 +128,45 @@ class Session:
         return True
 
 
+class Reached(Protocol):
+    """A fabric that this process may talk to, whoever serves it."""
+
+    http: Http
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it ends with this process."""
+        ...
+
+    def again(self) -> None:
+        """Finds it anew after it went away.
+
+        Raises:
+            FabricGoneError: it stayed away.
+        """
+        ...
+
+    def is_last(self) -> bool:
+        """Whether nobody else uses what this process serves."""
+        ...
+
+    def close(self) -> None:
+        """Leaves."""
+        ...
+
+    def abandon(self) -> None:
+        """Ends what this process serves, at once."""
+        ...
+
+
 @contextlib.contextmanager
-def attach(folder: Path | None, options: LocalOptions) -> Iterator[Session]:
-    """A fabric with workers: the running one, or this process's own."""
-    state = state_dir(folder)
-    state.prepare()
-    session = Session(state, options)
+def attach(place: Place, options: LocalOptions) -> Iterator[Reached]:
+    """A fabric with workers: a cluster's, the running one here, or this process's own."""
+    if not place.is_cluster:
+        with attach_here(place.state_dir, options, place.namespace) as here:
+            yield here
+        return
+    session = ClusterSession(place)
     try:
         yield session
     finally:
@@ -134,13 +174,31 @@ def attach(folder: Path | None, options: LocalOptions) -> Iterator[Session]:
 
 
 @contextlib.contextmanager
-def need(folder: Path | None) -> Iterator[Http]:
+def attach_here(
+    folder: Path | None, options: LocalOptions, namespace: str = ""
+) -> Iterator[Session]:
+    """The running fabric of a folder, or this process's own."""
+    state = state_dir(folder)
+    state.prepare()
+    session = Session(state, options, namespace)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def need(place: Place) -> Iterator[Http]:
     """The running fabric.
 
     Raises:
         CliError: there is none.
     """
-    state = state_dir(folder)
+    if place.is_cluster:
+        with attach(place, LocalOptions(serves="read")) as session:
+            yield session.http
+        return
+    state = state_dir(place.state_dir)
     owner = running(state)
     if owner is None:
         raise CliError(
@@ -149,7 +207,7 @@ def need(folder: Path | None) -> Iterator[Http]:
             remedy="start one with `fmesh up`, or use `fmesh run`",
         )
     joined = join(state)
-    http = Http(owner.url, owner.token)
+    http = Http.at(owner.url, owner.token)
     try:
         yield http
     finally:
@@ -159,21 +217,21 @@ def need(folder: Path | None) -> Iterator[Http]:
 
 
 @contextlib.contextmanager
-def look(folder: Path | None) -> Iterator[Http]:
+def look(place: Place) -> Iterator[Http]:
     """A fabric to ask: the running one, or one without workers on what is stored.
 
     Raises:
         CliError: nothing ever ran here.
     """
-    state = state_dir(folder)
-    if not state.exists():
+    state = state_dir(place.state_dir)
+    if not place.is_cluster and not state.exists():
         raise CliError(
             "nothing has run here yet",
             ExitCode.NO_FABRIC,
             where=str(state.path),
             remedy="start with `fmesh run FILE`, or name another folder with --state-dir",
         )
-    with attach(state.path, LocalOptions(serves="read")) as session:
+    with attach(place, LocalOptions(serves="read")) as session:
         yield session.http
         while not session.is_last():  # another question is being answered by this process
             time.sleep(_POLL_S)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 
 import msgspec
 import typer
@@ -14,6 +13,7 @@ from flowmesh_cli.failing import CliError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.naming import find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine
 from flowmesh_cli.terminal import Terminal
@@ -57,16 +57,16 @@ def audit_run(
     *,
     workers: int,
     price_usd_per_hour: str | None,
-    state_dir: Path | None,
+    place: Place,
     as_json: bool,
 ) -> None:
     """Audits a run to the end; raises ``typer.Exit`` where something did not repeat."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:  # what cannot be audited needs no workers
+    with look(place) as http:  # what cannot be audited needs no workers
         uid = find_run(http, run)
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
-        attach(state_dir, options) as session,
+        attach(place, options) as session,
         Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
     ):
         begun = _begin(session.http, uid, sample)
@@ -86,10 +86,10 @@ def audit_run(
         raise typer.Exit(code)
 
 
-def list_audits(*, state_dir: Path | None, as_json: bool) -> None:
+def list_audits(*, place: Place, as_json: bool) -> None:
     """Shows all audits, and the signature classes in quarantine."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         audits = http.get("/v1/audits", list[AuditReport])
         quarantine = http.get("/v1/quarantine", list[Quarantined])
     if as_json:
@@ -99,10 +99,10 @@ def list_audits(*, state_dir: Path | None, as_json: bool) -> None:
     show_quarantine(terminal, quarantine)
 
 
-def release_class(beginning: str, *, state_dir: Path | None, as_json: bool) -> None:
+def release_class(beginning: str, *, place: Place, as_json: bool) -> None:
     """Ends the quarantine of a signature class."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         answer = http.call("DELETE", f"/v1/quarantine/{beginning}")
     released = msgspec.json.decode(answer, type=Quarantined)
     if as_json:

@@ -1,7 +1,5 @@
 """``fmesh cache``: how much is kept, collection, and forgetting."""
 
-from pathlib import Path
-
 import msgspec
 import typer
 
@@ -10,6 +8,7 @@ from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, DeclinedError
 from flowmesh_cli.nearness import nearest
+from flowmesh_cli.place import Place
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.cleaning import CacheStats
 from flowmesh_core.audit.quarantine import Quarantined
@@ -18,10 +17,10 @@ from flowmesh_core.status.view import FabricStatus
 from flowmesh_store.collect import Collected
 
 
-def show_stats(*, state_dir: Path | None, as_json: bool) -> None:
+def show_stats(*, place: Place, as_json: bool) -> None:
     """Shows what is kept, and what it has saved."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
         quarantine = http.get("/v1/quarantine", list[Quarantined])
@@ -41,10 +40,10 @@ def show_stats(*, state_dir: Path | None, as_json: bool) -> None:
         terminal.text(f"in quarantine: {classes} (fmesh audit --list)")
 
 
-def collect_garbage(*, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
+def collect_garbage(*, dry_run: bool, place: Place, as_json: bool) -> None:
     """Collects, or says what would be collected."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         answer = http.call("POST", "/v1/cache/gc", query={"dry_run": dry_run})
     found = msgspec.json.decode(answer, type=Collected)
     if as_json:
@@ -58,12 +57,10 @@ def collect_garbage(*, dry_run: bool, state_dir: Path | None, as_json: bool) -> 
     )
 
 
-def purge_results(
-    *, namespace: str, engine: str, yes: bool, state_dir: Path | None, as_json: bool
-) -> None:
+def purge_results(*, namespace: str, engine: str, yes: bool, place: Place, as_json: bool) -> None:
     """Forgets results of a tenant, or of all, of an engine, or of all."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
         scopes = _chosen(known, namespace)
         what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"

@@ -8,7 +8,7 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -38,25 +38,85 @@ _CODES = {
 class FabricGoneError(CliError):
     """The fabric does not answer; a joined run may find another owner."""
 
-    def __init__(self, url: str, why: str) -> None:
+    def __init__(self, url: str, why: str, *, remedy: str = "") -> None:
         """Takes the address and what the system said."""
         super().__init__(
             f"the fabric at {url} does not answer: {why}",
             ExitCode.NO_FABRIC,
-            remedy="start one with `fmesh up`, or run the same command again to resume",
+            remedy=remedy or "start one with `fmesh up`, or run the same command again to resume",
         )
+
+
+class ForbiddenError(CliError):
+    """The user may not see or do that."""
+
+
+class Way(Protocol):
+    """How one comes to a control plane, and in whose name."""
+
+    def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        """A new connection.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        ...
+
+    def token(self, *, renewed: bool) -> str:
+        """The bearer token; a new one where the last was refused and there may be a newer."""
+        ...
+
+
+class Plain:
+    """Straight to the address, with a token that does not change: the laptop's way."""
+
+    def __init__(self, url: str, token: str) -> None:
+        """Takes ``http://host:port`` and the token."""
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._token = token
+
+    def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        """As :meth:`Way.connect`."""
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+    def token(self, *, renewed: bool) -> str:
+        """As :meth:`Way.token`."""
+        del renewed
+        return self._token
 
 
 class Http:
     """Requests to one control plane."""
 
-    def __init__(self, url: str, token: str) -> None:
-        """Takes the API's address, ``http://host:port``, and the token."""
+    def __init__(self, url: str, way: Way, *, namespace: str = "") -> None:
+        """Takes where it is and how to come there.
+
+        Args:
+            url: for messages.
+            way: to it.
+            namespace: whose runs are meant where none is named; empty for all.
+
+        ``default_namespace`` is that of workflows which name none; empty leaves it to the server.
+        """
         self.url = url
-        parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self.namespace = namespace
+        self.default_namespace = ""
+        self._way = way
+        self._token = ""
         self._connection: http.client.HTTPConnection | None = None
+
+    @classmethod
+    def at(cls, url: str, token: str) -> "Http":
+        """Of this machine."""
+        return cls(url, Plain(url, token))
+
+    def where_allowed(self, path: str, kind: type[T], **query: Any) -> T | None:
+        """As :meth:`get`; None where the user may not see it."""
+        try:
+            return self.get(path, kind, **query)
+        except ForbiddenError:
+            return None
 
     def get(self, path: str, kind: type[T], **query: Any) -> T:
         """Reads a document.
@@ -80,18 +140,16 @@ class Http:
         response = self._send(method, path, query or {}, document=document, body=body)
         data = response.read()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
-            raise error_of(response.status, data)
+            raise self._error(response.status, data)
         return data
 
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:
         """Reads newline-delimited JSON as it comes, on a connection of its own."""
-        own = Http.__new__(Http)
-        own.url, own._host, own._port = self.url, self._host, self._port
-        own._headers, own._connection = self._headers, None
+        own = Http(self.url, self._way, namespace=self.namespace)
         response = own._send("GET", path, query, timeout_s=None)
         try:
             if response.status >= http.HTTPStatus.BAD_REQUEST:
-                raise error_of(response.status, response.read())
+                raise self._error(response.status, response.read())
             while line := response.readline():
                 if line.strip():
                     yield line
@@ -108,7 +166,7 @@ class Http:
         """
         response = self._send("GET", path, query)
         if response.status >= http.HTTPStatus.BAD_REQUEST:
-            raise error_of(response.status, response.read())
+            raise self._error(response.status, response.read())
         temporary = target.with_name(f".{target.name}.part")
         try:
             with temporary.open("wb") as file:
@@ -146,30 +204,54 @@ class Http:
     ) -> http.client.HTTPResponse:
         given = {k: _text(v) for k, v in query.items() if v not in (None, "", False)}
         target = quote(path, safe="/%[]=*.,:") + (f"?{urlencode(given)}" if given else "")
-        headers = dict(self._headers)
+        headers = {}
         if document is not None:
             body, headers["Content-Type"] = msgspec.json.encode(document), "application/json"
+        response = self._twice(method, target, body, headers, timeout_s)
+        if response.status != http.HTTPStatus.UNAUTHORIZED or not _repeatable(method, body):
+            return response
+        before = self._token
+        self._token = self._way.token(renewed=True)  # one of a kubeconfig may have expired
+        if self._token == before:
+            return response
+        response.read()
+        return self._twice(method, target, body, headers, timeout_s)
+
+    def _twice(
+        self, method: str, target: str, body: Any, headers: dict[str, str], timeout_s: float | None
+    ) -> http.client.HTTPResponse:
         fresh = self._connection is None
         try:
             return self._try(method, target, body, headers, timeout_s)
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            repeatable = method == "GET" or isinstance(body, bytes | None)
-            if fresh or not repeatable or isinstance(e, TimeoutError):
-                raise FabricGoneError(self.url, str(e) or type(e).__name__) from e
+            if fresh or not _repeatable(method, body) or isinstance(e, TimeoutError):
+                raise self._gone(e) from e
         try:  # a kept connection may have been closed by the server meanwhile
             return self._try(method, target, body, headers, timeout_s)
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            raise FabricGoneError(self.url, str(e) or type(e).__name__) from e
+            raise self._gone(e) from e
+
+    def _error(self, status: int, data: bytes) -> CliError | SpecError:
+        return error_of(status, data)
+
+    def _gone(self, error: Exception) -> FabricGoneError:
+        return FabricGoneError(self.url, str(error) or type(error).__name__)
 
     def _try(
         self, method: str, target: str, body: Any, headers: dict[str, str], timeout_s: float | None
     ) -> http.client.HTTPResponse:
+        self._token = self._token or self._way.token(renewed=False)
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        self._connection.request(method, target, body=body, headers=headers)
+            self._connection = self._way.connect(timeout_s)
+        sent = {**headers, "Authorization": f"Bearer {self._token}"}
+        self._connection.request(method, target, body=body, headers=sent)
         return self._connection.getresponse()
+
+
+def _repeatable(method: str, body: Any) -> bool:
+    return method == "GET" or isinstance(body, bytes | None)
 
 
 def error_of(status: int, data: bytes) -> CliError | SpecError:
@@ -184,7 +266,8 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
     if problems:
         return SpecError(problems)
     code = _CODES.get(status, ExitCode.FAILED)
-    return CliError(message or f"HTTP {status}", code, where=where, remedy=remedy)
+    kind = ForbiddenError if status == http.HTTPStatus.FORBIDDEN else CliError
+    return kind(message or f"HTTP {status}", code, where=where, remedy=remedy)
 
 
 def _text(value: Any) -> str:

@@ -16,7 +16,7 @@ from flowmesh_core.status.view import FabricStatus, RunStatus
 
 def show_end(terminal: Terminal, http: Http, runs: Sequence[RunStatus]) -> None:
     """Writes the answer of ``fmesh run``; failures go to standard error, last."""
-    fabric = http.get("/v1/fabric", FabricStatus)
+    fabric = http.where_allowed("/v1/fabric", FabricStatus)
     if terminal.as_json:
         terminal.answer({"runs": list(runs), "fabric": fabric})
     else:
@@ -45,8 +45,7 @@ def _show_sharing(terminal: Terminal, http: Http, runs: Sequence[RunStatus]) -> 
     )
     receipts = [read_receipt(http, run.uid) for run in runs]
     show_sharing(terminal, sharing(receipts, titles_of(all_runs(http))))
-    policies = http.get("/v1/policies", list[CachePolicy])
-    for policy in policies:
+    for policy in http.where_allowed("/v1/policies", list[CachePolicy]) or ():
         tenants = [run.namespace for run in runs if policy.selects(run.namespace, {})]
         if len(set(tenants)) > 1:
             terminal.text(

@@ -3,19 +3,21 @@
 import json
 from typing import Any
 
+from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
+from flowmesh_cli.place import Place
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 
 
-def show_engines(name: str, *, as_json: bool) -> None:
+def show_engines(name: str, *, place: Place, as_json: bool) -> None:
     """Lists the engines, or shows the contract of one."""
     terminal = Terminal(as_json=as_json)
-    catalog = load_catalog()
+    catalog = _catalog(place)
     if name:
         contract = _find(catalog, name)
         if as_json:
@@ -34,6 +36,13 @@ def show_engines(name: str, *, as_json: bool) -> None:
     terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
     terminal.text()
     terminal.text("fmesh engines NAME shows one in full; '?' marks a port that may be missing")
+
+
+def _catalog(place: Place) -> Catalog:
+    if not place.is_cluster:
+        return load_catalog()
+    with look(place) as http:
+        return Catalog(http.get("/v1/engines", list[EngineContract]))
 
 
 def _find(catalog: Catalog, name: str) -> EngineContract:

@@ -1,13 +1,12 @@
 """``fmesh why`` and ``explain``: where things stand."""
 
-from pathlib import Path
-
 from flowmesh_cli.attaching import look
 from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.placement import show_explanation
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
@@ -16,10 +15,10 @@ from flowmesh_control.why import Why
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 
-def show_why(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> None:
+def show_why(step: str, *, run: str, place: Place, as_json: bool) -> None:
     """Tells the story of a step."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid, found = find_step(http, run, step)
         story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
         names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
@@ -29,10 +28,10 @@ def show_why(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> N
         show_story(terminal, story, names)
 
 
-def show_placement(step: str, *, run: str, state_dir: Path | None, as_json: bool) -> None:
+def show_placement(step: str, *, run: str, place: Place, as_json: bool) -> None:
     """Shows where a step's actions could go, and where they went."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid, found = find_step(http, run, step)
         explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
     if as_json:

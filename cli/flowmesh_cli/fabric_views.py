@@ -9,6 +9,7 @@ from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
+from flowmesh_cli.place import Place
 from flowmesh_cli.running import put_policies as put
 from flowmesh_cli.sources import read_sources
 from flowmesh_cli.terminal import Terminal
@@ -16,10 +17,10 @@ from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.view import WorkerStatus
 
 
-def show_workers(*, state_dir: Path | None, as_json: bool) -> None:
+def show_workers(*, place: Place, as_json: bool) -> None:
     """Lists the connected workers."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         workers = http.get("/v1/workers", list[WorkerStatus])
     if as_json:
         terminal.answer(workers)
@@ -31,10 +32,10 @@ def show_workers(*, state_dir: Path | None, as_json: bool) -> None:
     terminal.table(headings, [_row(w) for w in workers], right="memory price/h bill up")
 
 
-def show_policies(*, state_dir: Path | None, as_json: bool) -> None:
+def show_policies(*, place: Place, as_json: bool) -> None:
     """Lists the cache policies."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(policies)
@@ -54,13 +55,13 @@ def show_policies(*, state_dir: Path | None, as_json: bool) -> None:
     terminal.table(["policy", "scope", "group", "namespaces"], rows)
 
 
-def put_policies(files: Sequence[Path], *, state_dir: Path | None, as_json: bool) -> None:
+def put_policies(files: Sequence[Path], *, place: Place, as_json: bool) -> None:
     """Sets the policies of some files; answers with all that there are then."""
     terminal = Terminal(as_json=as_json)
     sources = read_sources(Chosen(files))
     if not sources.policies:
         raise CliError("the files hold no FlowMeshCachePolicy", ExitCode.USAGE)
-    with look(state_dir) as http:
+    with look(place) as http:
         put(http, sources.policies)
         now = http.get("/v1/policies", list[CachePolicy])
     if as_json:
@@ -70,10 +71,10 @@ def put_policies(files: Sequence[Path], *, state_dir: Path | None, as_json: bool
         terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
 
 
-def delete_policy(name: str, *, state_dir: Path | None, as_json: bool) -> None:
+def delete_policy(name: str, *, place: Place, as_json: bool) -> None:
     """Removes a policy; answers with those that are left."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
         rest = [p for p in policies if p.name != name]
         if len(rest) == len(policies):

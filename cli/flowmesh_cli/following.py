@@ -110,7 +110,7 @@ class Follower:
             known = statuses.get(uid)
             if known is None or known.phase not in OVER:
                 statuses[uid] = http.get(f"/v1/runs/{uid}", RunStatus)
-        fabric = http.get("/v1/fabric", FabricStatus)
+        fabric = http.where_allowed("/v1/fabric", FabricStatus)
         self._progress.update([statuses[uid] for uid in uids], fabric, time.time())
 
     def _cancel(self, statuses: dict[str, RunStatus]) -> None:

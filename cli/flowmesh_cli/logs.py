@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from pathlib import Path
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
@@ -10,16 +9,17 @@ from flowmesh_cli.client import Http
 from flowmesh_cli.explaining import find_step
 from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.kept_logs import StepLogLine
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import RunStatus
 
 
-def show_logs(run: str, *, step: str, follow: bool, state_dir: Path | None, as_json: bool) -> None:
+def show_logs(run: str, *, step: str, follow: bool, place: Place, as_json: bool) -> None:
     """Shows what engines printed; follows a run that goes on until it has ended."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid, path = _named(http, run, step)
         printer = _Printer(terminal, names_steps=not path)
         while True:

@@ -2,29 +2,31 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flowmesh_cli.attaching import look
+from flowmesh_cli.cluster.gateway import Gateway
+from flowmesh_cli.cluster.submitting import amend_object
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import all_runs, find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.repinning import RepinnedRun
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
-def show_status(run: str, *, every: bool, state_dir: Path | None, as_json: bool) -> None:
+def show_status(run: str, *, every: bool, place: Place, as_json: bool) -> None:
     """Shows a run, or a line for each."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         if every:
-            runs = all_runs(http)
-            fabric = http.get("/v1/fabric", FabricStatus)
+            runs = all_runs(http, http.namespace)
+            fabric = http.where_allowed("/v1/fabric", FabricStatus)
             if as_json:
                 terminal.answer({"runs": runs, "fabric": fabric})
             else:
@@ -38,10 +40,10 @@ def show_status(run: str, *, every: bool, state_dir: Path | None, as_json: bool)
         show_run(terminal, status, time.time())
 
 
-def cancel_run(run: str, *, reason: str, state_dir: Path | None, as_json: bool) -> None:
+def cancel_run(run: str, *, reason: str, place: Place, as_json: bool) -> None:
     """Cancels a run and waits until it has ended."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase in OVER:
@@ -61,9 +63,7 @@ def cancel_run(run: str, *, reason: str, state_dir: Path | None, as_json: bool) 
         terminal.text(f"{uid} {status.phase}")
 
 
-def amend_run(
-    run: str, *, changes: Mapping[str, Any], state_dir: Path | None, as_json: bool
-) -> None:
+def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bool) -> None:
     """Changes what may be changed of a run."""
     terminal = Terminal(as_json=as_json)
     given = {name: value for name, value in changes.items() if value is not None}
@@ -73,9 +73,12 @@ def amend_run(
             ExitCode.USAGE,
             remedy="give --priority, --budget-usd, --deadline, --suspend or --resume",
         )
-    with look(state_dir) as http:
+    with look(place) as http:
         uid = find_run(http, run)
-        http.call("POST", f"/v1/runs/{uid}/amend", document=given)
+        if isinstance(http, Gateway):
+            amend_object(http, uid, given)
+        else:
+            http.call("POST", f"/v1/runs/{uid}/amend", document=given)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
     if as_json:
         terminal.answer(status)
@@ -83,10 +86,10 @@ def amend_run(
         terminal.text(f"{uid} {', '.join(f'{name}: {value}' for name, value in given.items())}")
 
 
-def repin_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+def repin_run(run: str, *, place: Place, as_json: bool) -> None:
     """Lets a run go on with the newest versions of its engines."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         answer = http.call("POST", f"/v1/runs/{find_run(http, run)}/repin")
     found = msgspec.json.decode(answer, type=RepinnedRun)
     if as_json:

@@ -45,10 +45,10 @@ def _options(
     del version
 
 
-def main() -> None:
+def main(name: str = "fmesh") -> None:
     """Reads the command line and exits with one of :class:`flowmesh_cli.exits.ExitCode`."""
     try:
-        code = app(prog_name="fmesh", standalone_mode=False)
+        code = app(prog_name=name, standalone_mode=False)
     except Exception as e:
         # What the command line has wrong; its class is typer's own and has no public name.
         said = getattr(e, "format_message", None)
@@ -57,7 +57,9 @@ def main() -> None:
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
         if "--json" in sys.argv:
-            answer(CliError(said(), code, remedy="fmesh COMMAND --help lists what it takes"), code)
+            answer(
+                CliError(said(), code, remedy=f"{name} COMMAND --help lists what it takes"), code
+            )
     sys.exit(code)
 
 

@@ -7,26 +7,30 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_control.run_records import Summary
 
 
-def all_runs(http: Http) -> list[Summary]:
-    """Every run, the latest last."""
-    found = http.get("/v1/runs", list[Summary])
+def all_runs(http: Http, namespace: str = "") -> list[Summary]:
+    """Every run that the user may see, of one namespace or of all, the latest last."""
+    found = http.get("/v1/runs", list[Summary], namespace=namespace)
     return sorted(found, key=lambda run: run.created_s)
 
 
 def find_run(http: Http, given: str) -> str:
-    """The uid of the run that is meant.
+    """The uid of the run that is meant; a name of the own namespace goes before others'.
 
     Raises:
         CliError: there is none, or several uids begin so.
     """
     runs = all_runs(http)
-    if not runs:
-        raise CliError("there are no runs", ExitCode.NOT_FOUND, remedy="start one with `fmesh run`")
+    ours = [r for r in runs if http.namespace in ("", r.namespace)]
+    if not runs or not (given or ours):
+        where = f" in namespace {http.namespace}" if http.namespace else ""
+        raise CliError(
+            f"there are no runs{where}", ExitCode.NOT_FOUND, remedy="start one with `fmesh run`"
+        )
     if not given:
-        return next((r for r in reversed(runs) if not r.audit_of), runs[-1]).uid
+        return next((r for r in reversed(ours) if not r.audit_of), ours[-1]).uid
     namespace, _, name = given.rpartition("/")
     exact = [r for r in runs if r.uid == given]
-    called = [r for r in runs if r.name == name and namespace in ("", r.namespace)]
+    called = [r for r in [*runs, *ours] if r.name == name and namespace in ("", r.namespace)]
     beginning = [r for r in runs if r.uid.startswith(given)]
     found = exact or called[-1:] or beginning
     if len(found) == 1:

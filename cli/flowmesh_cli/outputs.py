@@ -11,6 +11,7 @@ from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.following import OVER
 from flowmesh_cli.naming import find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import describe_output
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.status.view import RunStatus
@@ -19,7 +20,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 
 def show_outputs(
-    run: str, *, download: Path | None, format_: str, state_dir: Path | None, as_json: bool
+    run: str, *, download: Path | None, format_: str, place: Place, as_json: bool
 ) -> None:
     """Shows a run's outputs, or writes them to a folder."""
     if format_ not in FORMATS:
@@ -30,7 +31,7 @@ def show_outputs(
             remedy=f"use one of {', '.join(FORMATS)}",
         )
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase not in OVER:
@@ -45,9 +46,9 @@ def show_outputs(
         terminal.answer({"uid": uid, "outputs": status.outputs, "files": files})
         return
     for name, output in status.outputs.items():
-        place = f" -> {written[name]}" if name in written else ""
-        terminal.text(f"{name}: {describe_output(output, status)}{place}")
-        if output and output.get("reference") and not place:
+        where = f" -> {written[name]}" if name in written else ""
+        terminal.text(f"{name}: {describe_output(output, status)}{where}")
+        if output and output.get("reference") and not where:
             terminal.text(f"  {output['reference']}")
     if not status.outputs:
         terminal.note("the workflow declares no outputs")

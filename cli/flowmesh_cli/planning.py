@@ -1,7 +1,6 @@
 """``fmesh plan``: what workflows would take, by what is published and what was learned."""
 
 import time
-from pathlib import Path
 
 import msgspec
 import typer
@@ -13,6 +12,7 @@ from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.local.options import PLANNER, LocalOptions
+from flowmesh_cli.place import Place
 from flowmesh_cli.running import checked
 from flowmesh_cli.sources import Source
 from flowmesh_cli.terminal import Terminal
@@ -25,12 +25,13 @@ _WORKERS_WITHIN_S = 20.0
 _POLL_S = 0.1
 
 
-def plan_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> None:
+def plan_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
     """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
-    with attach(state_dir, LocalOptions("read", workers=1, say=terminal.note)) as session:
-        _wait_for_workers(session.http)
+    with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
+        if not place.is_cluster:  # whose pools may grow from zero
+            _wait_for_workers(session.http)
         forecasts = [_forecast(session.http, source) for source in sources.workflows]
     if as_json:
         terminal.answer(forecasts)

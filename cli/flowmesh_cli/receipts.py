@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -10,6 +9,7 @@ from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
 from flowmesh_cli.client import Http
 from flowmesh_cli.naming import all_runs, find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.run_records import Summary
@@ -32,10 +32,10 @@ class Shared(msgspec.Struct, frozen=True):
     saved_nanousd: int
 
 
-def show_receipt(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+def show_receipt(run: str, *, place: Place, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
     if as_json:
@@ -62,13 +62,13 @@ def show_receipt(run: str, *, state_dir: Path | None, as_json: bool) -> None:
     )
 
 
-def show_receipts(*, state_dir: Path | None, as_json: bool) -> None:
+def show_receipts(*, place: Place, as_json: bool) -> None:
     """Shows all receipts, who shared with whom, and that everything adds up."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
-        runs = all_runs(http)
+    with look(place) as http:
+        runs = all_runs(http, http.namespace)
         receipts = [read_receipt(http, run.uid) for run in runs]
-        fabric = http.get("/v1/fabric", FabricStatus)
+        fabric = http.where_allowed("/v1/fabric", FabricStatus)
     shared = sharing(receipts, titles_of(runs))
     if as_json:
         terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})

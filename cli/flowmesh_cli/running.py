@@ -1,14 +1,15 @@
 """``fmesh run``, ``submit`` and ``watch``."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import typer
 
-from flowmesh_cli.attaching import Session, attach, look, need
+from flowmesh_cli.attaching import Reached, attach, look, need
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.client import Http
+from flowmesh_cli.cluster.gateway import Gateway
+from flowmesh_cli.cluster.submitting import submit_object
 from flowmesh_cli.ending import show_end
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
@@ -16,6 +17,7 @@ from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
 from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.naming import find_run
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
@@ -36,7 +38,7 @@ def run_files(
     price_usd_per_hour: str | None,
     weights: Sequence[str] | None,
     policies: bool,
-    state_dir: Path | None,
+    place: Place,
     as_json: bool,
 ) -> None:
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
@@ -50,7 +52,7 @@ def run_files(
         weights=tenant_weights(weights),
     )
     with (
-        attach(state_dir, options) as session,
+        attach(place, options) as session,
         Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
     ):
         if policies:
@@ -69,11 +71,11 @@ def run_files(
         raise typer.Exit(code)
 
 
-def submit_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> None:
+def submit_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
     """Hands workflows to the running fabric."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
-    with need(state_dir) as http:
+    with need(place) as http:
         put_policies(http, sources.policies)
         accepted = [submit(http, s) for s in sources.workflows]
     if as_json:
@@ -87,15 +89,18 @@ def submit_files(chosen: Chosen, *, state_dir: Path | None, as_json: bool) -> No
         terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows what it prints")
 
 
-def watch_run(run: str, *, state_dir: Path | None, as_json: bool) -> None:
+def watch_run(run: str, *, place: Place, as_json: bool) -> None:
     """Follows a run; Ctrl-C leaves it running."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         uid = find_run(http, run)
         progress = JsonProgress(terminal) if as_json else progress_for(terminal)
 
         def again() -> None:
-            http.get("/v1/fabric", FabricStatus)
+            if isinstance(http, Gateway):
+                http.again()
+            else:
+                http.get("/v1/fabric", FabricStatus)
 
         def left() -> None:
             leave(ExitCode.INTERRUPTED, f"{uid} goes on")
@@ -134,6 +139,8 @@ def submit(http: Http, source: Source) -> Accepted:
     Raises:
         FilesError: what admission found, at its place in the file.
     """
+    if isinstance(http, Gateway):
+        return submit_object(http, source)
     upload_inputs(http, source)
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
@@ -159,7 +166,7 @@ def worst(runs: Sequence[RunStatus]) -> ExitCode:
 
 
 def follow(
-    session: Session, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
+    session: Reached, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
 ) -> list[RunStatus]:
     """Shows runs until they have ended; Ctrl-C cancels them."""
     progress = progress_for(terminal)
@@ -170,7 +177,7 @@ def follow(
         progress.close()
 
 
-def wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts) -> None:
+def wait_for_others(session: Reached, terminal: Terminal, interrupts: Interrupts) -> None:
     """An owner serves until every run that joined has ended."""
     said = False
     while not interrupts.asked:
@@ -182,7 +189,7 @@ def wait_for_others(session: Session, terminal: Terminal, interrupts: Interrupts
         interrupts.wait(_WAIT_FOR_OTHERS_S)
 
 
-def leave_at_once(session: Session) -> None:
+def leave_at_once(session: Reached) -> None:
     """Ends this process and its workers; what is published stays."""
     session.abandon()
     leave(ExitCode.INTERRUPTED, "left at once; the same command goes on where it was")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_cli.attaching import Session, attach, running
+from flowmesh_cli.attaching import Session, attach_here, running
 from flowmesh_cli.client import FabricGoneError
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
@@ -53,7 +53,7 @@ def serve(
         say=terminal.note,
         weights=tenant_weights(weights),
     )
-    with attach(state_dir, options) as session:
+    with attach_here(state_dir, options) as session:
         sessions.append(session)
         if session.fabric is None:
             raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))

@@ -10,6 +10,7 @@ from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
+from flowmesh_cli.place import Place
 from flowmesh_cli.show.lineage import show_origins, show_walk
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.lineage import Direction, Made, Walk
@@ -17,13 +18,11 @@ from flowmesh_core.lineage.rows import RowOrigins
 from flowmesh_core.status.view import RunStatus
 
 
-def show_lineage(
-    artifact: str, *, down: bool, depth: int, state_dir: Path | None, as_json: bool
-) -> None:
+def show_lineage(artifact: str, *, down: bool, depth: int, place: Place, as_json: bool) -> None:
     """Follows an artifact up or down."""
     terminal = Terminal(as_json=as_json)
     direction = Direction.DOWN if down else Direction.UP
-    with look(state_dir) as http:
+    with look(place) as http:
         name = _artifact(http, artifact)
         walk = http.get(f"/v1/lineage/{name}", Walk, direction=direction.value, depth=depth)
     if as_json:
@@ -32,10 +31,10 @@ def show_lineage(
         show_walk(terminal, walk)
 
 
-def show_rows(artifact: str, *, state_dir: Path | None, as_json: bool) -> None:
+def show_rows(artifact: str, *, place: Place, as_json: bool) -> None:
     """Says which rows the chunks of a data set came from."""
     terminal = Terminal(as_json=as_json)
-    with look(state_dir) as http:
+    with look(place) as http:
         found = http.get(f"/v1/lineage/{_artifact(http, artifact)}/rows", RowOrigins)
     if as_json:
         terminal.answer(found)
@@ -43,9 +42,9 @@ def show_rows(artifact: str, *, state_dir: Path | None, as_json: bool) -> None:
         show_origins(terminal, found)
 
 
-def export_openlineage(run: str, *, out: Path | None, state_dir: Path | None) -> None:
+def export_openlineage(run: str, *, out: Path | None, place: Place) -> None:
     """Writes a run's events."""
-    with look(state_dir) as http:
+    with look(place) as http:
         events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
     if out is None:
         sys.stdout.buffer.write(events)

@@ -29,7 +29,10 @@ def upload_inputs(http: Http, source: Source) -> None:
     Raises:
         FilesError: files are missing or are not what they should be; all of them.
     """
-    namespace = source.document.value["metadata"].get("namespace", "default")
+    metadata = source.document.value["metadata"]
+    if http.default_namespace:
+        metadata.setdefault("namespace", http.default_namespace)
+    namespace = metadata.get("namespace", "default")
     inputs: dict[str, Any] = source.document.value["spec"].get("inputs", {})
     problems: list[Problem] = []
     for name, kind, text in local_inputs(inputs):

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from flowmesh_cli.failing import guarded
-from flowmesh_cli.options import JsonOption, RunArgument, RunOption, StateDirOption
+from flowmesh_cli.options import JsonOption, RunArgument, RunOption
+from flowmesh_cli.place import HERE, Place, placed
 
 StepArgument = Annotated[str, typer.Argument(help="The step's path, such as sample or tune[lr=1].")]
 
@@ -19,46 +20,46 @@ def add_to(app: typer.Typer) -> None:
         ("receipt", receipt),
         ("outputs", outputs),
     ):
-        app.command(name, rich_help_panel="Explain")(guarded(command))
+        app.command(name, rich_help_panel="Explain")(guarded(placed(command)))
 
 
 def why(
     step: StepArgument,
     run: RunOption = "",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Say why a step is where it is: what it waits for, why it ran or did not."""
     from flowmesh_cli.explaining import show_why  # noqa: PLC0415
 
-    show_why(step, run=run, state_dir=state_dir, as_json=json)
+    show_why(step, run=run, place=place, as_json=json)
 
 
 def explain(
     step: StepArgument,
     run: RunOption = "",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show the placement of a step: candidates with the terms of their utility."""
     from flowmesh_cli.explaining import show_placement  # noqa: PLC0415
 
-    show_placement(step, run=run, state_dir=state_dir, as_json=json)
+    show_placement(step, run=run, place=place, as_json=json)
 
 
 def receipt(
     run: RunArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="All runs, and the fabric's books.")] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show what a run paid, for what, with whom, and what sharing saved it."""
     from flowmesh_cli.receipts import show_receipt, show_receipts  # noqa: PLC0415
 
     if all_:
-        show_receipts(state_dir=state_dir, as_json=json)
+        show_receipts(place=place, as_json=json)
     else:
-        show_receipt(run, state_dir=state_dir, as_json=json)
+        show_receipt(run, place=place, as_json=json)
 
 
 def outputs(
@@ -69,10 +70,10 @@ def outputs(
     format_: Annotated[
         str, typer.Option("--format", help="Of data sets: jsonl, csv or parquet.")
     ] = "jsonl",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show a run's outputs, or write them to a folder."""
     from flowmesh_cli.outputs import show_outputs  # noqa: PLC0415
 
-    show_outputs(run, download=download, format_=format_, state_dir=state_dir, as_json=json)
+    show_outputs(run, download=download, format_=format_, place=place, as_json=json)

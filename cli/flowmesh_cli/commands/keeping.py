@@ -6,88 +6,89 @@ from typing import Annotated
 import typer
 
 from flowmesh_cli.failing import guarded
-from flowmesh_cli.options import JsonOption, StateDirOption
+from flowmesh_cli.options import JsonOption
+from flowmesh_cli.place import HERE, Place, placed
 
 PANEL = "Fabric"
 
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
-    app.command("workers", rich_help_panel=PANEL)(guarded(workers))
+    app.command("workers", rich_help_panel=PANEL)(guarded(placed(workers)))
     cache = typer.Typer(no_args_is_help=True, help="Results that are kept: figures, collection.")
-    cache.command("stats")(guarded(stats))
-    cache.command("gc")(guarded(collect))
-    cache.command("purge")(guarded(purge))
+    cache.command("stats")(guarded(placed(stats)))
+    cache.command("gc")(guarded(placed(collect)))
+    cache.command("purge")(guarded(placed(purge)))
     app.add_typer(cache, name="cache", rich_help_panel=PANEL)
     policies = typer.Typer(no_args_is_help=True, help="Who shares results with whom.")
-    policies.command("list")(guarded(list_policies))
-    policies.command("set")(guarded(set_policies))
-    policies.command("delete")(guarded(drop_policy))
+    policies.command("list")(guarded(placed(list_policies)))
+    policies.command("set")(guarded(placed(set_policies)))
+    policies.command("delete")(guarded(placed(drop_policy)))
     app.add_typer(policies, name="policies", rich_help_panel=PANEL)
 
 
-def workers(state_dir: StateDirOption = None, json: JsonOption = False) -> None:
+def workers(place: Place = HERE, json: JsonOption = False) -> None:
     """List the workers: what they run and hold, and what they have cost."""
     from flowmesh_cli.fabric_views import show_workers  # noqa: PLC0415
 
-    show_workers(state_dir=state_dir, as_json=json)
+    show_workers(place=place, as_json=json)
 
 
-def stats(state_dir: StateDirOption = None, json: JsonOption = False) -> None:
+def stats(place: Place = HERE, json: JsonOption = False) -> None:
     """Show how much is kept, and what it has saved."""
     from flowmesh_cli.caching import show_stats  # noqa: PLC0415
 
-    show_stats(state_dir=state_dir, as_json=json)
+    show_stats(place=place, as_json=json)
 
 
 def collect(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Remove what nothing needs any more: expired results and unreferenced blobs."""
     from flowmesh_cli.caching import collect_garbage  # noqa: PLC0415
 
-    collect_garbage(dry_run=dry_run, state_dir=state_dir, as_json=json)
+    collect_garbage(dry_run=dry_run, place=place, as_json=json)
 
 
 def purge(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of this tenant.")] = "",
     engine: Annotated[str, typer.Option("--engine", help="Of this engine alone.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Forget published results, so that they are made again."""
     from flowmesh_cli.caching import purge_results  # noqa: PLC0415
 
-    purge_results(namespace=namespace, engine=engine, yes=yes, state_dir=state_dir, as_json=json)
+    purge_results(namespace=namespace, engine=engine, yes=yes, place=place, as_json=json)
 
 
-def list_policies(state_dir: StateDirOption = None, json: JsonOption = False) -> None:
+def list_policies(place: Place = HERE, json: JsonOption = False) -> None:
     """List the cache policies."""
     from flowmesh_cli.fabric_views import show_policies  # noqa: PLC0415
 
-    show_policies(state_dir=state_dir, as_json=json)
+    show_policies(place=place, as_json=json)
 
 
 def set_policies(
     files: Annotated[list[Path], typer.Argument(help="Files with FlowMeshCachePolicy objects.")],
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Set the cache policies of some files; runs started before keep the old rules."""
     from flowmesh_cli.fabric_views import put_policies  # noqa: PLC0415
 
-    put_policies(files, state_dir=state_dir, as_json=json)
+    put_policies(files, place=place, as_json=json)
 
 
 def drop_policy(
     name: Annotated[str, typer.Argument(help="The policy's name.")],
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Remove a cache policy; runs started before keep the old rules."""
     from flowmesh_cli.fabric_views import delete_policy  # noqa: PLC0415
 
-    delete_policy(name, state_dir=state_dir, as_json=json)
+    delete_policy(name, place=place, as_json=json)

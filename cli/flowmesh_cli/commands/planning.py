@@ -11,8 +11,8 @@ from flowmesh_cli.options import (
     JsonOption,
     NamespaceOption,
     SetOption,
-    StateDirOption,
 )
+from flowmesh_cli.place import HERE, Place, placed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
         ("graph", graph),
         ("engines", engines),
     ):
-        app.command(name, rich_help_panel="Plan")(guarded(command))
+        app.command(name, rich_help_panel="Plan")(guarded(placed(command)))
 
 
 def validate(
@@ -45,13 +45,13 @@ def plan(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Predict: steps, hits, batches, dollars, time, joules, and how sure that is."""
     from flowmesh_cli.planning import plan_files  # noqa: PLC0415
 
-    plan_files(Chosen(files, namespace, set_), state_dir=state_dir, as_json=json)
+    plan_files(Chosen(files, namespace, set_), place=place, as_json=json)
 
 
 def graph(
@@ -69,9 +69,10 @@ def graph(
 
 def engines(
     name: Annotated[str, typer.Argument(help="Show this one's ports and parameters.")] = "",
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List the engines that steps can use."""
+    """List the engines that steps can use: of a cluster, or those that are installed here."""
     from flowmesh_cli.engines import show_engines  # noqa: PLC0415
 
-    show_engines(name, as_json=json)
+    show_engines(name, place=place, as_json=json)

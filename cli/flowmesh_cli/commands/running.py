@@ -14,6 +14,7 @@ from flowmesh_cli.options import (
     SetOption,
     StateDirOption,
 )
+from flowmesh_cli.place import HERE, Place, placed
 
 WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Local workers.")]
 PriceOption = Annotated[
@@ -49,7 +50,7 @@ def add_to(app: typer.Typer) -> None:
         ("repin", repin),
         ("logs", logs),
     ):
-        app.command(name, rich_help_panel=panel)(guarded(command))
+        app.command(name, rich_help_panel=panel)(guarded(placed(command)))
 
 
 def run(
@@ -63,7 +64,7 @@ def run(
     no_policies: Annotated[
         bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
     ] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Run workflows here: one control process and local workers, on a folder.
@@ -79,7 +80,7 @@ def run(
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
         policies=not no_policies,
-        state_dir=state_dir,
+        place=place,
         as_json=json,
     )
 
@@ -110,48 +111,48 @@ def submit(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Give workflows to the fabric that is running here, and return."""
     from flowmesh_cli.running import submit_files  # noqa: PLC0415
 
-    submit_files(Chosen(files, namespace, set_), state_dir=state_dir, as_json=json)
+    submit_files(Chosen(files, namespace, set_), place=place, as_json=json)
 
 
 def status(
     run: RunArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="All runs, a line each.")] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show a run with its steps, or all runs."""
     from flowmesh_cli.looking import show_status  # noqa: PLC0415
 
-    show_status(run, every=all_, state_dir=state_dir, as_json=json)
+    show_status(run, every=all_, place=place, as_json=json)
 
 
 def watch(
     run: RunArgument = "",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
 ) -> None:
     """Follow a run until it ends; leaving does not stop it."""
     from flowmesh_cli.running import watch_run  # noqa: PLC0415
 
-    watch_run(run, state_dir=state_dir, as_json=json)
+    watch_run(run, place=place, as_json=json)
 
 
 def cancel(
     run: RunArgument = "",
     reason: Annotated[str, typer.Option(help="Shown in the run's status.")] = "",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Cancel a run; results that are published already stay."""
     from flowmesh_cli.looking import cancel_run  # noqa: PLC0415
 
-    cancel_run(run, reason=reason, state_dir=state_dir, as_json=json)
+    cancel_run(run, reason=reason, place=place, as_json=json)
 
 
 def amend(
@@ -163,7 +164,7 @@ def amend(
     suspend: Annotated[
         bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or go on.")
     ] = None,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Change what may change of a run: priority, budget, deadline, suspension."""
@@ -175,28 +176,28 @@ def amend(
         "deadline": deadline,
         "suspend": suspend,
     }
-    amend_run(run, changes=changes, state_dir=state_dir, as_json=json)
+    amend_run(run, changes=changes, place=place, as_json=json)
 
 
 def repin(
     run: RunArgument = "",
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Let a run go on with the newest versions of its engines; what is published stays."""
     from flowmesh_cli.looking import repin_run  # noqa: PLC0415
 
-    repin_run(run, state_dir=state_dir, as_json=json)
+    repin_run(run, place=place, as_json=json)
 
 
 def logs(
     run: RunArgument = "",
     step: Annotated[str, typer.Option(help="Of this step alone.")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
 ) -> None:
     """Show what a run's engines printed."""
     from flowmesh_cli.logs import show_logs  # noqa: PLC0415
 
-    show_logs(run, step=step, follow=follow, state_dir=state_dir, as_json=json)
+    show_logs(run, step=step, follow=follow, place=place, as_json=json)

@@ -7,16 +7,17 @@ import typer
 
 from flowmesh_cli.commands.running import PriceOption, WorkersOption
 from flowmesh_cli.failing import guarded
-from flowmesh_cli.options import JsonOption, RunArgument, StateDirOption
+from flowmesh_cli.options import JsonOption, RunArgument
+from flowmesh_cli.place import HERE, Place, placed
 
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     panel = "Explain"
-    app.command("lineage", rich_help_panel=panel)(guarded(lineage))
-    app.command("audit", rich_help_panel=panel)(guarded(audit))
+    app.command("lineage", rich_help_panel=panel)(guarded(placed(lineage)))
+    app.command("audit", rich_help_panel=panel)(guarded(placed(audit)))
     export = typer.Typer(no_args_is_help=True, help="Write what other systems read.")
-    export.command("openlineage")(guarded(openlineage))
+    export.command("openlineage")(guarded(placed(openlineage)))
     app.add_typer(export, name="export", rich_help_panel=panel)
 
 
@@ -34,16 +35,16 @@ def lineage(
     rows: Annotated[
         bool, typer.Option("--rows", help="Which rows of which data set its rows came from.")
     ] = False,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Follow an artifact to what it was made from, or to what was made from it."""
     from flowmesh_cli.tracing import show_lineage, show_rows  # noqa: PLC0415
 
     if rows:
-        show_rows(artifact, state_dir=state_dir, as_json=json)
+        show_rows(artifact, place=place, as_json=json)
     else:
-        show_lineage(artifact, down=down, depth=depth, state_dir=state_dir, as_json=json)
+        show_lineage(artifact, down=down, depth=depth, place=place, as_json=json)
 
 
 def audit(
@@ -61,7 +62,7 @@ def audit(
     ] = "",
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
     """Make results of an ended run again, alone, and compare them with what was published.
@@ -72,16 +73,16 @@ def audit(
     from flowmesh_cli import auditing  # noqa: PLC0415
 
     if list_:
-        auditing.list_audits(state_dir=state_dir, as_json=json)
+        auditing.list_audits(place=place, as_json=json)
     elif release:
-        auditing.release_class(release, state_dir=state_dir, as_json=json)
+        auditing.release_class(release, place=place, as_json=json)
     else:
         auditing.audit_run(
             run,
             auditing.read_sample(sample, seed),
             workers=workers,
             price_usd_per_hour=price_usd_per_hour,
-            state_dir=state_dir,
+            place=place,
             as_json=json,
         )
 
@@ -91,7 +92,7 @@ def openlineage(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write here, not to the screen.")
     ] = None,
-    state_dir: StateDirOption = None,
+    place: Place = HERE,
     json: Annotated[
         bool, typer.Option("--json", help="Answer errors as JSON, too; events always are.")
     ] = False,
@@ -101,4 +102,4 @@ def openlineage(
 
     del json  # read by ``guarded``
 
-    export_openlineage(run, out=out, state_dir=state_dir)
+    export_openlineage(run, out=out, place=place)

@@ -123,8 +123,10 @@ def show_failure(terminal: Terminal, run: RunStatus) -> None:
         note(f"  more: fmesh logs {run.uid} --step {shlex.quote(run.failed_step)}")
 
 
-def show_fabric(terminal: Terminal, fabric: FabricStatus) -> None:
-    """The accounts, to the nano-dollar, and what sharing did."""
+def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
+    """The accounts, to the nano-dollar, and what sharing did; nothing for who may not see them."""
+    if fabric is None:
+        return
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
     terminal.text(
         f"fabric: {figures.count(fabric.executed, 'action')} executed, "

@@ -1,0 +1,122 @@
+"""The user's kubeconfig: which cluster, which namespace, and in whose name."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+from flowmesh_cli.place import Place
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+TOKEN_VARIABLE = "FLOWMESH_TOKEN"
+_BEARER = "Bearer "
+_DEFAULT_NAMESPACE = "default"
+
+
+class Kubeconfig:
+    """One context of a kubeconfig, or the service account of the pod that this runs in."""
+
+    def __init__(self, place: Place) -> None:
+        """Reads it.
+
+        Raises:
+            CliError: there is none, it names no such context, or kubernetes is not installed.
+        """
+        self._place = place
+        self.file = str(place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+        self.context, self.namespace = "", _DEFAULT_NAMESPACE
+        self._load()
+
+    def _load(self) -> None:
+        client, config = _kubernetes()
+        self._configuration = client.Configuration()
+        try:
+            if self._in_pod():
+                config.load_incluster_config(client_configuration=self._configuration)
+                self.context = "the pod's service account"
+                self.namespace = _pod_namespace()
+                return
+            self._choose(config.list_kube_config_contexts(self._given_file()))
+            config.load_kube_config(
+                self._given_file(),
+                context=self.context,
+                client_configuration=self._configuration,
+                persist_config=False,
+            )
+        except (config.ConfigException, OSError, ValueError) as e:
+            raise CliError(
+                f"the kubeconfig cannot be used: {e}",
+                ExitCode.USAGE,
+                where=self.file,
+                remedy="`kubectl config get-contexts` lists what it holds; choose with --context, "
+                "--kubeconfig or KUBECONFIG",
+            ) from e
+
+    def client(self) -> "ApiClient":
+        """A client of the API server with the user's rights."""
+        client, _ = _kubernetes()
+        return client.ApiClient(self._configuration)
+
+    def token(self, *, renewed: bool) -> str:
+        """The user's bearer token: FLOWMESH_TOKEN, or what the kubeconfig gives.
+
+        Args:
+            renewed: read it anew: a plugin or a file may give a newer one.
+
+        Raises:
+            CliError: the user signs in by something that only the API server can check.
+        """
+        given = os.environ.get(TOKEN_VARIABLE, "")
+        if given:
+            return given
+        if renewed:
+            self._load()
+        said = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        if said.startswith(_BEARER):
+            return said.removeprefix(_BEARER).strip()
+        signs = "a client certificate" if self._configuration.cert_file else "no token"
+        raise CliError(
+            f"context {self.context!r} signs in by {signs}, and the gateway takes tokens alone",
+            ExitCode.USAGE,
+            where=self.file,
+            remedy=f"{TOKEN_VARIABLE}=$(kubectl create token NAME -n NAMESPACE --audience flowmesh)"
+            " of a service account that has your rights",
+        )
+
+    def _choose(self, found: Any) -> None:
+        contexts, active = found
+        wanted = self._place.context or (active or {}).get("name", "")
+        chosen = next((c for c in contexts if c["name"] == wanted), None)
+        if chosen is None:
+            names = ", ".join(str(c["name"]) for c in contexts[:8])
+            raise ValueError(f"it has no context {wanted!r}, but {names or 'none'}")
+        self.context = wanted
+        self.namespace = chosen["context"].get("namespace") or _DEFAULT_NAMESPACE
+
+    def _given_file(self) -> str | None:
+        return None if self._place.kubeconfig is None else str(self._place.kubeconfig)
+
+    def _in_pod(self) -> bool:
+        named = self._place.context or self._place.kubeconfig or os.environ.get("KUBECONFIG")
+        here = "KUBERNETES_SERVICE_HOST" in os.environ
+        return here and not named and not Path(self.file).expanduser().exists()
+
+
+def _kubernetes() -> tuple[Any, Any]:
+    try:
+        from kubernetes import client, config  # noqa: PLC0415 - 1 s, and not in the base install
+    except ImportError as e:
+        raise CliError(
+            "a cluster needs the package kubernetes, which is not installed",
+            ExitCode.USAGE,
+            remedy="pip install 'flowmesh-fabric[operator]'",
+        ) from e
+    return client, config
+
+
+def _pod_namespace() -> str:
+    file = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+    return file.read_text().strip() if file.exists() else _DEFAULT_NAMESPACE

@@ -1,0 +1,122 @@
+"""FlowMeshWorkflow objects, read and written with the user's own rights."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flowmesh_cli.cluster.kubeconfig import Kubeconfig
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+
+GROUP, VERSION, PLURAL = "flowmesh.dev", "v1alpha1", "flowmeshworkflows"
+Object = dict[str, Any]
+T = TypeVar("T")
+
+_CODES = {
+    400: ExitCode.USAGE,
+    401: ExitCode.NO_FABRIC,
+    403: ExitCode.REFUSED,
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.REFUSED,
+    422: ExitCode.USAGE,
+}
+_REMEDIES = {
+    401: "sign in to the cluster again; `kubectl auth whoami` says who you are",
+    403: "ask an administrator for a role with this right; `kubectl auth can-i --list`",
+    422: "mend the file, then submit it again",
+}
+
+
+class ExistsError(CliError):
+    """There is an object of this name already."""
+
+
+class WorkflowObjects:
+    """The workflows of the cluster."""
+
+    def __init__(self, kubeconfig: Kubeconfig) -> None:
+        """Takes in whose name, and where."""
+        from kubernetes.client import CustomObjectsApi  # noqa: PLC0415 - see kubeconfig
+
+        self._api = CustomObjectsApi(kubeconfig.client())
+
+    def create(self, document: Object) -> Object:
+        """Creates an object.
+
+        Raises:
+            ExistsError: there is one of this name.
+            CliError: the API server refused, in its words.
+        """
+        namespace = document["metadata"]["namespace"]
+        return said_by_api_server(
+            lambda: self._api.create_namespaced_custom_object(
+                GROUP, VERSION, namespace, PLURAL, document, field_manager="fmesh"
+            ),
+            where=f"flowmeshworkflows in {namespace}",
+        )
+
+    def read(self, namespace: str, name: str) -> Object:
+        """An object with its status; raises as :meth:`create`."""
+        return said_by_api_server(
+            lambda: self._api.get_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, name),
+            where=f"flowmeshworkflow {namespace}/{name}",
+        )
+
+    def patch(self, namespace: str, name: str, uid: str, spec: Object) -> Object:
+        """Changes fields of the spec of this very object; raises as :meth:`create`."""
+        body = {"metadata": {"uid": uid}, "spec": spec}
+        return said_by_api_server(
+            lambda: self._api.patch_namespaced_custom_object(
+                GROUP, VERSION, namespace, PLURAL, name, body, field_manager="fmesh",
+                _content_type="application/merge-patch+json",
+            ),
+            where=f"flowmeshworkflow {namespace}/{name}",
+        )  # fmt: skip
+
+
+def said_by_api_server(call: Callable[[], T], *, where: str) -> T:
+    """Calls the API server; its errors become ours.
+
+    Raises:
+        CliError: it refused, or does not answer.
+    """
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 - see kubeconfig
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with kubernetes
+
+    try:
+        return call()
+    except ApiException as e:
+        status = e.status or _of_handshake(str(e.reason))
+        code = _CODES.get(status, ExitCode.NO_FABRIC)
+        kind = ExistsError if _is_there(e) else CliError
+        raise kind(_words(e), code, where=where, remedy=_REMEDIES.get(status, "")) from e
+    except (HTTPError, OSError) as e:
+        raise CliError(
+            f"the API server does not answer: {e}",
+            ExitCode.NO_FABRIC,
+            where=where,
+            remedy="`kubectl cluster-info` says whether it can be reached from here",
+        ) from e
+
+
+def _of_handshake(reason: str) -> int:
+    """The status in which a WebSocket was refused, which is told in words alone."""
+    found = re.search(r"Handshake status (\d+)", reason)
+    return int(found[1]) if found else 0
+
+
+def _is_there(error: Any) -> bool:
+    return error.status == 409 and _body(error).get("reason") == "AlreadyExists"  # noqa: PLR2004
+
+
+def _words(error: Any) -> str:
+    return str(_body(error).get("message") or error.reason or f"HTTP {error.status}")
+
+
+def _body(error: Any) -> Object:
+    try:
+        found = json.loads(error.body or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,141 @@
+"""Where a command's fabric is: a folder of this machine, or a cluster."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flowmesh_cli.options import StateDirOption
+
+SYSTEM_NAMESPACE = "flowmesh"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the options that say where say together.
+
+    Attributes:
+        state_dir: the laptop's folder; None is the usual one.
+        cluster: True is the cluster of the current context, False the laptop whatever the others
+            say; None leaves it to them.
+        context: of the kubeconfig; empty is the current one.
+        kubeconfig: its file; None is ``KUBECONFIG``, or the usual one.
+        server: the gateway's address; empty goes there through the API server.
+        ca: certificates to trust for the gateway.
+        system_namespace: where the operator is.
+        namespace: the one that is looked at; empty is the context's, or on a laptop all.
+        every_namespace: all that the user may see.
+    """
+
+    state_dir: Path | None = None
+    cluster: bool | None = None
+    context: str = ""
+    kubeconfig: Path | None = None
+    server: str = ""
+    ca: Path | None = None
+    system_namespace: str = SYSTEM_NAMESPACE
+    namespace: str = ""
+    every_namespace: bool = False
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is a cluster."""
+        if self.cluster is None:
+            return bool(self.context or self.server)
+        return self.cluster
+
+
+HERE = Place()
+
+_OPTIONS: dict[str, Any] = {
+    "state_dir": StateDirOption,
+    "cluster": Annotated[
+        bool | None,
+        typer.Option(
+            "--cluster/--local",
+            help="The cluster of the kubeconfig's current context, or this machine.",
+            envvar="FLOWMESH_CLUSTER",
+            show_default="--local",
+        ),
+    ],
+    "context": Annotated[
+        str,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            help="The cluster of this context of the kubeconfig.",
+            envvar="FLOWMESH_CONTEXT",
+        ),
+    ],
+    "kubeconfig": Annotated[
+        Path | None, typer.Option("--kubeconfig", help="The kubeconfig's file.")
+    ],
+    "server": Annotated[
+        str,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="The cluster's gateway, where it can be reached directly.",
+            envvar="FLOWMESH_SERVER",
+        ),
+    ],
+    "ca": Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Certificates to trust for the gateway.",
+            envvar="FLOWMESH_CA",
+        ),
+    ],
+    "system_namespace": Annotated[
+        str,
+        typer.Option(
+            "--system-namespace",
+            help="Where the cluster's operator is.",
+            envvar="FLOWMESH_SYSTEM_NAMESPACE",
+        ),
+    ],
+}
+_NAMESPACE: dict[str, Any] = {
+    "namespace": Annotated[
+        str, typer.Option("--namespace", "-n", help="Runs of this one.", show_default="context's")
+    ],
+    "every_namespace": Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Runs of every one that you may see.")
+    ],
+}
+
+
+def placed(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say where; it takes ``place`` in their stead.
+
+    A command that has a namespace of its own keeps it.
+    """
+    own = inspect.signature(command, eval_str=True)
+    if "place" not in own.parameters:
+        return command
+    mine = [p for p in own.parameters.values() if p.name != "place"]
+    named = any(p.name == "namespace" for p in mine)
+    options = _OPTIONS if named else {**_NAMESPACE, **_OPTIONS}
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(HERE, name), annotation=kind
+        )
+        for name, kind in options.items()
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        place = Place(**{name: given.pop(name) for name in options})
+        command(**given, place=place)
+
+    last = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in mine if p.name == "json"]
+    first = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in mine if p.name != "json"]
+    run.__signature__ = own.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*first, *added, *last]}
+    return run

@@ -1,0 +1,248 @@
+"""``fmesh`` against a cluster: a real API server and operator, two users, the gateway's address.
+
+Through the API server (a port-forward) needs a kubelet: that is ``e2e``'s.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from tests.flowmesh_cli.calling import COMMAND, environment
+from tests.flowmesh_operator.access import EDIT, LOOK, grant
+from tests.flowmesh_operator.api_server import ApiServer, until
+from tests.flowmesh_operator.replicas import Replicas, replicas
+
+pytestmark = pytest.mark.slow
+
+WITHIN_S = 120.0
+
+
+@dataclass
+class Cluster:
+    """An operator with TLS and a worker, and its users: ada edits one namespace, ben looks."""
+
+    server: ApiServer
+    fabric: Replicas
+    ca: Path
+    folder: Path
+    namespace: str
+
+    def fmesh(
+        self, who: str, *words: str | Path, command: tuple[str, ...] = (), **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the command as a user."""
+        return subprocess.run(
+            [*(command or COMMAND), *map(str, words)],
+            cwd=self.folder, capture_output=True, text=True, timeout=WITHIN_S, check=False,
+            env={
+                **environment(),
+                "KUBECONFIG": str(self.kubeconfig(who)),
+                "FLOWMESH_SERVER": f"https://127.0.0.1:{self.fabric.port}",
+                "FLOWMESH_CA": str(self.ca),
+                **variables,
+            },
+        )  # fmt: skip
+
+    def answer(self, who: str, *words: str | Path) -> Any:
+        """Its JSON answer."""
+        done = self.fmesh(who, *words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def kubeconfig(self, who: str) -> Path:
+        """The user's own, whose context names the namespace."""
+        return self.folder / f"{who}.kubeconfig"
+
+    def flow(self, name: str, **metadata: str) -> Path:
+        """A workflow on a file beside it."""
+        (self.folder / "rows.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+        step = {
+            "name": "sum", "uses": "data.sql", "inputs": {"t": "inputs.rows"},
+            "with": {"query": f"select sum(n)::integer as {name} from t"},
+        }  # fmt: skip
+        document = {
+            "apiVersion": "flowmesh.dev/v1alpha1",
+            "kind": "FlowMeshWorkflow",
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "inputs": {"rows": {"dataset": "./rows.jsonl"}},
+                "steps": [step],
+                "outputs": {"total": "sum.rows"},
+            },
+        }
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+
+@pytest.fixture(scope="module")
+def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cli")
+    authority = trustme.CA()
+    leaf = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    leaf.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+    leaf.private_key_pem.write_to_path(folder / "tls.key")
+    with replicas(api_server, folder) as fabric:
+        tls = {
+            "FLOWMESH_TLS_CERT": str(folder / "tls.crt"),
+            "FLOWMESH_TLS_KEY": str(folder / "tls.key"),
+        }
+        fabric.operator("a", **tls)
+        address = f"wss://127.0.0.1:{fabric.port}"
+        fabric.worker("w", "--gateway", address, "--gateway-ca", str(folder / "ca.crt"))
+        namespace = api_server.namespace()
+        made = Cluster(api_server, fabric, folder / "ca.crt", folder, namespace)
+        for who in ("ada", "ben"):
+            config = yaml.safe_load(api_server.kubeconfig_of(who).read_text())
+            config["contexts"][0]["context"]["namespace"] = namespace
+            made.kubeconfig(who).write_text(yaml.safe_dump(config))
+        grant(api_server, "ada", namespace, EDIT)
+        grant(api_server, "ben", api_server.namespace(), LOOK)
+        until(lambda: fabric.leads("a"), "a leads", 60)
+        yield made
+
+
+def test_run_uploads_creates_an_object_and_follows_it(cluster: Cluster, tmp_path: Path) -> None:
+    (run,) = cluster.answer("ada", "run", cluster.flow("first"))["runs"]
+    assert (run["phase"], run["namespace"]) == ("Succeeded", cluster.namespace)
+    made = cluster.server.get("fmw", "first", "-n", cluster.namespace)
+    assert made["metadata"]["uid"] == run["uid"]
+    assert made["spec"]["inputs"]["rows"]["dataset"].startswith("cas:")
+    assert "ada" not in json.dumps(made["spec"])
+    done = cluster.fmesh("ada", "outputs", "first", "--download", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "total.jsonl").read_text()) == {"first": 3}
+    for words in (
+        ("status",), ("watch", "first"), ("receipt", "first"), ("why", "sum"), ("explain", "sum"),
+        ("logs", "first"), ("lineage", "first/total"), ("engines", "data.sql"),
+        ("plan", cluster.flow("first")), ("status", "--all"), ("export", "openlineage", "first"),
+    ):  # fmt: skip
+        asked = cluster.fmesh("ada", *words)
+        assert asked.returncode == 0, (words, asked.stderr)
+
+
+def test_submitting_again_makes_another_object_once_the_first_has_ended(cluster: Cluster) -> None:
+    flow = cluster.flow("again")
+    (first,) = cluster.answer("ada", "run", flow)["runs"]
+    (second,) = cluster.answer("ada", "submit", flow)
+    assert second["uid"] != first["uid"]
+    assert second["name"].startswith("again-")
+
+
+def test_another_user_sees_nothing_of_it(cluster: Cluster) -> None:
+    (run,) = cluster.answer("ada", "run", cluster.flow("hidden"))["runs"]
+    assert cluster.fmesh("ben", "status", run["uid"]).returncode == 5
+    assert cluster.answer("ben", "status", "--all", "-A")["runs"] == []
+    refused = cluster.fmesh("ben", "submit", cluster.flow("foreign"))
+    assert refused.returncode != 0
+    assert "user 'ben' may not create flowmeshworkflows" in refused.stderr
+    assert "kubectl auth can-i create" in refused.stderr
+    denied = cluster.fmesh("ada", "workers")
+    assert denied.returncode == 4
+    assert "may not list flowmeshworkerpools" in denied.stderr
+
+
+def test_amending_changes_the_object_and_cancelling_ends_the_run(cluster: Cluster) -> None:
+    flow = yaml.safe_load(cluster.flow("amended").read_text())
+    flow["spec"]["suspend"] = True
+    file = cluster.folder / "amended.yaml"
+    file.write_text(yaml.safe_dump(flow))
+    (run,) = cluster.answer("ada", "submit", file)
+    done = cluster.fmesh("ada", "amend", run["uid"], "--priority", "7")
+    assert done.returncode == 0, done.stderr
+    made = cluster.server.get("fmw", "amended", "-n", cluster.namespace)
+    assert made["spec"]["priority"] == 7
+    assert cluster.answer("ada", "cancel", run["uid"])["phase"] == "Cancelled"
+
+
+def test_what_is_wrong_is_told_with_its_place_before_anything_is_created(cluster: Cluster) -> None:
+    file = cluster.flow("wrong")
+    file.write_text(file.read_text().replace("sum(n)", "sum(m)"))
+    done = cluster.fmesh("ada", "submit", file)
+    assert done.returncode == 2
+    assert f"{file}:" in done.stderr
+    listed = cluster.server.kubectl("get", "fmw", "wrong", "-n", cluster.namespace, ok=False)
+    assert "not found" in listed.stderr
+
+
+def test_kubectl_fmesh_is_the_same_command_and_passes_on_what_it_is_told(cluster: Cluster) -> None:
+    code = "from flowmesh_cli.kubectl import main; main()"
+    plugin = (sys.executable, "-c", code)
+    done = cluster.fmesh("ada", "status", "--all", "--json", command=plugin, FLOWMESH_SERVER="")
+    # without --server it asks the API server for the leader's pod, which ada may not list
+    assert done.returncode == 4
+    assert "pods is forbidden" in json.loads(done.stdout)["error"]["message"]
+    shown = cluster.fmesh("ada", "--help", command=plugin)
+    assert "kubectl fmesh" in shown.stdout
+
+
+def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
+    def said(**variables: str) -> str:
+        done = cluster.fmesh("ada", "status", **variables)
+        assert done.returncode in (2, 3), done.stdout
+        return done.stderr
+
+    plain = said(FLOWMESH_SERVER="http://flowmesh.example.com:8470")
+    assert "your token would cross the network" in plain
+    unknown = said(FLOWMESH_CONTEXT="nowhere")
+    assert "no context 'nowhere', but e2e" in unknown
+    untrusted = said(FLOWMESH_CA="")
+    assert "certificate verify failed" in untrusted
+    assert "--ca" in untrusted
+    nobody = said(FLOWMESH_TOKEN="nobody's")
+    assert "bearer token is missing, wrong, or has expired" in nobody
+    config = yaml.safe_load(cluster.kubeconfig("ada").read_text())
+    config["users"][0]["user"] = {
+        "client-certificate": str(cluster.folder / "tls.crt"),
+        "client-key": str(cluster.folder / "tls.key"),
+    }
+    file = cluster.folder / "certificate.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    certificate = said(KUBECONFIG=str(file))
+    assert "signs in by a client certificate" in certificate
+    assert "kubectl create token" in certificate
+
+
+def test_the_token_may_come_from_a_plugin(cluster: Cluster) -> None:
+    token = cluster.server.token_of("ada")
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token},
+    }
+    config = yaml.safe_load(cluster.kubeconfig("ada").read_text())
+    config["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "echo",
+            "args": [json.dumps(answer)],
+            "interactiveMode": "Never",
+        }
+    }
+    file = cluster.folder / "plugin.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    done = cluster.fmesh("ada", "status", "--all", KUBECONFIG=str(file))
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_the_package_the_remedy_names_it(cluster: Cluster) -> None:
+    code = (
+        "import sys; sys.modules['kubernetes'] = None; from flowmesh_cli.main import main; main()"
+    )
+    done = cluster.fmesh("ada", "status", command=(sys.executable, "-c", code))
+    assert done.returncode == 2
+    assert "pip install 'flowmesh-fabric[operator]'" in done.stderr
+
+
+def test_a_gateway_that_does_not_answer_is_told_with_where_to_look(cluster: Cluster) -> None:
+    done = cluster.fmesh("ada", "status", FLOWMESH_SERVER="https://127.0.0.1:1")
+    assert done.returncode == 3
+    assert "kubectl get pods" in done.stderr
