@@ -165,10 +165,15 @@ def test_amending_changes_the_object_and_cancelling_ends_the_run(cluster: Cluste
 
 def test_what_is_wrong_is_told_with_its_place_before_anything_is_created(cluster: Cluster) -> None:
     file = cluster.flow("wrong")
-    file.write_text(file.read_text().replace("sum(n)", "sum(m)"))
-    done = cluster.fmesh("ada", "submit", file)
+    flow = yaml.safe_load(file.read_text())
+    score = {"uses": "eval.exact-match", "inputs": {"rows": "inputs.rows"}}
+    score["with"] = {"prediction": "n", "target": "missing"}
+    flow["spec"] = {**flow["spec"], "steps": [{"name": "score", **score}], "outputs": {}}
+    file.write_text(yaml.safe_dump(flow))
+    done = cluster.fmesh("ada", "submit", file)  # what columns there are, only the upload tells
     assert done.returncode == 2
     assert f"{file}:" in done.stderr
+    assert "'missing'" in done.stderr
     listed = cluster.server.kubectl("get", "fmw", "wrong", "-n", cluster.namespace, ok=False)
     assert "not found" in listed.stderr
 
