@@ -30,11 +30,17 @@ from flowmesh_control.policies import Policies
 from flowmesh_control.ports import Secrets
 from flowmesh_control.repinning import Repinning
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.telling.run_log import RunLog
+from flowmesh_control.telling.spans import Spans
+from flowmesh_control.telling.teller import Teller
+from flowmesh_control.telling.tracing import Tracing
 from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.run.commands import Settled
 from flowmesh_core.run.events import Event
+from flowmesh_core.run.ledger import Line
 from flowmesh_core.run.machine import Machine
 from flowmesh_core.run.model import Run
 from flowmesh_core.scheduler import decide
@@ -55,6 +61,7 @@ class Given:
     epoch: int
     store: Store
     store_meter: StoreMeter
+    tracing: Tracing | None
     settings: ControlSettings
     catalog: Catalog
     master_key: bytes
@@ -115,12 +122,14 @@ def assemble(given: Given) -> Parts:
 
     gateway = _gateway(given, post, telemetry)
     finishing = _finishing(given, lineage, logs)
+    tellers = _tellers(given)
     outside = Outside(
         blobs=store.blobs,
         cache=cache,
         fleet=gateway,
         hands=hands,
-        append=given.ledger.append,
+        append=lambda uid, line: _appended(given.ledger, tellers, uid, line),
+        settled=lambda attempt: _settled(tellers, attempt),
         finish=finishing,
         changed=changes.changed,
         secrets=given.secrets,
@@ -161,6 +170,25 @@ def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelem
         knows=lambda name: name in given.machine.state.workers,
         later_epoch_seen=given.later_epoch_seen,
     )
+
+
+def _tellers(given: Given) -> list[Teller]:
+    state = given.machine.state
+    found: list[Teller] = [RunLog(state)]
+    if given.tracing is not None:
+        found.append(Spans(state, given.tracing.send))
+    return found
+
+
+def _appended(ledger: Ledger, tellers: list[Teller], uid: str, line: Line) -> None:
+    ledger.append(uid, line)
+    for teller in tellers:
+        teller.appended(uid, line)
+
+
+def _settled(tellers: list[Teller], attempt: Settled) -> None:
+    for teller in tellers:
+        teller.settled(attempt)
 
 
 def _metrics(

@@ -34,6 +34,7 @@ from flowmesh_control.ports import Secrets
 from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.recovery import Recovered, recover
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.telling.tracing import Tracing, wanted
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
 from flowmesh_core.figures.figures import Figures
@@ -79,6 +80,7 @@ class ControlPlane:
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
+        self._tracing = Tracing(os.environ) if wanted(os.environ) else None
         self._store_meter = StoreMeter()
         self._store = metered(store, self._store_meter)
         self._settings = settings
@@ -158,6 +160,8 @@ class ControlPlane:
             if self._failure is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         self._ended.set()
 
     async def _recover(self, epoch: int) -> tuple[Parts, Recovered]:
@@ -191,6 +195,7 @@ class ControlPlane:
             epoch=epoch,
             store=self._store,
             store_meter=self._store_meter,
+            tracing=self._tracing,
             settings=settings,
             catalog=self._catalog,
             master_key=self._master_key,

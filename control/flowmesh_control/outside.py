@@ -41,6 +41,7 @@ from flowmesh_core.run.commands import (
     Publish,
     PutBlob,
     PutManifest,
+    Settled,
 )
 from flowmesh_core.run.events import (
     BlobsChecked,
@@ -67,6 +68,7 @@ class Outside:
         fleet: Fleet,
         hands: Hands,
         append: Callable[[str, Line], None],
+        settled: Callable[[Settled], None],
         finish: Finisher,
         changed: Callable[[str], None],
         secrets: Secrets,
@@ -96,6 +98,7 @@ class Outside:
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
             KeepAttempts: lambda c: fleet.keep(c.worker, c.keep),
             Append: lambda c: append(c.uid, c.line),
+            Settled: settled,
             Changed: lambda c: changed(c.uid),
         }
 

@@ -11,6 +11,7 @@ from functools import partial
 import kopf
 
 from flowmesh_control.epochs import SupersededError
+from flowmesh_control.telling.log_format import LogFormatError, formatter
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import Api
 from flowmesh_operator.connection import connected
@@ -40,13 +41,15 @@ class WatchError(FlowMeshError):
 
 def main() -> int:
     """Runs until told to stop; returns the exit code."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
+    lines = logging.StreamHandler()
+    logging.basicConfig(handlers=[lines], level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").addFilter(_expected)
     try:
+        lines.setFormatter(formatter(os.environ))
         settings = read_settings(os.environ, host=socket.gethostname())
         asyncio.run(serve(settings))
-    except SettingsError as e:
+    except (SettingsError, LogFormatError) as e:
         sys.stderr.write(f"error: {e}\n")
         return OperatorExitCode.SETTINGS
     except FlowMeshError as e:

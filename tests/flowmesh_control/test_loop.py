@@ -139,6 +139,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         fleet=workers,
         hands=hands,
         append=nothing,
+        settled=nothing,
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from flowmesh_store.store import open_store
 from flowmesh_worker.agent import Agent
 from flowmesh_worker.energy import Meter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.registry import installed_engines
+from flowmesh_worker.log_lines import formatter
 from flowmesh_worker.settings import WorkerSettings, parse_settings
 from flowmesh_worker.shape import describe, find_devices, nvml
 
@@ -20,10 +22,10 @@ EXIT_REFUSED = 3
 def main() -> None:
     """Runs a worker until it is told to stop."""
     settings = parse_settings()
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format=f"{settings.name} %(levelname)s %(message)s"
-    )
     try:
+        lines = logging.StreamHandler(sys.stderr)
+        lines.setFormatter(formatter(os.environ, settings.name))
+        logging.basicConfig(level=logging.INFO, handlers=[lines])
         asyncio.run(run_worker(settings))
     except FlowMeshError as error:
         sys.stderr.write(f"{settings.name}: {error}\n")

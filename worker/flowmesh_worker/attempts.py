@@ -4,6 +4,7 @@ Whatever happens to an attempt ends in an ``AttemptEnd``; nothing an attempt doe
 """
 
 import asyncio
+import logging
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.log_lines import about
 from flowmesh_worker.outputs import Outputs, Stored, lacking_ports
 from flowmesh_worker.pace import Pace
 from flowmesh_worker.refusing import refused
@@ -34,6 +36,8 @@ from flowmesh_worker.wanted_columns import lacking
 _LOG_CHARS_MAX = 8192
 _RESUMED = frozenset(k.value for k in FailureKind if Failure(k, "").retryable)
 """Kinds of failure after which the action is tried again."""
+_QUIET = frozenset({FailureKind.CANCELLED, FailureKind.DRAINED})
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -280,6 +284,8 @@ class Attempts:
         kind = failure.kind if failure else "completed"
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._held.end(end)
+        if failure is not None and failure.kind not in _QUIET:
+            _log.warning("%s failed: %s: %s", a.engine, kind, failure.message, extra=about(a))
         if not self._attempts:
             self.none_left.set()
 

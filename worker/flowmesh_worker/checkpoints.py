@@ -20,6 +20,7 @@ from flowmesh_store.caching import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
 from flowmesh_worker.held import Held
 from flowmesh_worker.host.frames import HostInput
+from flowmesh_worker.log_lines import about
 from flowmesh_worker.patience import patiently
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ class Checkpoints:
         try:
             os.rename(path, taken)
         except OSError as error:
-            _log.warning("a checkpoint of %s is lost: %s", attempt_id, error)
+            _log.warning(
+                "a checkpoint of %s is lost: %s", attempt_id, error, extra={"attempt": attempt_id}
+            )
             return
         storing = self._storing.setdefault(attempt_id, _Storing())
         if storing.waiting is not None:
@@ -92,7 +95,8 @@ class Checkpoints:
         try:
             await patiently(lambda: fetch_tree(self._blobs, digest, target))
         except (FlowMeshError, OSError) as error:
-            _log.warning("%s begins at the start: %s", assignment.attempt_id, error)
+            text = "%s begins at the start: %s"
+            _log.warning(text, assignment.attempt_id, error, extra=about(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
             spoiled = (Digest(lost or digest),)
             self._held.checkpoint(Checkpoint(assignment.attempt_id, digest, spoiled=spoiled))
@@ -105,7 +109,12 @@ class Checkpoints:
             try:
                 await self._store_one(attempt_id, path, done)
             except (FlowMeshError, OSError) as error:
-                _log.warning("a checkpoint of %s could not be stored: %s", attempt_id, error)
+                _log.warning(
+                    "a checkpoint of %s could not be stored: %s",
+                    attempt_id,
+                    error,
+                    extra={"attempt": attempt_id},
+                )
             finally:
                 self._remove(path)
         storing.task = None

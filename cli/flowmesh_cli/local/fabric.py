@@ -22,6 +22,7 @@ from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_cli.owner import Owner, Ownership
 from flowmesh_cli.state_dir import StateDir
+from flowmesh_control.telling.log_format import formatter
 from flowmesh_core.errors import FlowMeshError
 
 HOST = "127.0.0.1"
@@ -225,7 +226,7 @@ class _QuietFile(logging.FileHandler):
 def _log_to(path: Path) -> None:
     """The control plane's log goes to a file: the terminal belongs to progress and answers."""
     handler = _QuietFile(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(formatter(os.environ))
     root = logging.getLogger("flowmesh")
     root.addHandler(handler)
     root.setLevel(logging.INFO)

@@ -4,7 +4,7 @@ import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.protocol.results import ActionResult, Usage
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import Line
 from flowmesh_core.units import Digest
@@ -73,6 +73,28 @@ class Append(msgspec.Struct, frozen=True):
     line: Line
 
 
+class Settled(msgspec.Struct, frozen=True):
+    """An attempt has ended and is paid for: nothing is to be done, but somebody may be told.
+
+    Attributes:
+        outcome: as in ``AttemptLine``.
+        usage: None where the worker did not report.
+        subscribers: (run, step path) of those that waited for it.
+    """
+
+    attempt_id: str
+    action_id: Digest
+    engine: str
+    worker: str
+    pool: str
+    outcome: str
+    message: str
+    assigned_s: float
+    ended_s: float
+    usage: Usage | None
+    subscribers: tuple[tuple[str, str], ...]
+
+
 class PutManifest(msgspec.Struct, frozen=True):
     """Store a composed manifest under ``cas/`` (it is about to be referred to)."""
 
@@ -120,6 +142,7 @@ Command = (
     | Acknowledge
     | KeepAttempts
     | Append
+    | Settled
     | PutManifest
     | PutBlob
     | CheckBlobs

@@ -6,6 +6,7 @@
 from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.receipts.meter import Activity, split_segment
+from flowmesh_core.run.commands import Settled
 from flowmesh_core.run.ledger import RAN, AttemptLine
 from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.run.state import State
@@ -94,6 +95,7 @@ def settle(
     model = attempt.action.spec.model
     took_s = max(0.0, now_s - attempt.assigned_s)
     state.figures.used(attempt.pool, model, outcome, usage, took_s, now_s)
+    state.emit(_settled(attempt, payers, outcome, now_s, message, usage))
     total = attempt.charged_nanousd
     if not payers:
         state.book.fabric_nanousd += total
@@ -123,6 +125,30 @@ def settle(
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None
     return dict(zip((p.uid for p in ordered), shares, strict=True))
+
+
+def _settled(
+    attempt: Attempt,
+    payers: list[Subscriber],
+    outcome: str,
+    now_s: float,
+    message: str,
+    usage: Usage | None,
+) -> Settled:
+    action = attempt.action
+    return Settled(
+        attempt_id=attempt.attempt_id,
+        action_id=action.key.action_id,
+        engine=action.spec.contract.name,
+        worker=attempt.worker,
+        pool=attempt.pool,
+        outcome=outcome,
+        message=message,
+        assigned_s=attempt.assigned_s,
+        ended_s=now_s,
+        usage=usage,
+        subscribers=tuple((s.uid, s.path) for s in payers or action.subscribers),
+    )
 
 
 def _by_uid(payers: list[Subscriber]) -> list[Subscriber]:

@@ -107,7 +107,7 @@ class WorkflowController:
             self._held_up(uid, obj, WorkflowReason.UNREADABLE, e)
         except ApiError as e:
             if e.status not in (NOT_FOUND, CONFLICT):
-                log.warning("workflow %s is looked at again: %s", uid, e)
+                log.warning("workflow %s is looked at again: %s", uid, e, extra={"run": uid})
                 self._queue.add_after(uid, RETRY_S)
         except (LeadershipLostError, SupersededError, InvariantError):
             raise
@@ -181,7 +181,7 @@ class WorkflowController:
     def _held_up(
         self, uid: str, obj: Object | None, reason: WorkflowReason, error: FlowMeshError
     ) -> None:
-        log.warning("workflow %s waits: %s", uid, error)
+        log.warning("workflow %s waits: %s", uid, error, extra={"run": uid})
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
             self.writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
         known = self._waits.get(uid)

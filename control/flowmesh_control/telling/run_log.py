@@ -1,0 +1,56 @@
+"""Log lines of runs: verdicts and failures always, every step and attempt at level DEBUG."""
+
+import logging
+from typing import Any
+
+from flowmesh_core.run.commands import Settled
+from flowmesh_core.run.ledger import RAN, Line, StepLine, VerdictLine
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import StepState
+
+log = logging.getLogger("flowmesh.runs")
+
+_QUIET = RAN | {"replica", "cancelled", "drained"}
+
+
+class RunLog:
+    """Writes the log of runs."""
+
+    def __init__(self, state: State) -> None:
+        """Takes the machine's state, for names."""
+        self._state = state
+
+    def appended(self, uid: str, line: Line) -> None:
+        """As :meth:`Teller.appended`."""
+        if isinstance(line, VerdictLine):
+            level = logging.WARNING if line.reason else logging.INFO
+            why = f": {line.message}" if line.message else ""
+            log.log(level, "run %s %s%s", uid, line.phase, why, extra=self._run(uid, line.step))
+        elif isinstance(line, StepLine):
+            self._step(uid, line)
+
+    def settled(self, attempt: Settled) -> None:
+        """As :meth:`Teller.settled`."""
+        level = logging.DEBUG if attempt.outcome in _QUIET else logging.WARNING
+        if not log.isEnabledFor(level):
+            return
+        what = f"{attempt.outcome} on {attempt.worker}"
+        if attempt.message:
+            what += f": {attempt.message}"
+        known = {"action": attempt.action_id, "attempt": attempt.attempt_id}
+        for uid, path in dict.fromkeys(attempt.subscribers):
+            extra = {**self._run(uid, path), **known, "worker": attempt.worker}
+            log.log(level, "step %s of run %s: attempt %s", path, uid, what, extra=extra)
+
+    def _step(self, uid: str, line: StepLine) -> None:
+        level = logging.WARNING if line.state == StepState.FAILED else logging.DEBUG
+        if log.isEnabledFor(level):
+            why = f": {line.message}" if line.message else ""
+            extra = self._run(uid, line.step)
+            log.log(level, "step %s of run %s %s%s", line.step, uid, line.state, why, extra=extra)
+
+    def _run(self, uid: str, step: str) -> dict[str, Any]:
+        run = self._state.runs.get(uid)
+        name = f"{run.plan.namespace}/{run.plan.name}" if run is not None else ""
+        found = {"workflow": name, "run": uid, "step": step}
+        return {key: value for key, value in found.items() if value}

@@ -1,0 +1,172 @@
+"""Runs, steps and attempts as OpenTelemetry spans, each sent when it ends.
+
+A span's ids follow from what it is of, so that nothing has to be remembered: children may be sent
+before their parent, and by another leader than it. One trace a run; an attempt that several runs
+share is in the trace of each.
+
+Of an attempt the control plane knows when it was handed out and when it ended; how long loading and
+executing took, its worker says. They are shown back to back before the end (and the storing of the
+outputs), so their lengths are measured and their places are not.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from blake3 import blake3
+
+from flowmesh_core.run.commands import Settled
+from flowmesh_core.run.ledger import RAN, Line, StepLine, VerdictLine
+from flowmesh_core.run.model import Run
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import Phase, StepState
+
+Value = str | int | float | bool
+
+_FINE = RAN | {"replica", "cancelled", "drained"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span; ids are integers, 0 is no parent.
+
+    Attributes:
+        error: what went wrong; empty where nothing did.
+    """
+
+    trace: int
+    number: int
+    parent: int
+    name: str
+    start_s: float
+    end_s: float
+    error: str = ""
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+class Spans:
+    """Turns what is told of runs into spans."""
+
+    def __init__(self, state: State, send: Callable[[Span], None]) -> None:
+        """Takes the machine's state, and who takes a span; must not block."""
+        self._state = state
+        self._send = send
+        self._told: dict[str, set[str]] = {}
+
+    def appended(self, uid: str, line: Line) -> None:
+        """As :meth:`Teller.appended`."""
+        run = self._state.runs.get(uid)
+        if run is None:
+            return
+        if isinstance(line, StepLine):
+            self._step(run, line)
+        elif isinstance(line, VerdictLine):
+            self._told.pop(uid, None)
+            self._send(_run_span(run, line))
+
+    def settled(self, attempt: Settled) -> None:
+        """As :meth:`Teller.settled`."""
+        for uid, path in dict.fromkeys(attempt.subscribers):
+            if uid in self._state.runs:
+                for span in _attempt_spans(uid, path, attempt):
+                    self._send(span)
+
+    def _step(self, run: Run, line: StepLine) -> None:
+        told = self._told.get(run.uid)
+        if told is None:
+            # What an earlier leader's ledger says has ended, that leader has told.
+            before = [x.step for x in run.lines if isinstance(x, StepLine) and x is not line]
+            told = self._told[run.uid] = set(before)
+        if line.step not in told:
+            told.add(line.step)
+            self._send(_step_span(run, line))
+
+
+def _run_span(run: Run, line: VerdictLine) -> Span:
+    return Span(
+        trace=trace_of(run.uid),
+        number=_number(run.uid),
+        parent=0,
+        name=f"run {run.plan.name}",
+        start_s=run.created_s,
+        end_s=line.time_s,
+        error=(line.message or line.reason) if line.phase == Phase.FAILED else "",
+        attributes={
+            **_of(run.uid),
+            "flowmesh.workflow": f"{run.plan.namespace}/{run.plan.name}",
+            "flowmesh.tenant": run.plan.namespace,
+            "flowmesh.phase": line.phase,
+            "flowmesh.paid_nanousd": run.paid_nanousd,
+            "flowmesh.saved_nanousd": run.saved_nanousd,
+        },
+    )
+
+
+def _step_span(run: Run, line: StepLine) -> Span:
+    step = run.steps[line.step]
+    return Span(
+        trace=trace_of(run.uid),
+        number=_number(run.uid, line.step),
+        parent=_number(run.uid),
+        name=f"step {line.step}",
+        start_s=step.started_s or line.time_s,
+        end_s=line.time_s,
+        error=(line.message or line.reason) if line.state == StepState.FAILED else "",
+        attributes={
+            **_of(run.uid),
+            "flowmesh.step": line.step,
+            "flowmesh.engine": step.plan.engine,
+            "flowmesh.state": line.state,
+            "flowmesh.executed": step.executed,
+            "flowmesh.hits": step.hits,
+        },
+    )
+
+
+def _attempt_spans(uid: str, path: str, attempt: Settled) -> Iterator[Span]:
+    trace, number = trace_of(uid), _number(uid, path, attempt.attempt_id)
+    begun_s, ended_s = attempt.assigned_s, attempt.ended_s
+    attributes: dict[str, Value] = {
+        **_of(uid),
+        "flowmesh.step": path,
+        "flowmesh.action": attempt.action_id,
+        "flowmesh.attempt": attempt.attempt_id,
+        "flowmesh.engine": attempt.engine,
+        "flowmesh.worker": attempt.worker,
+        "flowmesh.pool": attempt.pool,
+        "flowmesh.outcome": attempt.outcome,
+    }
+    error = "" if attempt.outcome in _FINE else attempt.message or attempt.outcome
+    yield Span(
+        trace,
+        number,
+        _number(uid, path),
+        f"attempt {attempt.engine}",
+        begun_s,
+        ended_s,
+        error,
+        attributes,
+    )
+    usage = attempt.usage
+    if usage is None:
+        return
+    run_end_s = max(begun_s, ended_s - usage.put_s)
+    run_s = max(begun_s, run_end_s - usage.run_s)
+    parts = [("execute", run_s, run_end_s)] if usage.run_s else []
+    if usage.load_s:
+        parts.insert(0, ("load", max(begun_s, run_s - usage.load_s), run_s))
+    for name, start_s, end_s in parts:
+        own = _number(uid, path, attempt.attempt_id, name)
+        yield Span(trace, own, number, name, start_s, end_s, attributes=_of(uid))
+
+
+def trace_of(uid: str) -> int:
+    """The trace of a run: whoever knows the run's uid finds it."""
+    return int.from_bytes(blake3(uid.encode()).digest(length=16), "big")
+
+
+def _number(*path: str) -> int:
+    return int.from_bytes(blake3("\x00".join(path).encode()).digest(length=8), "big")
+
+
+def _of(uid: str) -> dict[str, Value]:
+    return {"flowmesh.run": uid}
