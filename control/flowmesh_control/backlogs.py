@@ -4,6 +4,7 @@ The fleet's owner declares its pools, so that one without any worker has a backl
 does (the laptop), the pools are those of the connected workers.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 from flowmesh_control.clock import Clock
@@ -12,6 +13,8 @@ from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.backlog import Backlog, PoolView, backlog_of, pool_views
 
 FRESH_S = 0.5
+TIMES = 20.0
+"""A figure that took long to find is kept for so many times as long: dispatch comes first."""
 """One answer serves everybody who asks within this time."""
 
 
@@ -25,6 +28,7 @@ class Backlogs:
         self._pools: Callable[[], Sequence[PoolView]] | None = None
         self._found: dict[str, Backlog] = {}
         self._found_s = float("-inf")
+        self._fresh_s = FRESH_S
 
     def declare(self, pools: Callable[[], Sequence[PoolView]]) -> None:
         """Takes what says which pools there are, with or without workers."""
@@ -32,11 +36,13 @@ class Backlogs:
         self._found_s = float("-inf")
 
     def now(self) -> dict[str, Backlog]:
-        """Every pool's backlog, at most ``FRESH_S`` old."""
+        """Every pool's backlog, at most ``FRESH_S`` old, or a little more where there is much."""
         now_s = self._clock()
-        if not 0.0 <= now_s - self._found_s < FRESH_S:
+        if not 0.0 <= now_s - self._found_s < self._fresh_s:
+            began = time.perf_counter()
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
             self._found = backlog_of(seen, self._state.model, pools)
             self._found_s = now_s
+            self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))
         return self._found

@@ -10,6 +10,7 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.gateway import Gateway
 from flowmesh_control.joining import StaticTokens
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -155,6 +156,21 @@ async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
     assert reason in answer.reason
     assert door.events == []
     assert door.later == ([4] if "epoch" in changes else [])
+
+
+class Away:
+    """Nobody who could say whose token it is can be asked."""
+
+    async def pool_of(self, token: str) -> str | None:
+        raise FlowMeshError("the API server does not answer")
+
+
+async def test_a_worker_whose_token_cannot_be_checked_now_may_try_again(door: Door) -> None:
+    door.gateway._tokens = Away()
+    answer = await heard(await door.connect(hello()))
+    assert isinstance(answer, Refused)
+    assert not answer.final
+    assert "does not answer" in answer.reason
 
 
 async def test_words_that_are_no_hello_are_refused(door: Door) -> None:

@@ -6,12 +6,14 @@ one, runs its worker as a process with the token that the pod would have, and en
 
 import json
 import signal
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.pool_builder import pool_object
 from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas
@@ -71,6 +73,17 @@ class Cluster:
         words = ("get", "pod", pod, "-n", self.made.own, "-o", path)
         return str(self.made.server.kubectl(*words).stdout)
 
+    def requests(self) -> dict[tuple[str, str], float]:
+        """Requests to the API server so far, by verb and resource, as the operator counts them."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.made.port}/metrics") as answer:
+            text = answer.read().decode()
+        return {
+            (sample.labels["verb"], sample.labels["resource"]): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "flowmesh_api_requests_total"
+        }
+
     def token(self, account: str, audience: str = "flowmesh") -> Path:
         words = ("create", "token", account, "-n", self.made.own, f"--audience={audience}")
         file = self.made.root / f"token-of-{account}-{audience}"
@@ -81,7 +94,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with replicas(api_server, tmp_path_factory.mktemp("pools")) as made:
-        made.operator("a", FLOWMESH_WORKER_TOKEN="")
+        made.operator("a", FLOWMESH_WORKER_TOKEN="", FLOWMESH_METRICS_OPEN="true")
         until(lambda: made.leads("a"), "a leads", 30)
         yield Cluster(made)
 
@@ -172,3 +185,52 @@ def test_kubectl_shows_the_columns(cluster: Cluster) -> None:
     assert header.split()[:6] == ["NAME", "DESIRED", "READY", "BUSY", "BACKLOG", "PRICE"]
     assert row.split()[:6] == ["shown", "0", "0", "0", "0", "1.25"]
     cluster.delete("shown")
+
+
+READS = frozenset({"get", "list"})
+
+
+def test_an_idle_fabric_writes_nothing_but_its_lease(cluster: Cluster) -> None:
+    cluster.pool("idle", maxReplicas=3)
+    until(lambda: cluster.condition("idle", "Ready").get("status") == "True", "Ready")
+    before = cluster.requests()
+
+    def looked() -> bool:
+        return cluster.requests()["list", "deployments"] >= before["list", "deployments"] + 2
+
+    until(looked, "two more rounds of looking")
+    after = cluster.requests()
+    written = {
+        key: after[key] - before.get(key, 0)
+        for key in after
+        if key[0] not in READS and key[1] != "leases" and after[key] != before.get(key, 0)
+    }
+    assert written == {}
+    cluster.delete("idle")
+
+
+def test_another_leader_takes_no_worker_away_that_runs_something(
+    cluster: Cluster, objects: Objects
+) -> None:
+    cluster.pool("hold", maxReplicas=1, autoscaling={"scaleDownAfter": "1s"})
+    until(lambda: cluster.size("hold") == 0, "a Deployment of size 0")
+    sleeping = {"name": "a", "uses": "test.sleep", "with": {"seconds": 20}}
+    objects.apply(objects.workflow("long", sleeping))
+    until(lambda: cluster.size("hold") == 1, "a worker is asked for")
+    cluster.pod("hold", "hold-1")
+    token = cluster.token("flowmesh-pool-hold")
+    made = cluster.made
+    made.worker("hold-1", "--pool", "hold", "--token-file", str(token))
+    until(lambda: cluster.status("hold").get("busy") == 1, "the worker is busy")
+    epoch = cluster.status("hold")["epoch"]
+    made.end("a", signal.SIGKILL)
+    made.operator("b", FLOWMESH_WORKER_TOKEN="", FLOWMESH_METRICS_OPEN="true")
+    until(lambda: made.leads("b"), "b leads", 30)
+    until(lambda: cluster.status("hold")["epoch"] > epoch, "b has looked at the pool")
+    until(lambda: cluster.status("hold")["busy"] == 1, "b knows that the worker is busy")
+    objects.wait("long", within_s=90)
+    assert [d["after"] for d in cluster.status("hold")["decisions"] if d["before"]] in ([], [0])
+    until(lambda: cluster.size("hold") == 0, "the pool is empty again")
+    assert objects.status("long")["phase"] == "Succeeded"
+    made.end("hold-1")
+    cluster.delete("hold")

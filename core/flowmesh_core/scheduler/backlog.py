@@ -6,18 +6,20 @@ that a pool without any worker is seen too. What runs counts where it runs. ``Hy
 signal into a number of workers and is the only state.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
-from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.snapshot import Snapshot, WorkerView
+from flowmesh_core.costmodel import CostKey, CostModel, Rate
+from flowmesh_core.fleet.snapshot import Snapshot, Work, WorkerView
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import RUN, lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, collect
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.utility import Prospect, Scale
+from flowmesh_core.units import Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,22 @@ def backlog_of(
     running = _running(snapshot)
     found = {pool.name: running.get(pool.name, Backlog()) for pool in pools}
     groups, _ = collect(snapshot)
+    groups = [group for group in groups if not group.replica_of]
+    ready = Counter[Digest]()
     for group in groups:
-        if group.replica_of:
-            continue
-        chosen = _choose(group, model, pools)
+        ready[group.info.signature] += group.count
+    opened = {signature for worker in snapshot.workers for signature in worker.lanes}
+    able: dict[Digest, list[_Empty]] = {}
+    for group in groups:
+        signature = group.info.signature
+        if signature not in able:
+            able[signature] = _empty_workers(group, ready[signature], model, pools)
+        chosen = _choose(group, able[signature])
         if chosen is not None:
             pool, prospect = chosen
-            found[pool.name] = _with_group(found[pool.name], snapshot, group, prospect)
+            load_s = 0.0 if signature in opened else prospect.start_s
+            opened.add(signature)
+            found[pool.name] = _with_group(found[pool.name], snapshot, group, prospect, load_s)
     return found
 
 
@@ -99,51 +110,71 @@ def _running(snapshot: Snapshot) -> dict[str, Backlog]:
     return found
 
 
-def _choose(
-    group: Group, model: CostModel, pools: Sequence[PoolView]
-) -> tuple[PoolView, Prospect] | None:
+@dataclass(frozen=True, slots=True)
+class _Empty:
+    """An empty worker of a pool as all actions of a signature see it: a full lane to be loaded."""
+
+    pool: PoolView
+    rate: Rate
+    load_s: float
+    paid_load_s: float
+    needed: int
+
+    def prospect(self, work: Work) -> Prospect:
+        """What an action of a size would get; ``run_s`` is its share of the lane."""
+        share_s = self.rate.seconds(work) * self.rate.share
+        paid_s = share_s + self.paid_load_s
+        return Prospect(
+            start_s=self.load_s,
+            wait_s=self.load_s,
+            first_tier=RUN,
+            run_s=share_s,
+            nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
+            near_bytes=0.0,
+            needed_bytes=self.needed,
+            lane=False,
+        )
+
+
+def _empty_workers(
+    group: Group, ready: int, model: CostModel, pools: Sequence[PoolView]
+) -> list[_Empty]:
+    """The pools whose workers can run a signature's actions, of which so many are ready."""
+    found = []
+    key, size = CostKey.of(group.info), group.work.component_bytes
+    needed = sum(n for _, n in group.info.components)
+    for pool in pools:
+        if unmet(group.info.requirement, pool.shape) is not None:
+            continue
+        kind = pool.shape.device_class
+        capacity = float(min(lane_capacity(group.info, None, kind), ready))
+        load_s = model.load_s(key, kind, size) + model.fetch_s(needed)
+        rate = model.rate(key, kind, size, capacity)
+        found.append(_Empty(pool, rate, load_s, load_s / capacity, needed))
+    return found
+
+
+def _choose(group: Group, able: Sequence[_Empty]) -> tuple[PoolView, Prospect] | None:
     """The pool whose empty worker has the best utility for the group; the first of equals."""
-    able = [pool for pool in pools if unmet(group.info.requirement, pool.shape) is None]
     if not able:
         return None
-    prospects = [_on_empty_worker(group, model, pool) for pool in able]
+    prospects = [empty.prospect(group.work) for empty in able]
+    if len(able) == 1:
+        return able[0].pool, prospects[0]
     scale = Scale.over(group.weights, prospects)
     utilities = scale.utilities(prospects)
     best = max(range(len(able)), key=lambda i: (utilities[i], -i))
-    return able[best], prospects[best]
+    return able[best].pool, prospects[best]
 
 
-def _on_empty_worker(group: Group, model: CostModel, pool: PoolView) -> Prospect:
-    """A full lane on a worker that holds nothing; ``run_s`` is an action's share of the lane."""
-    key = CostKey.of(group.info)
-    size = group.work.component_bytes
-    device_class = pool.shape.device_class
-    capacity = float(min(lane_capacity(group.info, None, device_class), group.count))
-    rate = model.rate(key, device_class, size, capacity)
-    needed = sum(n for _, n in group.info.components)
-    load_s = model.load_s(key, device_class, size) + model.fetch_s(needed)
-    share_s = rate.seconds(group.work) * rate.share
-    paid_s = share_s + load_s / capacity
-    return Prospect(
-        start_s=load_s,
-        wait_s=load_s,
-        first_tier=RUN,
-        run_s=share_s,
-        nanousd=round(pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
-        near_bytes=0.0,
-        needed_bytes=needed,
-        lane=False,
-    )
-
-
-def _with_group(known: Backlog, snapshot: Snapshot, group: Group, prospect: Prospect) -> Backlog:
-    """Adds a group to a pool's backlog; a lane is loaded only where the pool has none open."""
-    ready_s = prospect.run_s * group.count
-    is_open = any(group.info.signature in worker.lanes for worker in snapshot.workers)
+def _with_group(
+    known: Backlog, snapshot: Snapshot, group: Group, prospect: Prospect, load_s: float
+) -> Backlog:
+    """Adds a group to a pool's backlog, and the opening of its lane where none is open."""
     return Backlog(
         running_s=known.running_s,
-        ready_s=known.ready_s + ready_s,
-        load_s=known.load_s + (0.0 if is_open else prospect.start_s),
+        ready_s=known.ready_s + prospect.run_s * group.count,
+        load_s=known.load_s + load_s,
         actions=known.actions + group.count,
         busy=known.busy,
         pressed=max(known.pressed, _pressed(snapshot, group, prospect)),

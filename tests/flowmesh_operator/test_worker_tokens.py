@@ -1,0 +1,96 @@
+"""Tokens of pools, reviewed by a real API server; answers are kept, refusals have a reason."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from tests.flowmesh_operator.api_server import ApiServer, running
+
+from flowmesh_operator.access.worker_tokens import NotReviewedError, ReviewedTokens
+from flowmesh_operator.api import Api
+
+pytestmark = pytest.mark.slow
+REVIEWS = ("create", "tokenreviews")
+
+
+@pytest.fixture
+async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+    async for one in _api(api_server):
+        yield one
+
+
+async def _api(server: ApiServer) -> AsyncIterator[Api]:
+    configuration = Configuration()
+    await config.load_kube_config(str(server.kubeconfig), client_configuration=configuration)
+    async with ApiClient(configuration) as client:
+        yield Api(client).impatient(4.0)
+
+
+def token(server: ApiServer, namespace: str, account: str, audience: str = "flowmesh") -> str:
+    server.kubectl("create", "serviceaccount", account, "-n", namespace, ok=False)
+    words = ("create", "token", account, "-n", namespace)
+    audiences = (f"--audience={audience}",) if audience else ()
+    return server.kubectl(*words, *audiences).stdout.strip()
+
+
+async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
+    api: Api, api_server: ApiServer, namespace: str
+) -> None:
+    tokens = ReviewedTokens(api, namespace=namespace)
+    good = token(api_server, namespace, "flowmesh-pool-cpu")
+    for _ in range(5):
+        assert await tokens.pool_of(good) == "cpu"
+    assert api.requests[REVIEWS] == 1
+
+
+async def test_every_other_token_is_nobodys(
+    api: Api, api_server: ApiServer, namespace: str
+) -> None:
+    tokens = ReviewedTokens(api, namespace=namespace)
+    elsewhere = api_server.namespace()
+    for wrong in (
+        token(api_server, elsewhere, "flowmesh-pool-cpu"),
+        token(api_server, namespace, "flowmesh-pool-cpu", audience="another"),
+        token(api_server, namespace, "flowmesh-pool-cpu", audience=""),
+        token(api_server, namespace, "flowmesh-operator"),
+        token(api_server, namespace, "flowmesh-pool-"[:-1]),
+        api_server.token_of("admin"),
+        "no token at all",
+        "",
+    ):
+        assert await tokens.pool_of(wrong) is None
+
+
+async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_is_old(
+    api: Api, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowmesh_operator.access.worker_tokens.YES_S", 0.0)
+    tokens = ReviewedTokens(api, namespace=namespace)
+    good = token(api_server, namespace, "flowmesh-pool-cpu")
+    assert await tokens.pool_of(good) == "cpu"
+    api_server.kubectl("delete", "serviceaccount", "flowmesh-pool-cpu", "-n", namespace)
+    async with asyncio.timeout(60):  # the API server itself keeps its answers for ten seconds
+        while await tokens.pool_of(good) is not None:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.2)
+
+
+async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: Api) -> None:
+    tokens = ReviewedTokens(api, namespace="flowmesh", fixed="secret")
+    assert await tokens.pool_of("secret") == "*"
+    assert api.requests[REVIEWS] == 0
+
+
+async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wrong(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as server:
+        name = server.namespace()
+        good = token(server, name, "flowmesh-pool-cpu")
+        server.stop_api_server()
+        async for api in _api(server):
+            tokens = ReviewedTokens(api, namespace=name)
+            with pytest.raises(NotReviewedError, match="cannot be asked"):
+                await tokens.pool_of(good)
