@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands import explaining, keeping, planning, running, tracing
+from flowmesh_cli.commands import explaining, keeping, planning, running, simulating, tracing
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, answer
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Runs LLM workflows; every distinct step once, whoever asks for it.",
 )
-for group in (running, planning, explaining, tracing, keeping):
+for group in (running, planning, simulating, explaining, tracing, keeping):
     group.add_to(app)
 
 

@@ -1,0 +1,144 @@
+"""The simulated fabric: engine, store, network, whoever leads, and the door that runs come in by.
+
+It outlives control planes: one that crashes is followed by another, which finds in the bucket what
+was durable.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.builtin import contracts
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run.events import Amended, CancelRequested, Event, Submitted
+from flowmesh_core.status.view import RunStatus
+from flowmesh_sim.books import Bucket
+from flowmesh_sim.control import Control
+from flowmesh_sim.engine import Dice, Engine
+from flowmesh_sim.facts import Facts
+from flowmesh_sim.gateway import SimGateway
+from flowmesh_sim.policies import Policy
+from flowmesh_sim.store import SimStore
+from flowmesh_sim.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowmesh_sim.invariants import Checker
+    from flowmesh_sim.measures import Measures
+
+EPOCH_S = 1_000_000_000.0
+"""The wall clock at virtual second 0."""
+AGAIN_S = 1.0
+"""A client whose submission nobody took tries again after so long."""
+
+
+class Fabric:
+    """Everything but workers, load and faults.
+
+    Attributes:
+        skew_s: how far the control plane's wall clock was set off.
+        control: whoever leads; None while nobody does.
+        wanted: when each run was submitted, in virtual time; ``open`` are those without an end.
+        on_end: called with the uid of every run that has ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        facts: Facts,
+        seed: int,
+        settings: ControlSettings,
+        policy: Policy,
+        trace: Trace,
+        checker: "Checker",
+        measures: "Measures",
+    ) -> None:
+        """Takes the constants, the seed, the knobs, who decides, and who watches."""
+        self.engine = Engine()
+        self.dice = Dice(seed)
+        self.facts = facts
+        self.times: Any = facts.group("control")
+        self.settings = settings
+        self.policy = policy
+        self.trace = trace
+        self.checker = checker
+        self.measures = measures
+        self.catalog = Catalog(contracts())
+        self.store = SimStore()
+        self.bucket = Bucket()
+        self.skew_s = 0.0
+        self.control: Control | None = None
+        self.wanted: dict[str, float] = {}
+        self.open: dict[str, None] = {}
+        self.on_end: list[Callable[[str], None]] = []
+        self._jitter = self.dice.stream("dialling")
+
+    def start(self) -> None:
+        """A control plane begins to lead."""
+        if self.control is None:
+            self.control = Control(self)
+
+    def crash(self, down_s: float) -> None:
+        """The control plane dies; another one leads after a while."""
+        if self.control is not None:
+            control, self.control = self.control, None
+            control.crash()
+            self.engine.after(down_s, self.start)
+
+    @property
+    def gateway(self) -> SimGateway | None:
+        """Where workers dial; None while nobody leads."""
+        return None if self.control is None else self.control.gateway
+
+    def jitter(self) -> float:
+        """A factor of waits before dialling again."""
+        return self._jitter.uniform(0.5, 1.0)
+
+    def wall_s(self) -> float:
+        """The control plane's wall clock."""
+        return EPOCH_S + self.engine.now_s + self.skew_s
+
+    def submit(self, submitted: Submitted) -> None:
+        """A client submits a run, again and again until it is taken."""
+        if submitted.uid not in self.wanted:
+            self.wanted[submitted.uid] = self.engine.now_s
+            self.open[submitted.uid] = None
+        if self.control is None or self.store.down:
+            self.engine.after(AGAIN_S, self.submit, submitted)
+            return
+        for reference in submitted.artifacts.values():
+            self.store.contents.allow(reference, submitted.scopes.publish)
+            self.store.contents.allow(reference, submitted.scopes.private)
+            for blob in reference.blobs():
+                if blob not in self.store.ever:
+                    self.store.put_blob(blob, reference.size_bytes)
+        self.control.submit(submitted)
+
+    def cancel(self, uid: str) -> None:
+        """A client cancels a run."""
+        self._tell(CancelRequested(uid))
+
+    def amend(self, uid: str, changes: dict[str, Any]) -> None:
+        """A client changes a run."""
+        self._tell(Amended(uid, changes))
+
+    def _tell(self, event: Event) -> None:
+        if self.control is not None:
+            self.control.post(event)
+
+    def ended(self, uid: str, status: RunStatus) -> None:
+        """A run's ``final`` is written."""
+        self.trace.add(self.engine.now_s, "final", (uid, status.phase, status.paid_nanousd))
+        self.open.pop(uid, None)
+        self.measures.ended(uid, status)
+        for call in self.on_end:
+            call(uid)
+
+    @property
+    def book(self) -> Book:
+        """The accounts of whoever leads, or as they were last written."""
+        if self.control is not None:
+            return self.control.machine.state.book
+        record = self.bucket.accounts
+        return record.book if record is not None else Book()

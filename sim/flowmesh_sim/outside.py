@@ -1,0 +1,171 @@
+"""Does what the machine says in virtual time, by the rules of ``flowmesh_control.outside``.
+
+Requests of the store take their time and are made again while it is unavailable, with the waits of
+``flowmesh_control.hands``. A write that was under way when its control plane died still lands.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowmesh_control.hands import FIRST_RETRY_S, LAST_RETRY_S
+from flowmesh_core.dataset.manifest import encode_manifest
+from flowmesh_core.run.commands import (
+    Acknowledge,
+    Append,
+    Assign,
+    CancelAttempt,
+    Changed,
+    CheckBlobs,
+    Command,
+    Discard,
+    Finish,
+    KeepAttempts,
+    LookUp,
+    Publish,
+    PutBlob,
+    PutManifest,
+)
+from flowmesh_core.run.events import BlobsChecked, Event, Finalised, LookedUp, Published
+from flowmesh_sim.engine import Dice, Engine
+from flowmesh_sim.gateway import SimGateway
+from flowmesh_sim.store import SimStore
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
+
+
+class Home(Protocol):
+    """The control plane that the commands are of."""
+
+    alive: bool
+
+    def now_s(self) -> float:
+        """Its wall clock."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Takes an answer."""
+        ...
+
+    def finish(self, uid: str) -> None:
+        """Makes a run's end durable."""
+        ...
+
+    def assigned(self, command: Assign) -> None:
+        """Notes an assignment."""
+        ...
+
+    def wrote(self, command: Publish) -> None:
+        """Notes a publication that won."""
+        ...
+
+
+class SimOutside:
+    """The executor of one control plane."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: SimStore,
+        gateway: SimGateway,
+        home: Home,
+        *,
+        append: Callable[[str, Any], None],
+        times: Any,
+        dice: Dice,
+    ) -> None:
+        """Takes everything that commands touch, and the times of requests."""
+        self._engine = engine
+        self._store = store
+        self._home = home
+        self._times = times
+        self._rng = dice.stream("store")
+        self._putting: dict[Digest, None] = {}
+        self._table: Mapping[type, Callable[[Any], None]] = {
+            LookUp: partial(self._request, self._look_up, times.look_up_s),
+            Publish: partial(self._request, self._publish, times.publish_s),
+            PutManifest: self._put_later,
+            PutBlob: self._put_later,
+            CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
+            Discard: lambda c: None,  # nothing of the simulated store is damaged: it is lost
+            Finish: partial(self._request, self._finish, times.final_s),
+            Assign: self._assign,
+            CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
+            Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
+            KeepAttempts: lambda c: gateway.keep(c.worker, c.keep),
+            Append: lambda c: append(c.uid, c.line),
+            Changed: lambda c: None,
+        }
+        self._gateway = gateway
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Starts the work; answers come back as events."""
+        for command in commands:
+            self._table[type(command)](command)
+
+    def flush(self) -> None:
+        """Sends what was gathered for each worker."""
+        self._gateway.flush()
+
+    def _request(
+        self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float = FIRST_RETRY_S
+    ) -> None:
+        self._engine.after(took_s + self._store.slow_s, self._arrived, job, took_s, command, wait_s)
+
+    def _arrived(
+        self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float
+    ) -> None:
+        refused = self._store.refuses and self._rng.random() < self._store.refuses
+        if not self._store.down and not refused and job(command):
+            return
+        if self._home.alive:
+            longer_s = min(2 * wait_s, LAST_RETRY_S)
+            self._engine.after(wait_s, self._request, job, took_s, command, longer_s)
+
+    # -- requests: whether they are done ---------------------------------------------------------
+
+    def _look_up(self, c: LookUp) -> bool:
+        if self._home.alive:
+            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._home.now_s())
+            self._home.post(LookedUp(c.key, found))
+        return True
+
+    def _publish(self, c: Publish) -> bool:
+        stands, won = self._store.publish(c.key, c.result, replace=c.replace)
+        if won:
+            self._home.wrote(c)
+        ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
+        if self._store.refuses and self._rng.random() < self._store.refuses:
+            return False  # written, and the answer lost: it is asked again, and finds itself
+        if self._home.alive:
+            self._home.post(Published(c.key, stands, adopted=not ours))
+        return True
+
+    def _put_later(self, c: PutManifest | PutBlob) -> None:
+        self._putting[c.digest] = None
+        self._request(self._put, self._times.publish_s, c)
+
+    def _put(self, c: PutManifest | PutBlob) -> bool:
+        size = len(c.data) if isinstance(c, PutBlob) else len(encode_manifest(c.manifest))
+        self._store.put_blob(c.digest, size)
+        self._putting.pop(c.digest, None)
+        return True
+
+    def _check_blobs(self, c: CheckBlobs) -> bool:
+        if self._home.alive:
+            wanted = [d for d in c.digests if d not in self._putting]
+            self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
+        return True
+
+    def _finish(self, c: Finish) -> bool:
+        if self._putting:
+            return False
+        if self._home.alive:
+            self._home.finish(c.uid)
+            self._home.post(Finalised(c.uid))
+        return True
+
+    def _assign(self, c: Assign) -> None:
+        self._home.assigned(c)
+        self._gateway.assign(c.worker, c.assignment)

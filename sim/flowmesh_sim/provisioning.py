@@ -1,0 +1,168 @@
+"""Pools of simulated workers: made with a delay, drained away, scaled by the shipped signal."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flowmesh_core.protocol.messages import Honours, WorkerShape
+from flowmesh_core.run.placing import snapshot
+from flowmesh_core.scheduler.backlog import Hysteresis, PoolView, backlog_of
+from flowmesh_core.units import nano_usd
+from flowmesh_sim.devices import Hardware
+from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.scenario import PoolSpec
+from flowmesh_sim.worker import SimWorker, Surroundings
+
+if TYPE_CHECKING:
+    from flowmesh_core.catalog.catalog import Catalog
+
+SCALE_EVERY_S = 5.0
+
+
+class Pool:
+    """Workers of one shape.
+
+    Attributes:
+        workers: those that live; ``coming`` are on their way.
+    """
+
+    def __init__(
+        self, spec: PoolSpec, fabric: Fabric, hardware: Hardware, around: Surroundings
+    ) -> None:
+        """Takes what the pool is."""
+        self.spec = spec
+        self._fabric = fabric
+        self._device = hardware.devices[spec.device]
+        self._around = (
+            replace(around, latency_s=spec.latency_s) if spec.latency_s is not None else around
+        )
+        self._times = fabric.facts.group("provisioning")
+        self._rng = fabric.dice.stream(f"pool {spec.name}")
+        self._made = 0
+        self.workers: dict[str, SimWorker] = {}
+        self.coming = 0
+        self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
+        self.shape = self._shape(fabric.catalog)
+
+    def _shape(self, catalog: "Catalog") -> WorkerShape:
+        spec, device = self.spec, self._device
+        offered = [c for c in catalog if not spec.engines or c.name in spec.engines]
+        price = spec.price_usd_per_hour
+        one = device.price_nanousd_h if price is None else nano_usd(price)
+        return WorkerShape(
+            name=spec.name,
+            pool=spec.name,
+            device_class=device.device_class,
+            device_memory_mib=device.memory_mib if device.accelerator else spec.host_memory_mib,
+            host_memory_mib=spec.host_memory_mib,
+            cpus=spec.cpus,
+            price_nanousd_per_hour=one * spec.devices,
+            engines={c.name: (c.version, c.implementation) for c in offered},
+            devices=spec.devices,
+            honours=tuple(
+                Honours(c.name, implementation, ("bfloat16", "float32"))
+                for c in offered
+                if c.identity_fields
+                for implementation in (
+                    ("vllm",) if "implementation" in c.identity_fields else ("",)
+                )
+            ),
+            power_w=float(device.facts.tdp_w) * spec.devices,
+            idle_w=float(device.facts.idle_w) * spec.devices,
+            zone=spec.zone,
+            labels=dict(spec.labels),
+            allows_user_code=True,
+        )
+
+    @property
+    def start_s(self) -> float:
+        """Usual seconds from asking until the agent connects."""
+        t = self._times
+        made = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[self.spec.start]
+        return float(made + t.agent_s)
+
+    def order(self) -> None:
+        """Wants one more worker; it is paid for from when its machine runs."""
+        self.coming += 1
+        delay_s = self.start_s * self._rng.uniform(0.8, 1.4)
+        self._fabric.engine.after(delay_s, self._arrives)
+
+    def _arrives(self) -> None:
+        self.make(self._times.agent_s)
+
+    def make(self, paid_before_s: float = 0.0) -> SimWorker:
+        """A worker's process starts."""
+        self.coming = max(0, self.coming - 1)
+        self._made += 1
+        engine = self._fabric.engine
+        name = f"{self.spec.name}-{self._made:04d}"
+        worker = SimWorker(
+            self._around,
+            _named(self.shape, name),
+            self._device,
+            incarnation=f"{name}/{self._made}",
+            billed_since_s=max(0.0, engine.now_s - paid_before_s),
+            phase_s=self._rng.random(),
+            on_gone=self._gone,
+        )
+        self.workers[name] = worker
+        self._fabric.measures.workers.append(worker)
+        self._fabric.trace.add(engine.now_s, "worker", name)
+        return worker
+
+    def _gone(self, worker: SimWorker) -> None:
+        self.workers.pop(worker.name, None)
+        self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
+
+    def resize(self, wanted: int) -> None:
+        """Orders what is missing, or drains the idle ones first."""
+        living = [w for w in self.workers.values() if not w.draining]
+        have = len(living) + self.coming
+        for _ in range(wanted - have):
+            self.order()
+        spare = sorted(living, key=lambda w: (len(w.held.progress), w.name))
+        for worker in spare[: max(0, len(living) - wanted)]:
+            worker.drain()
+
+
+def _named(shape: WorkerShape, name: str) -> WorkerShape:
+    from msgspec.structs import replace as changed  # noqa: PLC0415 - one name, two meanings
+
+    return changed(shape, name=name)
+
+
+class Provisioner:
+    """All pools; scales those that ask for it every few seconds."""
+
+    def __init__(self, fabric: Fabric, pools: list[Pool]) -> None:
+        """Makes the workers that are there from the beginning."""
+        self._fabric = fabric
+        self.pools = pools
+        for pool in pools:
+            for _ in range(pool.spec.workers):
+                pool.make()
+        if any(pool.spec.autoscale for pool in pools):
+            fabric.engine.after(SCALE_EVERY_S, self._scale)
+
+    def living(self) -> list[SimWorker]:
+        """Every worker whose process runs, in order of pools and names."""
+        return [w for pool in self.pools for _, w in sorted(pool.workers.items())]
+
+    def _scale(self) -> None:
+        self._fabric.engine.after(SCALE_EVERY_S, self._scale)
+        control = self._fabric.control
+        if control is None:
+            return
+        scaled = [pool for pool in self.pools if pool.spec.autoscale]
+        views = [self._view(pool) for pool in scaled]
+        now_s = control.now_s()
+        state = control.machine.state
+        found = backlog_of(snapshot(state, now_s), state.model, views)
+        for pool, view in zip(scaled, views, strict=True):
+            current = sum(not w.draining for w in pool.workers.values()) + pool.coming
+            pool.resize(pool.hysteresis.workers(view, found[view.name], current, now_s))
+
+    @staticmethod
+    def _view(pool: Pool) -> PoolView:
+        spec = pool.spec
+        most = spec.maximum or max(1, spec.workers)
+        return PoolView(spec.name, pool.shape, spec.minimum, most, pool.start_s)

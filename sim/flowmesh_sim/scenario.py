@@ -1,0 +1,251 @@
+"""A scenario file: pools, load, faults and knobs, checked before anything is simulated."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_sim.facts import read_facts
+from flowmesh_sim.group_a import GROUP_A
+from flowmesh_sim.group_b import GROUP_B
+from flowmesh_sim.policies import POLICIES
+from flowmesh_sim.shapes import SHAPES
+
+GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
+"""Names that stand for several shapes."""
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, frozen=True, validate_by_name=False
+    )
+
+
+class PoolSpec(_Part):
+    """Workers of one device.
+
+    Attributes:
+        workers: there from the beginning; ``minimum`` and ``maximum`` bound what is made later.
+        devices: of one worker.
+        autoscale: whether the shipped signal changes their number.
+        start: how a worker is made: ``pod`` (image there), ``pull`` (image fetched) or ``lease``.
+    """
+
+    name: str
+    device: str
+    workers: int = Field(default=1, ge=0)
+    minimum: int = Field(default=0, ge=0)
+    maximum: int = Field(default=0, ge=0)
+    devices: int = Field(default=1, ge=1)
+    host_memory_mib: int = Field(default=131072, ge=1)
+    cpus: int = Field(default=16, ge=1)
+    price_usd_per_hour: NotNegative | None = None
+    engines: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    zone: str = "a"
+    autoscale: bool = False
+    target_s: Positive = 60.0
+    calm_s: Positive = 120.0
+    start: Literal["pod", "pull", "lease"] = "pod"
+    latency_s: NotNegative | None = None
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "PoolSpec":
+        known = read_facts().names("devices")
+        if self.device not in known:
+            raise ValueError(f"device: no device {self.device!r}{did_you_mean(self.device, known)}")
+        most = self.maximum or self.workers
+        if self.autoscale and not self.minimum <= self.workers <= most:
+            raise ValueError("workers must lie between minimum and maximum")
+        return self
+
+
+class Arrivals(_Part):
+    """When runs come.
+
+    Attributes:
+        kind: ``at-once``; ``every`` so many a minute, evenly; ``poisson`` at that rate;
+            ``decaying`` from ``perMinute`` to ``toPerMinute`` exponentially over all runs;
+            ``closed``: so many ``concurrent`` at a time, the next when one has ended.
+    """
+
+    kind: Literal["at-once", "every", "poisson", "decaying", "closed"] = "at-once"
+    per_minute: Positive = 6.0
+    to_per_minute: Positive = 0.6
+    concurrent: int = Field(default=64, ge=1)
+    after_s: NotNegative = 0.0
+
+
+class LoadSpec(_Part):
+    """Runs of some shapes.
+
+    Attributes:
+        shapes: names of ``flowmesh_sim.shapes``, or ``group-a`` and ``group-b``; drawn evenly.
+        rows: of a step that works on rows; ``batch`` of the paper.
+        variants: how many different data slices a shape is drawn from: fewer are shared more.
+        tenants: namespaces, in turn.
+        options: what the shape takes besides.
+    """
+
+    shapes: tuple[str, ...]
+    runs: int = Field(ge=1)
+    rows: int = Field(default=24, ge=1)
+    variants: int = Field(default=8, ge=1)
+    tenants: int = Field(default=4, ge=1)
+    arrivals: Arrivals = Arrivals()
+    optimize: Literal["cost", "throughput", "latency", "balanced"] = "balanced"
+    budget_usd: NotNegative = 0.0
+    deadline_s: NotNegative = 0.0
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> "LoadSpec":
+        for shape in self.shapes:
+            if shape not in SHAPES and shape not in GROUPS:
+                known = [*GROUPS, *SHAPES]
+                raise ValueError(f"shapes: no shape {shape!r}{did_you_mean(shape, known)}")
+        return self
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The shapes, groups written out."""
+        return tuple(s for name in self.shapes for s in GROUPS.get(name, (name,)))
+
+
+class FaultSpec(_Part):
+    """Something that goes wrong at a moment, or at a rate.
+
+    Attributes:
+        at_s: when; with ``perHour`` it happens at random at that rate instead (each worker's, where
+            the fault is a worker's).
+        pool: whose worker is struck; any where empty. ``worker`` names one.
+        for_s: how long it lasts.
+        share: of calls or attempts that are struck; ``factor`` by which things slow down.
+    """
+
+    kind: Literal[
+        "crash",
+        "preempt",
+        "silence",
+        "cut",
+        "slow",
+        "host-crash",
+        "store-down",
+        "store-errors",
+        "store-slow",
+        "lose-blob",
+        "clock-step",
+        "control-crash",
+        "engine-errors",
+        "cancel",
+    ]
+    at_s: NotNegative | None = None
+    per_hour: Positive | None = None
+    pool: str = ""
+    worker: str = ""
+    for_s: NotNegative = 10.0
+    share: float = Field(default=0.2, ge=0, le=1)
+    factor: Positive = 4.0
+    step_s: float = 60.0
+    failure: str = "engine"
+
+    @model_validator(mode="after")
+    def _when(self) -> "FaultSpec":
+        if (self.at_s is None) == (self.per_hour is None):
+            raise ValueError("give either atS or perHour")
+        return self
+
+
+class ControlSpec(_Part):
+    """Knobs of the control plane; the values that ship where absent."""
+
+    watchdog_s: Positive = 10.0
+    sync_interval_s: Positive = 1.0
+    sync_window_s: Positive = 3.0
+    replicas: bool = True
+
+
+class Scenario(_Part):
+    """A whole simulation.
+
+    Attributes:
+        sharing: whom results are shared with: ``private`` to a tenant, or ``all``; with ``never``
+            nothing is reused, not even within a tenant.
+        facts: constants that differ from ``facts.yaml``, by path.
+        limit_s: virtual seconds after which a run that has not ended is lost.
+    """
+
+    name: str
+    pools: tuple[PoolSpec, ...]
+    load: tuple[LoadSpec, ...]
+    faults: tuple[FaultSpec, ...] = ()
+    control: ControlSpec = ControlSpec()
+    seed: int = 0
+    policy: str = "shipped"
+    sharing: Literal["never", "private", "all"] = "all"
+    facts: dict[str, float] = {}
+    limit_s: Positive = 7 * 86400.0
+
+    @model_validator(mode="after")
+    def _names(self) -> "Scenario":
+        if self.policy not in POLICIES:
+            raise ValueError(
+                f"policy: no policy {self.policy!r}{did_you_mean(self.policy, POLICIES)}"
+            )
+        pools = [p.name for p in self.pools]
+        if not pools or len(set(pools)) < len(pools):
+            raise ValueError("pools: give at least one, each with a name of its own")
+        for fault in self.faults:
+            if fault.pool and fault.pool not in pools:
+                raise ValueError(f"faults: no pool {fault.pool!r}{did_you_mean(fault.pool, pools)}")
+        known = read_facts().table
+        for path in self.facts:
+            if path not in known:
+                raise ValueError(f"facts: no fact {path!r}{did_you_mean(path, known)}")
+        return self
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Reads a scenario file.
+
+    Raises:
+        SpecError: it is no scenario; every problem with its place.
+    """
+    try:
+        document = YAML(typ="safe", pure=True).load(path.read_text())
+    except OSError as e:
+        raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
+    except (YAMLError, UnicodeDecodeError) as e:
+        raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
+    return scenario_of(document, str(path))
+
+
+def scenario_of(document: Any, where: str = "scenario") -> Scenario:
+    """A scenario from plain values.
+
+    Raises:
+        SpecError: it is none; every problem with its place.
+    """
+    try:
+        return Scenario.model_validate(document)
+    except ValidationError as e:
+        raise SpecError(
+            [Problem(_place(where, x["loc"]), _said(x["msg"])) for x in e.errors()]
+        ) from e
+
+
+def _place(where: str, loc: tuple[int | str, ...]) -> str:
+    path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+    return f"{where}: {path}" if path else where
+
+
+def _said(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return "is not a field here; see docs/simulator.md" if message.startswith("Extra") else message

@@ -1,0 +1,48 @@
+"""Everything that happened, in order, as canonical lines: their hash names a run.
+
+A line is an event that the machine took, a decision it applied, or something that befell the world
+(a worker came, a fault struck). Equal seeds give equal lines; with a file they are kept.
+"""
+
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from blake3 import blake3
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class Trace:
+    """The hash of all lines so far, and the lines where a file was asked for."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Begins; a file at the path is replaced."""
+        self._hash = blake3()
+        self._file: IO[bytes] | None = path.open("wb") if path is not None else None
+        self.lines = 0
+
+    def add(self, time_s: float, kind: str, what: Any) -> None:
+        """Adds a line.
+
+        Args:
+            time_s: virtual time.
+            kind: the event's class, or what befell.
+            what: its content: structs, dataclasses and plain values.
+        """
+        data = _encoder.encode((time_s, kind, what)) + b"\n"
+        self._hash.update(data)
+        self.lines += 1
+        if self._file is not None:
+            self._file.write(data)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the lines so far, as 64 hexadecimal digits."""
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Ends the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
