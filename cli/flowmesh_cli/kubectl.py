@@ -9,3 +9,7 @@ def main() -> None:
     """As ``fmesh``, with ``--cluster`` where nothing else is said."""
     os.environ.setdefault("FLOWMESH_CLUSTER", "true")
     run("kubectl fmesh")
+
+
+if __name__ == "__main__":
+    main()

@@ -169,7 +169,7 @@ def test_what_is_wrong_is_told_with_its_place_before_anything_is_created(cluster
     score = {"uses": "eval.exact-match", "inputs": {"rows": "inputs.rows"}}
     score["with"] = {"prediction": "n", "target": "missing"}
     flow["spec"] = {**flow["spec"], "steps": [{"name": "score", **score}], "outputs": {}}
-    file.write_text(yaml.safe_dump(flow))
+    file.write_text(json.dumps(flow))
     done = cluster.fmesh("ada", "submit", file)  # what columns there are, only the upload tells
     assert done.returncode == 2
     assert f"{file}:" in done.stderr
