@@ -13,6 +13,8 @@ from flowmesh_cli.failing import CliError
 from flowmesh_cli.place import Place
 
 LEADER = "flowmesh.dev/leader=true"
+SERVICE = "flowmesh-gateway"
+PORT_NAME = "gateway"
 PORT = 8470
 _HTTPS = 443
 
@@ -98,20 +100,20 @@ class Forwarded:
         """As ``Way.connect``; the leader is looked up anew: another one may lead by now."""
         from kubernetes.stream import portforward  # noqa: PLC0415 - see kubeconfig
 
-        pod, namespace = self._leader(), self._place.system_namespace
+        (pod, port), namespace = self._leader(), self._place.system_namespace
         forward = said_by_api_server(
             lambda: portforward(
                 self._core.connect_get_namespaced_pod_portforward,
                 pod,
                 namespace,
-                ports=str(PORT),
+                ports=str(port),
             ),
             where=f"port-forward to pod {namespace}/{pod}",
         )
-        plain = _socket(forward)
+        plain = _socket(forward, port)
         plain.settimeout(timeout_s)
-        name = f"flowmesh.{namespace}.svc"
-        connection = http.client.HTTPConnection(name, PORT, timeout=timeout_s)
+        name = f"{SERVICE}.{namespace}.svc"
+        connection = http.client.HTTPConnection(name, port, timeout=timeout_s)
         connection.auto_open = 0  # a closed one is forwarded anew, never looked up by its name
         connection.sock = self._context.wrap_socket(plain, server_hostname=name)
         return connection
@@ -120,7 +122,8 @@ class Forwarded:
         """As ``Way.token``."""
         return self._kubeconfig.token(renewed=renewed)
 
-    def _leader(self) -> str:
+    def _leader(self) -> tuple[str, int]:
+        """The leader's pod, and the port of its gateway."""
         namespace = self._place.system_namespace
         found = said_by_api_server(
             lambda: self._core.list_namespaced_pod(
@@ -132,10 +135,12 @@ class Forwarded:
             raise ConnectionError(
                 f"no pod in namespace {namespace} has the label {LEADER}: no operator leads there"
             )
-        return str(found.items[0].metadata.name)
+        pod = found.items[0]
+        ports = [p for c in pod.spec.containers for p in c.ports or () if p.name == PORT_NAME]
+        return str(pod.metadata.name), ports[0].container_port if ports else PORT
 
 
-def _socket(forward: Any) -> socket.socket:
+def _socket(forward: Any, port: int) -> socket.socket:
     """The end of a forwarded port that a TLS connection can be made on."""
-    found: socket.socket = forward.socket(PORT)._socket  # the wrapper around it is no socket
+    found: socket.socket = forward.socket(port)._socket  # the wrapper around it is no socket
     return found

@@ -5,6 +5,7 @@ Every route says what it needs by the constructor that declares it. A handler ge
 user may not see is not there for them, so that its name tells nothing.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -52,10 +53,12 @@ class Visit:
 
     async def seen(self, namespaces: Iterable[str]) -> frozenset[str]:
         """Those of some namespaces whose runs the user may list."""
-        wanted = set(namespaces)
+        wanted = sorted(set(namespaces))
         if await self.sees_all():
             return frozenset(wanted)
-        return frozenset([n for n in sorted(wanted) if await self._may(Verb.LIST, n)])
+        # All at once: they may be hundreds, and each a question to the API server.
+        allowed = await asyncio.gather(*(self._may(Verb.LIST, n) for n in wanted))
+        return frozenset(n for n, may in zip(wanted, allowed, strict=True) if may)
 
     async def sees_all(self) -> bool:
         """Whether the user may list the runs of every namespace."""
