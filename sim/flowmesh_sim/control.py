@@ -200,7 +200,10 @@ class Control:
 
     def finish(self, uid: str) -> None:
         """As ``flowmesh_control.finishing``: the ledger, then ``final``; then it is forgotten."""
-        if uid not in self.machine.state.runs or self._fabric.bucket.epoch > self.epoch:
+        if self._fabric.bucket.epoch > self.epoch:
+            self.crash()  # it finds out before it says anything
+            return
+        if uid not in self.machine.state.runs:
             return
         self._ledger.flush(uid)
         status = run_status(self.machine.state, uid, self.now_s())
@@ -225,6 +228,8 @@ class Control:
 
     def crash(self) -> None:
         """Ends at once: what was not flushed is lost."""
+        if not self.alive:
+            return
         self.alive = False
         self._events.clear()
         self.gateway.close()

@@ -30,6 +30,7 @@ class Dialling:
         self._site: Any = worker.around.network
         self.link = Link(self._engine, worker.around.latency_s)
         self.over: Connection | None = None
+        self._gateway: Any = None
         self.epoch = 0
         self._welcomed = False
         self._interval_s = 1.0
@@ -49,7 +50,7 @@ class Dialling:
         if gateway is None or not self.link.up:
             self._later()
             return
-        self.over = Connection()
+        self.over, self._gateway = Connection(), gateway
         self._welcomed, self._seq = False, 0
         hello = worker.hello(self.epoch)
         worker.held.said_everything()
@@ -86,9 +87,7 @@ class Dialling:
         over, self.over = self.over, None
         over.alive = False
         self._welcomed = False
-        gateway = self._site.gateway
-        if gateway is not None:
-            gateway.disconnected(self._worker.name, over)
+        self._gateway.disconnected(self._worker.name, over)
         if not self._worker.gone:
             self._later()
 
@@ -118,15 +117,14 @@ class Dialling:
 
     def _send(self, *, goodbye: bool) -> None:
         worker = self._worker
-        gateway = self._site.gateway
-        if gateway is None or self.over is None:
+        if self.over is None:
             return
         self._seq += 1
         held = worker.held
         lanes = worker.lanes.report() if held.lanes_changed else ()
         components = worker.components() if held.components_changed else ()
         sync = held.next_sync(self._seq, lanes, components)
-        self.link.send("up", self.over, gateway.sync, worker.name, self.over, sync, goodbye)
+        self.link.send("up", self.over, self._gateway.sync, worker.name, self.over, sync, goodbye)
 
     def goodbye(self) -> None:
         """The last message: the worker holds nothing any more."""
@@ -136,5 +134,5 @@ class Dialling:
     def closed(self) -> None:
         """The process has ended; its last message is still on its way."""
         over, self.over = self.over, None
-        if over is not None and self._site.gateway is not None:
-            self.link.send("up", over, self._site.gateway.disconnected, self._worker.name, over)
+        if over is not None:
+            self.link.send("up", over, self._gateway.disconnected, self._worker.name, over)

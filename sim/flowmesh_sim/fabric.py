@@ -86,6 +86,13 @@ class Fabric:
             control.crash()
             self.engine.after(down_s, self.start)
 
+    def usurp(self, for_s: float) -> None:
+        """Another control plane leads; the former one does not know it for a while."""
+        former = self.control
+        if former is not None:
+            self.control = Control(self)
+            self.engine.after(for_s, former.crash)
+
     @property
     def gateway(self) -> SimGateway | None:
         """Where workers dial; None while nobody leads."""

@@ -11,6 +11,8 @@ from flowmesh_sim.scenario import FaultSpec
 from flowmesh_sim.worker import SimWorker
 
 HOUR_S = 3600.0
+LEAD_CHECKED_S = 5.0
+"""A leader knows after at most so long that another one leads (``lead_check_s``)."""
 OF_WORKERS = {"crash", "preempt", "silence", "cut", "slow", "host-crash"}
 
 
@@ -38,6 +40,7 @@ class Faults:
             "lose-blob": self._lose_blob,
             "clock-step": self._clock_step,
             "control-crash": self._control_crash,
+            "stale-leader": self._stale_leader,
             "engine-errors": self._engine_errors,
             "cancel": self._cancel,
         }
@@ -154,6 +157,9 @@ class Faults:
 
     def _control_crash(self, spec: FaultSpec) -> None:
         self._fabric.crash(spec.for_s)
+
+    def _stale_leader(self, spec: FaultSpec) -> None:
+        self._fabric.usurp(min(spec.for_s, LEAD_CHECKED_S))
 
     def _cancel(self, spec: FaultSpec) -> None:
         if self._fabric.open:

@@ -61,6 +61,7 @@ class SimGateway:
         self._interval_s = interval_s
         self._known: dict[str, _Known] = {}
         self._ready: dict[str, Session] = {}
+        self._closed = False
 
     # -- from workers ----------------------------------------------------------------------------
 
@@ -68,6 +69,9 @@ class SimGateway:
         """A worker says everything; it is refused while another process has its name."""
         name = hello.shape.name
         known = self._known.get(name)
+        if self._closed or hello.epoch > self._epoch:
+            dialling.link.send("down", over, dialling.broken)
+            return
         if known is not None and known.session is not None:
             if known.incarnation != hello.incarnation:
                 dialling.link.send("down", over, dialling.broken)
@@ -182,6 +186,7 @@ class SimGateway:
 
     def close(self) -> None:
         """The control plane is gone: every connection breaks."""
+        self._closed = True
         for known in self._known.values():
             if known.session is not None:
                 self._hang_up(known.session)

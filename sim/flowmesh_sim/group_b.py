@@ -122,4 +122,13 @@ def ppo(m: Maker) -> None:
     _evaluate(m, SMALL, None, policy)
 
 
+@shape("b-tight")
+def tight(m: Maker) -> None:
+    """A step whose memory is under-specified by half: it runs out, and goes where it fits."""
+    rows = m.data("gsm8k", TRAIN_ROWS, split="train")
+    needed = _memory(m, SMALL, "full_bytes_per_param")
+    inputs = {"model": m.model(SMALL), "rows": rows}
+    m.step("sft", "train.sft", inputs, num_train_epochs=1.0, memory_mib=needed // 2)
+
+
 GROUP_B = (*GROUP_A, "b-sft", "b-full-sft", "b-dpo", "b-ppo")

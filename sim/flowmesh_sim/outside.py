@@ -25,6 +25,7 @@ from flowmesh_core.run.commands import (
     Publish,
     PutBlob,
     PutManifest,
+    Settled,
 )
 from flowmesh_core.run.events import BlobsChecked, Event, Finalised, LookedUp, Published
 from flowmesh_sim.engine import Dice, Engine
@@ -95,7 +96,8 @@ class SimOutside:
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             KeepAttempts: lambda c: gateway.keep(c.worker, c.keep),
             Append: lambda c: append(c.uid, c.line),
-            Changed: lambda c: None,
+            Changed: lambda c: None,  # projections: nobody is shown anything here
+            Settled: lambda c: None,
         }
         self._gateway = gateway
 

@@ -143,6 +143,7 @@ class FaultSpec(_Part):
         "lose-blob",
         "clock-step",
         "control-crash",
+        "stale-leader",
         "engine-errors",
         "cancel",
     ]
@@ -176,8 +177,8 @@ class Scenario(_Part):
     """A whole simulation.
 
     Attributes:
-        sharing: whom results are shared with: ``private`` to a tenant, or ``all``; with ``never``
-            nothing is reused, not even within a tenant.
+        sharing: whom results are shared with: ``private`` to a tenant, every other tenant one
+            ``group``, or ``all``; with ``never`` nothing is reused, not even within a tenant.
         facts: constants that differ from ``facts.yaml``, by path.
         limit_s: virtual seconds after which a run that has not ended is lost.
     """
@@ -189,7 +190,7 @@ class Scenario(_Part):
     control: ControlSpec = ControlSpec()
     seed: int = 0
     policy: str = "shipped"
-    sharing: Literal["never", "private", "all"] = "all"
+    sharing: Literal["never", "private", "group", "all"] = "all"
     facts: dict[str, float] = {}
     limit_s: Positive = 7 * 86400.0
 

@@ -177,3 +177,39 @@ def map_stream(m: Maker) -> None:
     rows: Source = m.data("gsm8k", m.rows)
     for n in range(int(m.options.get("steps", 3))):
         rows = out(m.step(f"s{n}", "test.map", {"rows": rows}, value=f"{m.variant}/{n}"))
+
+
+@shape("steps")
+def steps(m: Maker) -> None:
+    """Long work that leaves checkpoints, one after another."""
+    before: list[StepPlan] = []
+    for n in range(int(m.options.get("steps", 3))):
+        inputs: dict[str, Source] = {f"after{i}": out(s, "metrics") for i, s in enumerate(before)}
+        before = [
+            m.step(
+                f"s{n}",
+                "test.steps",
+                inputs,
+                steps=m.rows,
+                stepSeconds=0.5,
+                checkpointEvery=max(1, m.rows // 4),
+                value=f"{m.variant}/{n}",
+            )
+        ]
+
+
+@shape("sleepers")
+def sleepers(m: Maker) -> None:
+    """Attempts of very different lengths side by side."""
+    for n in range(min(8, m.rows)):
+        m.step(f"s{n}", "test.sleep", {}, seconds=float(2**n) / 4, value=m.variant)
+
+
+@shape("mixed")
+def mixed(m: Maker) -> None:
+    """Row-wise work, its metrics, and steps that wait for either."""
+    rows = m.data("gsm8k", m.rows)
+    first = m.step("map", "test.map", {"rows": rows}, value=m.variant)
+    second = m.step("again", "test.map", {"rows": out(first)}, value="again")
+    m.step("count", "test.noop", {"a": out(first, "metrics"), "b": out(second, "metrics")})
+    m.step("last", "data.sql", {"rows": out(second)}, query=f"select {m.rng.randrange(3)}")

@@ -120,5 +120,10 @@ class Workload:
 
 def scopes_of(tenant: str, sharing: str) -> ScopePlan:
     """Where a tenant publishes and looks."""
-    everybody = [CachePolicy("all", Sharing.ALL, namespaces=("*",))]
-    return plan_scopes(everybody if sharing == "all" else [], tenant)
+    if sharing == "all":
+        return plan_scopes([CachePolicy("all", Sharing.ALL, namespaces=("*",))], tenant)
+    if sharing == "group":
+        even = CachePolicy("even", Sharing.GROUP, "even", labels={"half": "even"})
+        half = "even" if int(tenant.rpartition("-")[2]) % 2 == 0 else "odd"
+        return plan_scopes([even], tenant, {"half": half})
+    return plan_scopes([], tenant)
