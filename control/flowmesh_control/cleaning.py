@@ -8,9 +8,11 @@ from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.run_keys import RUNS, final_key
 from flowmesh_control.run_records import final_decoder
+from flowmesh_control.status_document import document_artifact
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import checkpoints
 from flowmesh_core.run.state import State
+from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.collect import Collected, Collector
@@ -134,4 +136,6 @@ class Cleaning:
             final = None if record is None else final_decoder.decode(record.data)
             if final is not None and final.status.ended_s >= since_s:
                 found += (a for artifacts in final.outputs.values() for a in artifacts)
+                if overflows(final.status):
+                    found.append(document_artifact(final.status))
         return found

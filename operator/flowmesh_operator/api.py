@@ -143,6 +143,11 @@ class Api:
                 return found
             query["continue"] = more
 
+    async def probe(self, group: str, version: str, plural: str) -> None:
+        """Lists at most one object of a kind: 404 where there is no such kind."""
+        path = _path(group, version, plural, "")
+        await self._send("list", plural, "GET", path, query={"limit": "1"})
+
     async def create(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
     ) -> Object:

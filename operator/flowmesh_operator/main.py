@@ -15,6 +15,7 @@ from flowmesh_control.telling.log_format import LogFormatError, formatter
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import Api
 from flowmesh_operator.connection import connected
+from flowmesh_operator.definitions import check_definitions
 from flowmesh_operator.exits import OperatorExitCode
 from flowmesh_operator.handlers.watched import Seen, registry_of
 from flowmesh_operator.leading.leader import lead
@@ -78,10 +79,12 @@ async def serve(settings: OperatorSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     mirror = Mirror()
     watches = OwnLoop("watches", partial(watch, settings, mirror.post))
-    log.info("%s watches and waits for the lease", settings.identity)
     async with connected() as client:
+        api = Api(client)
+        await check_definitions(api)
+        log.info("%s watches and waits for the lease", settings.identity)
         try:
-            await first(lead(Api(client), mirror, settings, stop), watches.run())
+            await first(lead(api, mirror, settings, stop), watches.run())
         finally:
             await watches.stop()
 

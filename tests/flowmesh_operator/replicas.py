@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer, until
 
 from flowmesh_control.run_keys import final_key
-from flowmesh_control.run_records import final_decoder
+from flowmesh_control.run_records import FinalRecord, final_decoder
+from flowmesh_core.units import Digest
 from flowmesh_operator.api import Api
-from flowmesh_store.store import open_store
+from flowmesh_store.store import Store, open_store
 
 WORKER_TOKEN = "worker-token"
 API_VERSION = "flowmesh.dev/v1alpha1"
@@ -82,12 +83,28 @@ class Replicas:
 
     def phase(self, uid: str) -> str:
         """How a run ended, by the store; empty where it has not."""
+        record = self._stored(lambda store: store.records.read(final_key(uid)))
+        return "" if record is None else final_decoder.decode(record.data).status.phase
+
+    def final(self, uid: str) -> FinalRecord:
+        """The record of an ended run."""
+        record = self._stored(lambda store: store.records.read(final_key(uid)))
+        return final_decoder.decode(record.data)
+
+    def blob(self, digest: str) -> bytes:
+        """A blob of the store."""
+        return bytes(self._stored(lambda store: store.blobs.get(Digest(digest))))
+
+    def _stored(self, read: Callable[[Store], Awaitable[Any]]) -> Any:
         store = open_store(self.root / "store")
+
+        async def ask() -> Any:
+            return await read(store)
+
         try:
-            record = asyncio.run(store.records.read(final_key(uid)))
+            return asyncio.run(ask())
         finally:
             store.close()
-        return "" if record is None else final_decoder.decode(record.data).status.phase
 
     def leads(self, name: str) -> bool:
         """Whether a replica says that it leads and its control plane is up."""

@@ -40,7 +40,7 @@ CASES = {
     "a run that another leader showed is shown": (
         workflow() | said("Running", epoch=2), True, Need.SHOW,
     ),
-    "a run that was never shown is shown": (workflow(), True, Need.SHOW),
+    "a run that was never shown may have to be told too": (workflow(), True, Need.AMEND),
     "an ended one needs nothing, and no look at the store": (
         workflow() | said("Succeeded", epoch=1), False, Need.NOTHING,
     ),

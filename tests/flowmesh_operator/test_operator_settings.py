@@ -1,5 +1,7 @@
 """What the operator is told by its environment."""
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,11 @@ def test_a_master_key_of_another_length_is_refused(
     (tmp_path / "key").write_bytes(bytes(31))
     with pytest.raises(SettingsError, match="31 bytes instead of 32"):
         read_settings(environment, host="pod-1")
+
+
+def test_every_variable_stands_in_the_documentation() -> None:
+    source = Path(inspect.getsourcefile(read_settings) or "").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    read = {f"FLOWMESH_{name}" for name in re.findall(r'reader\.\w+\(\s*"([A-Z_]+)"', source)}
+    assert len(read) > 20
+    assert sorted(name for name in read if f"`{name}`" not in page) == []

@@ -7,6 +7,7 @@ import pytest
 
 from flowmesh_core.spec.status import MOST_ROWS, WorkflowStatus
 from flowmesh_core.status.conditions import WorkflowReason
+from flowmesh_core.status.overflow import overflows
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.projection import (
@@ -14,7 +15,6 @@ from flowmesh_operator.workflows.projection import (
     of_refusal,
     of_run,
     only_minor,
-    overflows,
     patch,
 )
 

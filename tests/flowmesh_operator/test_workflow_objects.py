@@ -5,15 +5,18 @@ import json
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.replicas import Objects, Replicas, connected, noop, replicas, sleep
 
 from flowmesh_control.plugins import load_catalog
+from flowmesh_control.status_document import document_artifact
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.spec.load import load_objects
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_core.status.view import RunStatus
 from flowmesh_operator.kinds import WORKFLOWS
 
 pytestmark = pytest.mark.slow
@@ -142,3 +145,19 @@ async def test_a_hundred_workflows_at_once_cost_few_writes_each_and_none_once_th
     assert objects.written() == idle
     assert {w["status"]["phase"] for w in objects.all()} == {"Succeeded"}
     objects.delete_all()
+
+
+def test_of_a_run_with_many_steps_a_document_has_them_all_and_is_kept(
+    fabric: Replicas, objects: Objects
+) -> None:
+    many = 120
+    step = noop("a", matrix={"i": list(range(many))})
+    step["with"] = {"value": step["with"]["value"] + "-${matrix.i}"}
+    objects.apply(objects.workflow("wide", step))
+    objects.wait("wide")
+    status = objects.status("wide")
+    assert (status["progress"], len(status["steps"])) == (f"{many}/{many}", 100)
+    digest = status["stepsRef"].removeprefix("cas:").partition(".")[0]
+    whole = msgspec.json.decode(fabric.blob(digest), type=RunStatus)
+    assert len(whole.steps) == many
+    assert document_artifact(fabric.final(objects.uid("wide")).status).digest == digest

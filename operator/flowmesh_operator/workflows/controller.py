@@ -132,15 +132,19 @@ class WorkflowController:
             case Need.SUBMIT if obj is not None:
                 await self._submit(parts, uid, obj)
             case Need.AMEND if obj is not None:
-                run = parts.given.machine.state.runs.get(uid)
-                changes = amendments(obj["spec"], run) if run is not None else {}
-                if changes:
-                    await parts.loop.ask(Amended(uid, changes))
-                self.writer.show(uid, obj["metadata"]["generation"])
+                await self._amend(parts, uid, obj)
             case Need.SHOW if obj is not None:
                 self.writer.show(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)
+
+    async def _amend(self, parts: Parts, uid: str, obj: Object) -> None:
+        run = parts.given.machine.state.runs.get(uid)
+        if run is not None and (changes := amendments(obj["spec"], run)):
+            await parts.loop.ask(Amended(uid, changes))
+        observed = (obj.get("status") or {}).get("observedGeneration", 0)
+        # One that waits for an engine cannot be told yet; the next leader looks at it again.
+        self.writer.show(uid, obj["metadata"]["generation"] if run is not None else observed)
 
     async def _submit(self, parts: Parts, uid: str, obj: Object) -> None:
         generation = obj["metadata"]["generation"]

@@ -17,7 +17,7 @@ class Need(Enum):
     SUBMIT = "submit"
     """its run is not known here: it is new, or it ended and that was not shown"""
     AMEND = "amend"
-    """it goes on, and the spec has changed since that was last looked at"""
+    """it goes on, and its status does not say that the spec as it is was looked at"""
     SHOW = "show"
     """its status does not say what holds now"""
     CANCEL = "cancel"
@@ -37,9 +37,9 @@ def need(obj: Object | None, *, live: bool, epoch: int) -> Need:
     status = obj.get("status") or {}
     looked_at = observed(obj)
     if live:
-        if not looked_at and status.get("observedGeneration"):
+        if not looked_at:  # it may have changed before the first look was shown
             return Need.AMEND
-        return Need.NOTHING if looked_at and status.get("epoch") == epoch else Need.SHOW
+        return Need.NOTHING if status.get("epoch") == epoch else Need.SHOW
     if status.get("phase") not in ENDED:
         return Need.SUBMIT
     if looked_at:

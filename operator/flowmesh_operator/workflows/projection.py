@@ -80,12 +80,6 @@ def of_run(run: RunStatus, about: About, steps_ref: str = "") -> Status:
     return status
 
 
-def overflows(run: RunStatus) -> bool:
-    """Whether a status does not show all steps and outputs of a run."""
-    joined = any(o is not None and "parts" in o for o in run.outputs.values())
-    return len(run.steps) > MOST_ROWS or len(run.outputs) > MOST_ROWS or joined
-
-
 def of_refusal(said: list[Said], about: About) -> Status:
     """The status of a workflow that was not accepted: for good (it has failed), or not yet."""
     over = any(s.type is WorkflowCondition.FAILED for s in said)

@@ -7,7 +7,9 @@ from typing import Any
 
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
+from flowmesh_control.status_document import store_document
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
+from flowmesh_core.status.overflow import overflows
 from flowmesh_core.status.view import RunStatus
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import WORKFLOWS
@@ -18,7 +20,6 @@ from flowmesh_operator.workflows import projection
 from flowmesh_operator.workflows.announcements import announce_end
 from flowmesh_operator.workflows.conditions import Said
 from flowmesh_operator.workflows.projection import About, Status
-from flowmesh_operator.workflows.step_documents import store_document
 
 log = logging.getLogger("flowmesh.operator")
 
@@ -150,7 +151,7 @@ class StatusWriter:
         return projection.of_run(run, about, await self._steps_ref(run, about))
 
     async def _steps_ref(self, run: RunStatus, about: About) -> str:
-        if run.phase not in ENDED or not projection.overflows(run):
+        if run.phase not in ENDED or not overflows(run):
             return ""
         known = str(about.before.get("stepsRef", ""))
         labels = self._mirror.namespaces.get(run.namespace, {})
