@@ -6,6 +6,7 @@ The leader runs it in the event loop of its control plane, so that the machine's
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 from flowmesh_control.control import ControlPlane
@@ -19,7 +20,7 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.api import NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import DEPLOYMENTS, PODS
 from flowmesh_operator.mirror import Mirror, Object
-from flowmesh_operator.pools.autoscaling import UNMARKED, PodSeen, Seen
+from flowmesh_operator.pools.autoscaling import UNMARKED, Plan, PodSeen, Seen
 from flowmesh_operator.pools.collector import PoolCollector
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.names import DELETION_COST, POOL_LABEL, object_name
@@ -46,6 +47,8 @@ ROUND_S = 1.0
 LOOK_S, LOOK_IDLE_S = 2.0, 10.0
 """Between two looks at the Deployments: while sizes change, and while nothing does."""
 LOOK_AT_ALL_S = 60.0
+LOOK_AGAIN_S = 5.0
+"""The same at pods of a pool that is too large, while all that could go are busy."""
 STEADY_AFTER_S = 10.0
 """After a takeover workers may take so long to come back; nothing shrinks before."""
 
@@ -164,6 +167,7 @@ class PoolController:
             and "deletionTimestamp" not in obj["metadata"]
         }
         self._pools = {uid: pool for uid, pool in self._pools.items() if uid in there}
+        self._refused = {uid: known for uid, known in self._refused.items() if uid in there}
         for uid, obj in there.items():
             known, generation = self._pools.get(uid), obj["metadata"]["generation"]
             if known is not None and known.object.metadata.generation == generation:
@@ -233,31 +237,36 @@ class PoolController:
             pool.learn(worker)
         ready = sum(self._state.takes_work(w) for w in workers.values())
         busy = sum(bool(w.held) for w in workers.values())
-        deployment = self._reconciler.deployment(pool.name)
-        if deployment is None:
-            pool.figures = PoolFigures(backlog.seconds, 0, 0, ready, busy)
-            return
-        replicas = int(deployment["spec"].get("replicas", 0))
-        now_s = self._plane.parts.given.clock()
-        if pool.object.spec.autoscaling.mode == "fixed":
-            wanted = pool.object.spec.max_replicas
-            pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy)
-            return
-        before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
-        scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
-        seen = Seen(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods, self._steady())
-        pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
+        deployment, scaler = self._reconciler.deployment(pool.name), None
+        replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
+        if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
+            pool.plan = Plan(pool.object.spec.least)
+        else:
+            now_s = self._plane.parts.given.clock()
+            before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
+            scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
+            seen = Seen(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods,
+                        self._steady())  # fmt: skip
+            pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
+        start_s = scaler.start_s if scaler is not None else 0.0
         wanted = pool.plan.wanted
-        pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy, scaler.start_s)
+        pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy, start_s)
 
     async def _plan_with_pods(self, pool: Pool) -> None:
         """Plans again with the pool's pods where that is what is missing."""
-        if not pool.plan.look or pool.scaler is None:
+        if not pool.plan.look:
+            return
+        now = asyncio.get_running_loop().time()
+        if now < pool.look_from_s:
+            pool.plan = replace(pool.plan, cordon=pool.cordoned)
             return
         selector = f"{POOL_LABEL}={pool.name}"
         listed = await self._api.list(*PODS, self._around.namespace, label_selector=selector)
         backlogs = self._plane.parts.backlogs.now()
         self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
+        waits = not pool.plan.marks and pool.plan.replicas is None
+        pool.look_from_s = now + LOOK_AGAIN_S if waits else 0.0
+        pool.cordoned = pool.plan.cordon
 
     def _steady(self) -> bool:
         clock = asyncio.get_running_loop().time()

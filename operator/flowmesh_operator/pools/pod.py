@@ -100,6 +100,8 @@ def _worker(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
             # Kubernetes copies a node's topology labels to its pods (from 1.35; empty before).
             _from_pod("ZONE", _ZONE),
             {"name": "HOME", "value": HOME},
+            # Libraries ask for the user's name, and the image knows none of this number.
+            {"name": "USER", "value": "flowmesh"},
         ],
         "resources": _resources(spec),
         "securityContext": _CONFINED,

@@ -34,6 +34,8 @@ class Pool:
         scaler: None until the pool's size is known.
         problem: why its objects could not be applied; None where they are.
         plan: of the last round.
+        look_from_s: its pods are not looked at before (on the loop's clock); ``cordoned`` is what
+            they gave the last time.
         since_s: workers that started before may be of an earlier spec.
     """
 
@@ -45,6 +47,8 @@ class Pool:
     plan: Plan = field(default_factory=lambda: Plan(0))
     figures: PoolFigures = field(default_factory=PoolFigures)
     decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_KEPT))
+    look_from_s: float = 0.0
+    cordoned: frozenset[str] = frozenset()
     since_s: float = 0.0
 
     @property

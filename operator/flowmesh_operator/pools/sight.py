@@ -7,6 +7,8 @@ from flowmesh_core.run.model import Worker
 from flowmesh_operator.pools.autoscaling import UNMARKED, PodSeen, WorkerSeen
 from flowmesh_operator.pools.names import DELETION_COST
 
+ENDED = frozenset({"Failed", "Succeeded"})
+
 
 def worker_seen(worker: Worker) -> WorkerSeen:
     """A connected worker."""
@@ -17,12 +19,14 @@ def worker_seen(worker: Worker) -> WorkerSeen:
 def pod_seen(obj: dict[str, Any]) -> PodSeen:
     """A pod as the API server gives it; a deletion cost that is no number is somebody else's."""
     meta = obj["metadata"]
-    conditions = (obj.get("status") or {}).get("conditions") or []
+    status = obj.get("status") or {}
+    conditions = status.get("conditions") or []
     cost = str((meta.get("annotations") or {}).get(DELETION_COST, UNMARKED))
     return PodSeen(
         name=meta["name"],
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
-        leaving="deletionTimestamp" in meta,
+        # An evicted pod stays as an object, and the ReplicaSet has made another.
+        leaving="deletionTimestamp" in meta or status.get("phase") in ENDED,
         cost=int(cost) if cost.lstrip("-").isdigit() else UNMARKED,
         created_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
     )

@@ -1,0 +1,71 @@
+"""What is read of pods, and what a pool's status says."""
+
+from typing import Any
+
+import pytest
+from tests.flowmesh_operator.pool_builder import make_pool
+
+from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
+from flowmesh_operator.pools.names import DELETION_COST
+from flowmesh_operator.pools.sight import pod_seen
+from flowmesh_operator.pools.status import (
+    About,
+    PoolFigures,
+    readiness,
+    rounded,
+    scaling,
+    status_of,
+)
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    meta = {"name": "p", "creationTimestamp": "2026-01-01T00:00:00Z", **changes.pop("meta", {})}
+    return {"metadata": meta, "status": changes}
+
+
+def test_a_pod_is_ready_leaving_and_marked_as_it_says() -> None:
+    assert not pod_seen(pod()).ready
+    up = pod(conditions=[{"type": "Ready", "status": "True"}])
+    assert pod_seen(up).ready
+    assert pod_seen(pod(meta={"deletionTimestamp": "2026-01-01T00:00:01Z"})).leaving
+    assert pod_seen(pod(meta={"annotations": {DELETION_COST: "-1000"}})).cost == -1000
+    assert pod_seen(pod(meta={"annotations": {DELETION_COST: "low"}})).cost == 0
+    assert pod_seen(pod()).created_s == 1767225600.0
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_an_evicted_pod_is_no_worker_of_the_pool_any_more(phase: str) -> None:
+    assert pod_seen(pod(phase=phase)).leaving
+    assert not pod_seen(pod(phase="Pending")).leaving
+
+
+def test_figures_are_shown_to_two_digits() -> None:
+    shown = {0.0: 0, 0.4: 0, 7.0: 7, 99.0: 99, 123.0: 120, 987.0: 990, 12_345.0: 12_000}
+    assert {value: rounded(value) for value in shown} == shown
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    up, down = PoolFigures(wanted=1, ready=1), PoolFigures(wanted=1)
+    first = status_of(up, [readiness(up, None)], [], [], About(1, 1, 0.0, {}))
+    again = status_of(up, [readiness(up, None)], [], [], About(2, 1, 50.0, first))
+    assert again["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+    changed = status_of(down, [readiness(down, None)], [], [], About(2, 1, 60.0, again))
+    assert changed["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
+
+
+def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
+    figures = PoolFigures(wanted=2, ready=1)
+    assert readiness(figures, None).reason is PoolReason.WORKERS_STARTING
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    said = readiness(figures, {"status": {"conditions": [failed]}})
+    assert said.reason is PoolReason.WORKERS_STUCK
+    assert said.message == "1 of 2 workers are connected: exceeded quota"
+
+
+def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
+    keda = make_pool({"autoscaling": {"mode": "keda"}})
+    assert scaling(keda, keda=True).reason is PoolReason.BY_KEDA
+    said = scaling(keda, keda=False)
+    assert (said.type, said.holds) == (PoolCondition.SCALING, False)
+    assert "install KEDA" in said.message
+    assert scaling(make_pool({"autoscaling": {"mode": "fixed"}}), keda=False).reason == "Fixed"
