@@ -76,7 +76,7 @@ _TOTALS = (
 
 _SPLIT = tuple(
     Panel(
-        f"{verb} by {label}",
+        f"{verb} an hour, by {label}",
         _per_hour(metric, label),
         "currencyUSD",
         f"{about}, in dollars an hour.",
