@@ -13,6 +13,7 @@ from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.changes import Changes
 from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
+from flowmesh_control.expecting import counting_on
 from flowmesh_control.finishing import Finishing
 from flowmesh_control.gateway import Gateway
 from flowmesh_control.hands import Hands
@@ -118,7 +119,7 @@ def assemble(given: Given) -> Parts:
         loops[0].post(event)
 
     def placed(snapshot: Snapshot) -> Decision:
-        return decide(snapshot, state.model)
+        return counting_on(backlogs.declared, decide(snapshot, state.model), snapshot)
 
     gateway = _gateway(given, post, telemetry)
     finishing = _finishing(given, lineage, logs)

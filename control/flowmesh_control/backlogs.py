@@ -35,6 +35,11 @@ class Backlogs:
         self._pools = pools
         self._found_s = float("-inf")
 
+    @property
+    def declared(self) -> Sequence[PoolView]:
+        """The pools that the fleet's owner has declared; empty where nobody did."""
+        return self._pools() if self._pools is not None else ()
+
     def now(self) -> dict[str, Backlog]:
         """Every pool's backlog, at most ``FRESH_S`` old, or a little more where there is much."""
         now_s = self._clock()

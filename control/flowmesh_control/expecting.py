@@ -1,0 +1,46 @@
+"""Reasons to wait that count on pools: also those without a worker, which the scheduler cannot see.
+
+An action that no connected worker can run waits for a pool that can start one, or for somebody who
+changes a pool; the two are told apart here, after each decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
+from flowmesh_core.scheduler import PoolView
+from flowmesh_core.scheduler.constraints import CHECKS, remedy, unmet
+
+_OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
+
+
+def counting_on(pools: Sequence[PoolView], decision: Decision, snapshot: Snapshot) -> Decision:
+    """The decision, with reasons that say what the pools could do.
+
+    Args:
+        pools: every pool that can grow; where there is none the decision stays as it is.
+        decision: of a tick.
+        snapshot: that it was made on.
+    """
+    if not pools or not any(r.cause in _OF_THE_FLEET for r in decision.rejections):
+        return decision
+    told = (_told(pools, rejection, snapshot) for rejection in decision.rejections)
+    return replace(decision, rejections=tuple(told))
+
+
+def _told(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -> Rejection:
+    info = snapshot.signatures.get(rejection.signature)
+    if rejection.cause not in _OF_THE_FLEET or info is None:
+        return rejection
+    causes = {pool.name: unmet(info.requirement, pool.shape) for pool in pools}
+    able = [pool for pool in pools if causes[pool.name] is None]
+    growing = [pool.name for pool in able if pool.maximum > 0]
+    if growing:
+        text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
+        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+    if able:
+        text = f"pool {able[0].name} could run it and may have no worker; raise its maxReplicas"
+        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+    worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
+    text = remedy(info.requirement, worst, [pool.shape for pool in pools])
+    return replace(rejection, cause=worst, detail=text)
