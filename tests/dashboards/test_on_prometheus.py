@@ -70,11 +70,11 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
         quiet = await asyncio.to_thread(silent, server, window="10s", without=("operator",))
     assert [(q.panel, q.plain("10s"), why) for q, why in quiet] == []
     assert await asyncio.to_thread(refused, server) == []
+    await until_state(server, "FlowMeshBudgetExhausted", "firing")
     rules = await asyncio.to_thread(server.rules)
     assert {r["name"]: r.get("lastError", "") for r in rules if r["health"] != "ok"} == {}
     states = {r["name"]: r["state"] for r in rules}
     assert len(states) == len(alerts())
-    assert states["FlowMeshBudgetExhausted"] == "firing"
     assert states["FlowMeshLeaderMissing"] == "inactive"
     await fabric.control.stop()
     await until_state(server, "FlowMeshLeaderMissing", "pending")
