@@ -140,13 +140,29 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plugin DIR=examples/plugin
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --system-certs --no-deps $(DIR)
 
-.PHONY: cluster-up cluster-down
+.PHONY: cluster-up cluster-load cluster-down
 cluster-up: $(READY) ## a real Kubernetes cluster on this machine, built from source (root; 15 minutes the first time)
 	@hack/need.sh go "$(GO)"
 	@$(BIN)/python -m e2e.cluster up
 
+cluster-load: $(READY) ## build the project's images and give them to that cluster, with a volume for the store
+	@hack/need.sh go "$(GO)"
+	@$(BIN)/python -m e2e.cluster load
+
 cluster-down: $(READY) ## end that cluster; nothing of it stays but what was built
 	@$(BIN)/python -m e2e.cluster down
+
+# KUBECONFIG and FLOWMESH_E2E_VALUES name a cluster and values of yours; else one is started and ended.
+.PHONY: e2e e2e-full
+e2e: $(READY) ## scenarios on a real Kubernetes cluster (root; 20 minutes the first time)
+	@hack/need.sh go "$(GO)"
+	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare)
+	@$(BIN)/python -m pytest -q -m "not full" e2e/scenarios $(ARGS)
+
+e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
+	@hack/need.sh go "$(GO)"
+	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare)
+	@$(BIN)/python -m pytest -q e2e/scenarios $(ARGS)
 
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches

@@ -1,25 +1,47 @@
-"""``python -m e2e.cluster up|down``: the cluster by hand."""
+"""``python -m e2e.cluster prepare|up|load|down``: the cluster by hand."""
 
 import sys
+from collections.abc import Callable, Mapping
 
+from e2e.cluster.images import ImageError
+from e2e.cluster.loading import load
+from e2e.cluster.places import BINS
+from e2e.cluster.project_images import IN_CI, build_project_image
 from e2e.cluster.running import ClusterError, down, up
-from e2e.cluster.tools import ToolsError
+from e2e.cluster.tools import ToolsError, build, check_system
+
+
+def prepare() -> None:
+    """Builds programs and images, and starts nothing."""
+    check_system()
+    build(BINS)
+    for image in IN_CI:
+        build_project_image(image)
+
+
+def show() -> None:
+    """Brings the cluster up and says how to reach it."""
+    sys.stdout.write(f"export KUBECONFIG={up()} PATH={BINS}:$PATH\n")
+
+
+DOES: Mapping[str, Callable[[], None]] = {
+    "prepare": prepare,
+    "up": show,
+    "load": load,
+    "down": down,
+}
 
 
 def main(words: list[str]) -> int:
     """Does one command; returns the exit code."""
-    if words not in (["up"], ["down"]):
-        sys.stderr.write("usage: python -m e2e.cluster up|down\n")
+    if len(words) != 1 or words[0] not in DOES:
+        sys.stderr.write(f"usage: python -m e2e.cluster {'|'.join(DOES)}\n")
         return 2
     try:
-        if words == ["down"]:
-            down()
-            return 0
-        kubeconfig = up()
-    except (ClusterError, ToolsError) as e:
+        DOES[words[0]]()
+    except (ClusterError, ImageError, ToolsError) as e:
         sys.stderr.write(f"error: {e}\n")
         return 1
-    sys.stdout.write(f"export KUBECONFIG={kubeconfig}\n")
     return 0
 
 

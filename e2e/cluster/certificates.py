@@ -18,12 +18,14 @@ class Certificates:
         authority: the certificate that everybody trusts, ``authority_key`` its key (the controller
             manager signs with it).
         server: certificate and key of the API server.
+        kubelet_client: what the API server shows kubelets, for logs and exec.
         accounts: the key that signs tokens of service accounts.
     """
 
     authority: Path
     authority_key: Path
     server: tuple[Path, Path]
+    kubelet_client: tuple[Path, Path]
     accounts: Path
 
 
@@ -44,6 +46,10 @@ def make_certificates(folder: Path, address: str) -> Certificates:
     server = (folder / "server.crt", folder / "server.key")
     server[0].write_bytes(b"".join(c.bytes() for c in leaf.cert_chain_pems))
     leaf.private_key_pem.write_to_path(str(server[1]))
+    asking = ca.issue_cert(common_name="kube-apiserver", organization_name="system:masters")
+    kubelet_client = (folder / "kubelet-client.crt", folder / "kubelet-client.key")
+    kubelet_client[0].write_bytes(b"".join(c.bytes() for c in asking.cert_chain_pems))
+    asking.private_key_pem.write_to_path(str(kubelet_client[1]))
     accounts = folder / "accounts.key"
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     accounts.write_bytes(
@@ -53,4 +59,4 @@ def make_certificates(folder: Path, address: str) -> Certificates:
             serialization.NoEncryption(),
         )
     )
-    return Certificates(authority, authority_key, server, accounts)
+    return Certificates(authority, authority_key, server, kubelet_client, accounts)

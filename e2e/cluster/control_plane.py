@@ -61,6 +61,8 @@ def api_server(
         f"--tls-cert-file={certificates.server[0]}",
         f"--tls-private-key-file={certificates.server[1]}",
         f"--client-ca-file={certificates.authority}",
+        f"--kubelet-client-certificate={certificates.kubelet_client[0]}",
+        f"--kubelet-client-key={certificates.kubelet_client[1]}",
         f"--service-account-key-file={certificates.accounts}",
         f"--service-account-signing-key-file={certificates.accounts}",
         "--service-account-issuer=https://kubernetes.default.svc",

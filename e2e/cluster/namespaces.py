@@ -56,12 +56,13 @@ class Namespaces:
             ("route", "add", "default", "via", HOST_ADDRESS),
         ):
             found.run("ip", *words)
+        # The second: a pod's answer to a pod of the same bridge must pass where Services' addresses
+        # are put back, or who asked a Service does not know who answers.
         found.run(
             "sysctl",
             "-qw",
             "net.ipv4.ip_forward=1",
-            "net.bridge.bridge-nf-call-iptables=0",
-            ok=False,
+            "net.bridge.bridge-nf-call-iptables=1",
         )
         return found
 

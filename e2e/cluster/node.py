@@ -79,6 +79,7 @@ def write_kubelet(folder: Path, authority: Path) -> Path:
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
         "resolvConf": "/dev/null",
+        "podLogsDir": str(folder / "pod-logs"),
         "address": NODE_ADDRESS,
         # A laptop's disk is often nearly full; pods must not be evicted for it.
         "evictionHard": {

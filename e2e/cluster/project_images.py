@@ -35,6 +35,8 @@ OPERATOR = ProjectImage("localhost/flowmesh-operator:e2e", "Dockerfile.operator"
 THIN = ProjectImage("localhost/flowmesh-worker:e2e-thin", "Dockerfile.worker", {"FLAVOR": "thin"})
 FULL = ProjectImage("localhost/flowmesh-worker:e2e-cpu", "Dockerfile.worker", {"FLAVOR": "cpu"})
 S3 = ProjectImage("localhost/flowmesh-s3:e2e", "Dockerfile.s3")
+IN_CI = (S3, OPERATOR, THIN)
+"""What the scenarios of `make e2e` use."""
 
 
 def build_project_image(image: ProjectImage) -> Path:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RECORD_CONNECTIONS = 32
 _ATTEMPTS = 5
+_CONNECT_S = 5
 _RETRY_FOR = timedelta(seconds=30)
 _EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
 
@@ -117,6 +118,7 @@ def connect_records(location: S3Location) -> "S3Client":
         region_name=location.region or None,
         config=Config(
             signature_version="s3v4",
+            connect_timeout=_CONNECT_S,
             max_pool_connections=RECORD_CONNECTIONS,
             retries={"mode": "standard", "max_attempts": _ATTEMPTS},
             s3={"addressing_style": "path" if location.endpoint else "auto"},

@@ -6,6 +6,12 @@
 {{- with include "flowmesh.workerStoreSecret" . }}
 - {name: FLOWMESH_WORKER_STORE_SECRET, value: {{ . }}}
 {{- end }}
+{{- if eq .Values.store.type "s3" }}
+- {name: FLOWMESH_WORKER_STORE_CIDRS, value: {{ join "," .Values.networkPolicy.storeEgress.cidrs | quote }}}
+{{- end }}
+{{- if .Values.keda.enabled }}
+- {name: FLOWMESH_KEDA_METRICS_URL, value: "https://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}/metrics"}
+{{- end }}
 {{- if eq .Values.store.type "volume" }}
 - {name: FLOWMESH_WORKER_STORE_CLAIM, value: {{ .Values.store.volume.existingClaim }}}
 {{- end }}

@@ -1,0 +1,49 @@
+"""Puts into the running cluster what an installation of the chart needs: images and a volume."""
+
+import json
+import os
+import shutil
+
+from e2e.cluster.images import import_image
+from e2e.cluster.places import STATE
+from e2e.cluster.project_images import IN_CI, build_project_image
+from e2e.cluster.running import kubectl, namespaces
+
+_USER = 10001
+_VOLUMES = {"store": "20Gi"}
+
+
+def load() -> None:
+    """Builds the project's images, imports them, and makes volumes; harmless when repeated.
+
+    Raises:
+        ClusterError: no cluster runs.
+        ImageError: an image does not build.
+    """
+    inside = namespaces()
+    for image in IN_CI:
+        import_image(inside, build_project_image(image))
+    for name, size in _VOLUMES.items():
+        _volume(name, size)
+
+
+def _volume(name: str, size: str) -> None:
+    """A volume made by hand: a directory of the node, as nobody provisions any here."""
+    path = STATE / "volumes" / name
+    if kubectl("get", "persistentvolume", name, ok=False):
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    os.chown(path, _USER, _USER)
+    body = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(path)},
+        },
+    }
+    kubectl("apply", "--filename=-", given=json.dumps(body))

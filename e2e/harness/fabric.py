@@ -1,0 +1,128 @@
+"""FlowMesh installed in a cluster by its chart."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from e2e.harness.kube import Json, Kube, condition, until
+
+if TYPE_CHECKING:
+    import subprocess
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "flowmesh"
+NAMESPACE = "flowmesh"
+RELEASE = "flowmesh"
+LEADER = "app.kubernetes.io/component=operator,flowmesh.dev/leader=true"
+OPERATORS = "app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=operator"
+_WAIT = "--timeout=180s"
+_ENDED = ("Succeeded", "Failed", "Cancelled")
+
+
+class Fabric:
+    """One release of the chart, and the workflows that run on it."""
+
+    def __init__(self, kube: Kube, values: Sequence[Path]) -> None:
+        """Takes the files of values that every installation and upgrade uses."""
+        self.kube = kube
+        self._values = [f"--values={file}" for file in values]
+
+    def install(self, *sets: str) -> None:
+        """Installs or upgrades, and waits until all is ready.
+
+        Args:
+            sets: values such as ``operator.replicas=3``.
+        """
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.kube.namespace(NAMESPACE, labels)
+        words = [word for value in sets for word in ("--set", value)]
+        self.helm(
+            "upgrade", "--install", RELEASE, str(CHART), *self._values, *words, "--wait", _WAIT
+        )
+        until(lambda: len(self.leaders()) == 1, "one operator pod carries the leader's label")
+
+    def uninstall(self) -> str:
+        """Uninstalls; returns what helm says."""
+        return self.helm("uninstall", RELEASE, "--wait", _WAIT).stdout
+
+    def helm(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs helm in the fabric's namespace.
+
+        Raises:
+            AssertionError: it failed; with its words and the namespace's state.
+        """
+        done = self.kube.program("helm", "--namespace", NAMESPACE, *words)
+        assert done.returncode == 0, f"{done.stderr.strip()}\n{self.state()}"
+        return done
+
+    def leaders(self) -> list[str]:
+        """Names of the pods that carry the leader's label and do not end."""
+        found = self.kube.items("pods", f"--namespace={NAMESPACE}", f"--selector={LEADER}")
+        return [p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]]
+
+    def workers(self, pool: str) -> list[Json]:
+        """The pods of a pool."""
+        return self.kube.items(
+            "pods", f"--namespace={NAMESPACE}", f"--selector=flowmesh.dev/pool={pool}"
+        )
+
+    def submit(self, namespace: str, name: str, spec: Mapping[str, Any]) -> None:
+        """Applies a workflow."""
+        self.kube.apply(workflow(namespace, name, spec))
+
+    def look(self, namespace: str, name: str) -> Json:
+        """A workflow as it is now."""
+        return self.kube.get("flowmeshworkflow", name, f"--namespace={namespace}")
+
+    def status(self, namespace: str, name: str) -> Json:
+        """Its status."""
+        found: Json = self.look(namespace, name).get("status") or {}
+        return found
+
+    def finished(self, namespace: str, name: str, within_s: float = 120.0) -> Json:
+        """Waits for its end; returns the last status.
+
+        Raises:
+            AssertionError: it did not end in time; with what it waits for.
+        """
+        try:
+            until(
+                lambda: self.status(namespace, name).get("phase") in _ENDED,
+                f"{namespace}/{name} ends",
+                within_s,
+            )
+        except AssertionError as e:
+            shown = json.dumps(self.status(namespace, name), indent=1)
+            raise AssertionError(f"{e}\n{shown}\n{self.state()}") from None
+        return self.status(namespace, name)
+
+    def completed(self, namespace: str, name: str, within_s: float = 120.0) -> Json:
+        """Waits for its end, which must be a good one; returns the last status."""
+        status = self.finished(namespace, name, within_s)
+        assert condition({"status": status}, "Complete").get("status") == "True", json.dumps(
+            status, indent=1
+        )
+        return status
+
+    def state(self) -> str:
+        """What somebody who looks for the cause of a failure reads first."""
+        where = f"--namespace={NAMESPACE}"
+        parts = [self.kube.run("get", "all,fmwp", where, "--output=wide", ok=False)]
+        parts.append(self.kube.run("get", "events", where, "--sort-by=.lastTimestamp", ok=False))
+        parts.append(self.kube.run("get", "fmw", "--all-namespaces", ok=False))
+        for pod in self.kube.items("pods", where):
+            name = pod["metadata"]["name"]
+            logs = self.kube.run("logs", where, name, "--all-containers", "--tail=40", ok=False)
+            parts.append(f"--- {name}\n{logs}")
+        return "\n".join(parts)
+
+
+def workflow(namespace: str, name: str, spec: Mapping[str, Any]) -> Json:
+    """A workflow as an object."""
+    return {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": dict(spec),
+    }

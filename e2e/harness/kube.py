@@ -1,0 +1,95 @@
+"""A cluster as its administrator sees it, by kubectl."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.places import BINS
+
+Json = dict[str, Any]
+_LOOK_S = 0.2
+
+
+class Kube:
+    """kubectl with one kubeconfig."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Takes whose rights to use."""
+        self.kubeconfig = kubeconfig
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+
+    def run(self, *words: str, given: str | None = None, ok: bool = True) -> str:
+        """Runs kubectl; returns what it printed, and nothing where it failed and may.
+
+        Raises:
+            AssertionError: it failed, and must not.
+        """
+        done = self.program("kubectl", *words, given=given)
+        assert not ok or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr.strip()}"
+        return done.stdout if done.returncode == 0 else ""
+
+    def program(
+        self, name: str, *words: str, given: str | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs a program that reads KUBECONFIG to its end."""
+        return subprocess.run(
+            [program(name), *words],
+            capture_output=True,
+            text=True,
+            input=given,
+            check=False,
+            env=self.environment,
+        )
+
+    def get(self, *words: str) -> Json:
+        """``kubectl get ... -o json``, read; empty where there is nothing."""
+        said = self.run("get", *words, "--output=json", ok=False)
+        found: Json = json.loads(said) if said else {}
+        return found
+
+    def items(self, *words: str) -> list[Json]:
+        """The objects of a list."""
+        found: list[Json] = self.get(*words).get("items", [])
+        return found
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Applies objects."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.run("apply", "--filename=-", given=json.dumps(listed))
+
+    def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        """Makes a namespace, or gives it these labels."""
+        meta = {"name": name, "labels": dict(labels or {})}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+
+
+def program(name: str) -> str:
+    """kubectl or helm: as built for the cluster of the tests, or from PATH."""
+    built = BINS / name
+    found = str(built) if built.is_file() else shutil.which(name)
+    assert found, f"{name} is not there: put it on PATH, or build it with `make cluster-up`"
+    return found
+
+
+def until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> float:
+    """Waits for a condition; returns the seconds it took.
+
+    Raises:
+        AssertionError: it did not come true in time.
+    """
+    start = time.monotonic()
+    while not holds():
+        assert time.monotonic() - start < within_s, f"{what}: not within {within_s:.0f} s"
+        time.sleep(_LOOK_S)
+    return time.monotonic() - start
+
+
+def condition(found: Mapping[str, Any], name: str) -> Json:
+    """A condition of an object's status; empty where it has none of that type."""
+    listed: Sequence[Json] = (found.get("status") or {}).get("conditions") or []
+    return next((c for c in listed if c["type"] == name), {})

@@ -1,0 +1,89 @@
+"""When each part of a start happened: watches on a cluster, each first sight with its time."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+from e2e.harness.kube import Json, condition
+from kubernetes.watch import Watch
+
+_WATCH_S = 600
+
+
+class Timeline:
+    """Marks by name, in seconds since the start; the first sight of each counts."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Takes whose rights to use."""
+        self._client = kubernetes.config.new_client_from_config(str(kubeconfig))
+        self._marks: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._start = time.monotonic()
+
+    def start(self) -> None:
+        """From now on times count."""
+        self._start = time.monotonic()
+
+    def mark(self, name: str) -> None:
+        """Notes that something is seen now, unless it was before."""
+        self._marks.setdefault(name, time.monotonic() - self._start)
+
+    def marks(self) -> dict[str, float]:
+        """All so far, by time."""
+        return dict(sorted(self._marks.items(), key=lambda item: item[1]))
+
+    def end(self) -> None:
+        """Ends the watches; they notice at their next event at the latest."""
+        self._stop.set()
+
+    def follow_workflows(self, namespace: str, seen: Callable[["Timeline", Json], None]) -> None:
+        """Watches a namespace's workflows."""
+        api = kubernetes.client.CustomObjectsApi(self._client)
+        where = ("flowmesh.dev", "v1alpha1", namespace, "flowmeshworkflows")
+        self._follow(lambda watch: watch.stream(
+            api.list_namespaced_custom_object, *where, timeout_seconds=_WATCH_S), seen)  # fmt: skip
+
+    def follow_deployments(self, namespace: str, seen: Callable[["Timeline", Json], None]) -> None:
+        """Watches a namespace's Deployments."""
+        api = kubernetes.client.AppsV1Api(self._client)
+        self._follow(lambda watch: watch.stream(
+            api.list_namespaced_deployment, namespace, timeout_seconds=_WATCH_S), seen)  # fmt: skip
+
+    def follow_pods(self, namespace: str, seen: Callable[["Timeline", Json], None]) -> None:
+        """Watches a namespace's pods."""
+        api = kubernetes.client.CoreV1Api(self._client)
+        self._follow(lambda watch: watch.stream(
+            api.list_namespaced_pod, namespace, timeout_seconds=_WATCH_S), seen)  # fmt: skip
+
+    def _follow(
+        self, stream: Callable[[Watch], Any], seen: Callable[["Timeline", Json], None]
+    ) -> None:
+        def watch() -> None:
+            for event in stream(Watch()):
+                if self._stop.is_set():
+                    return
+                raw = event["raw_object"]
+                seen(self, raw)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def pod_parts(pool: str) -> Callable[[Timeline, Json], None]:
+    """Marks the parts of a pool's first pod's start."""
+
+    def seen(line: Timeline, pod: Mapping[str, Any]) -> None:
+        if (pod["metadata"].get("labels") or {}).get("flowmesh.dev/pool") != pool:
+            return
+        line.mark("pod made")
+        if condition(pod, "PodScheduled").get("status") == "True":
+            line.mark("pod scheduled")
+        for state in (pod.get("status") or {}).get("containerStatuses") or []:
+            if "running" in state["state"]:
+                line.mark("container started")
+        if condition(pod, "Ready").get("status") == "True":
+            line.mark("worker joined")
+
+    return seen

@@ -1,0 +1,78 @@
+"""Fixtures: a cluster for the session, FlowMesh installed in it, and namespaces of tenants."""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from e2e.harness import own_cluster
+from e2e.harness.fabric import Fabric
+from e2e.harness.kube import Kube
+
+_KEEP = "FLOWMESH_E2E_KEEP"
+_VALUES = "FLOWMESH_E2E_VALUES"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def kube() -> Iterator[Kube]:
+    """KUBECONFIG's cluster, or one of our own, which ends with the session."""
+    named = os.environ.get("KUBECONFIG")
+    if named:
+        yield Kube(Path(named))
+        return
+    try:
+        yield own_cluster.start()
+    finally:
+        if not os.environ.get(_KEEP):
+            own_cluster.end()
+
+
+@pytest.fixture(scope="session")
+def fabric(kube: Kube) -> Iterator[Fabric]:
+    """The chart, installed; FLOWMESH_E2E_VALUES names a file of values for a cluster of yours."""
+    values = os.environ.get(_VALUES, str(own_cluster.VALUES))
+    installed = Fabric(kube, [Path(file) for file in values.split(os.pathsep)])
+    installed.install()
+    yield installed
+    if not os.environ.get(_KEEP):
+        installed.uninstall()
+
+
+@pytest.fixture
+def tenant(kube: Kube) -> Iterator[Callable[[], str]]:
+    """Makes fresh namespaces; they go after the test."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"team-{os.getpid()}-{next(_numbers)}")
+        kube.namespace(made[-1])
+        return made[-1]
+
+    yield make
+    for name in made:
+        kube.run("delete", "namespace", name, "--wait=false")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Adds the fabric's state to what a failed scenario shows."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    installed = getattr(item, "funcargs", {}).get("fabric")
+    if report.failed and installed is not None:
+        report.sections.append(("the fabric", installed.state()))
+
+
+@pytest.fixture
+def told(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Prints a figure, captured or not."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            sys.stdout.write(f"\n{text}\n")
+
+    return say

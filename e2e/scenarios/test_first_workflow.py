@@ -1,0 +1,96 @@
+"""A workflow on a fresh installation: from no worker to a result, and back to no worker."""
+
+from collections.abc import Callable
+
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import Json, condition, until
+from e2e.harness.timeline import Timeline, pod_parts
+
+POOL = "thin"
+TWO_STEPS = {
+    "inputs": {"people": {"rows": [{"name": "ada", "age": 36}, {"name": "bob", "age": 41}]}},
+    "steps": [
+        {"name": "ready", "uses": "test.noop", "with": {"value": 1}},
+        {
+            "name": "oldest",
+            "uses": "data.sql",
+            "inputs": {"rows": "inputs.people"},
+            "with": {"query": "select name from rows order by age desc limit 1"},
+        },
+    ],
+    "outputs": {"oldest": "oldest.rows"},
+}
+
+
+def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
+    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+) -> None:
+    team = tenant()
+    assert wanted(fabric) == 0
+    line = Timeline(fabric.kube.kubeconfig)
+    line.follow_workflows(team, workflow_parts)
+    line.follow_deployments(NAMESPACE, deployment_parts)
+    line.follow_pods(NAMESPACE, pod_parts(POOL))
+    line.start()
+    fabric.submit(team, "first", TWO_STEPS)
+    line.mark("applied")
+    status = fabric.completed(team, "first")
+    fabric.kube.run(
+        "wait", "fmw/first", f"--namespace={team}", "--for=condition=Complete", "--timeout=10s"
+    )
+    line.end()
+    told("first workflow: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    assert status["outputs"]["oldest"]["rows"] == 1
+    assert status["observedGeneration"] == 1
+    took = until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
+    told(f"back to zero {took:.1f} s after the end")
+
+
+def test_what_ran_once_needs_no_worker_the_second_time(
+    fabric: Fabric, tenant: Callable[[], str]
+) -> None:
+    team = tenant()
+    fabric.submit(team, "first", TWO_STEPS)
+    fabric.completed(team, "first")
+    until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
+    fabric.submit(team, "again", TWO_STEPS)
+    status = fabric.completed(team, "again")
+    assert status["executed"] == 0
+    assert status["hits"] == status["actions"]
+    assert not fabric.workers(POOL)
+
+
+def test_a_workflow_that_does_not_compile_is_told_so_at_once(
+    fabric: Fabric, tenant: Callable[[], str]
+) -> None:
+    team = tenant()
+    steps = [{"name": "a", "uses": "data.sql", "inputs": {"rows": "b.rows"},
+              "with": {"query": "select 1"}}]  # fmt: skip
+    fabric.submit(team, "wrong", {"steps": steps})
+    took = until(
+        lambda: condition(fabric.look(team, "wrong"), "Accepted").get("status") == "False",
+        "the workflow is refused",
+        10,
+    )
+    assert "no step 'b'" in condition(fabric.look(team, "wrong"), "Accepted")["message"]
+    assert took < 3
+
+
+def wanted(fabric: Fabric) -> int:
+    found = fabric.kube.get("deployment", f"flowmesh-pool-{POOL}", f"--namespace={NAMESPACE}")
+    return int(found["spec"]["replicas"])
+
+
+def workflow_parts(line: Timeline, found: Json) -> None:
+    if condition(found, "Accepted").get("status") == "True":
+        line.mark("accepted")
+    status = found.get("status") or {}
+    if any(s["state"] in ("RUNNING", "COMPLETED") for s in status.get("steps") or []):
+        line.mark("first step seen running")
+    if condition(found, "Complete").get("status") == "True":
+        line.mark("complete")
+
+
+def deployment_parts(line: Timeline, found: Json) -> None:
+    if found["metadata"]["name"] == f"flowmesh-pool-{POOL}" and found["spec"]["replicas"]:
+        line.mark("worker asked for")
