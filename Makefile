@@ -110,6 +110,10 @@ $(RAY): constraints/ray.txt $(UV)
 	@VIRTUAL_ENV=.cache/ray $(INSTALL) --requirements constraints/ray.txt
 	@touch $@
 
+.PHONY: system
+system: ## Debian packages that the tests need, where they are missing (root)
+	@hack/system.sh
+
 .PHONY: setup
 setup: $(READY) tools ## the environment and the tools, nothing else
 	@hack/need.sh numa $(BIN)/python

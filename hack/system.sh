@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the tests need and that are missing; as root. Others are named.
+#   libnuma1: vLLM. prometheus: the dashboards' tests. The rest: the cluster of e2e/.
+set -euo pipefail
+export PATH="$PATH:/usr/sbin:/sbin"
+
+declare -A programs=(
+    [prometheus]=prometheus [runc]=runc [nft]=nftables [conntrack]=conntrack [iptables]=iptables
+    [buildah]=buildah [mmdebstrap]=mmdebstrap [ip]=iproute2 [nsenter]=util-linux
+)
+missing=()
+for program in "${!programs[@]}"; do
+    command -v "$program" >/dev/null || missing+=("${programs[$program]}")
+done
+ldconfig -p | grep -q libnuma.so.1 || missing+=(libnuma1)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    printf 'error: missing: %s\n' "${missing[*]}" >&2
+    printf '       Debian and Ubuntu: sudo apt-get install --no-install-recommends %s\n' "${missing[*]}" >&2
+    exit 1
+fi
+echo "installing ${missing[*]}"
+apt-get -qq update
+# No service is started by being installed: the tests start what they need, and end it.
+RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${missing[@]}" >/dev/null
