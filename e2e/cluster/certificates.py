@@ -46,7 +46,9 @@ def make_certificates(folder: Path, address: str) -> Certificates:
     server = (folder / "server.crt", folder / "server.key")
     server[0].write_bytes(b"".join(c.bytes() for c in leaf.cert_chain_pems))
     leaf.private_key_pem.write_to_path(str(server[1]))
-    asking = ca.issue_cert(common_name="kube-apiserver", organization_name="system:masters")
+    asking = ca.issue_cert(
+        "kube-apiserver", common_name="kube-apiserver", organization_name="system:masters"
+    )
     kubelet_client = (folder / "kubelet-client.crt", folder / "kubelet-client.key")
     kubelet_client[0].write_bytes(b"".join(c.bytes() for c in asking.cert_chain_pems))
     asking.private_key_pem.write_to_path(str(kubelet_client[1]))

@@ -1,21 +1,28 @@
 """The cluster that the scenarios start where nobody names one, with the project's images in it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
-from e2e.cluster import running
-from e2e.cluster.loading import load
+from e2e.cluster.places import KUBECONFIG
 from e2e.harness.kube import Kube
 
+ROOT = Path(__file__).parents[2]
 VALUES = Path(__file__).parent / "values.yaml"
 
 
 def start() -> Kube:
     """Starts the cluster with everything in it that an installation needs."""
-    kube = Kube(running.up())
-    load()
-    return kube
+    _do("up")
+    _do("load")
+    return Kube(KUBECONFIG)
 
 
 def end() -> None:
     """Ends it; nothing stays."""
-    running.down()
+    _do("down")
+
+
+def _do(word: str) -> None:
+    """A command of ``e2e.cluster`` in a process of its own: what it starts outlives it."""
+    subprocess.run([sys.executable, "-m", "e2e.cluster", word], cwd=ROOT, check=True)
