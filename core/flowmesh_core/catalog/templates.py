@@ -6,24 +6,76 @@ numbers and reads no clock, so equal rows render equal text. An undefined name i
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes, pass_context
 from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ROW = "row"
 VALUE_MAX = 1_000_000
 """Characters, items or digits that a multiplication in a template may make."""
+TURNS_MAX = 100_000
+"""Turns of loops, and calls, in one rendering: it holds up all tenants of its engine host."""
+_COUNTED = "_counted"
 _RANDOM_GLOBALS = ("lipsum",)
 _RANDOM_FILTERS = ("random",)
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Refuses to make values that would exhaust a worker's memory."""
+class _Rendering(Context):
+    """One rendering, which counts the turns of its loops."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.turns = [0]
+
+    def derived(self, locals: dict[str, Any] | None = None) -> Context:  # noqa: A002 - jinja2's name
+        """A block's view of the same rendering."""
+        inner = super().derived(locals)
+        if isinstance(inner, _Rendering):
+            inner.turns = self.turns
+        return inner
+
+    def turn(self) -> None:
+        """Counts one.
+
+        Raises:
+            SecurityError: there were too many.
+        """
+        self.turns[0] += 1
+        if self.turns[0] > TURNS_MAX:
+            raise SecurityError(f"more than {TURNS_MAX:,} turns of loops and calls for one row")
+
+
+@pass_context
+def _counted(rendering: _Rendering, values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        rendering.turn()
+        yield value
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses values that would exhaust a worker's memory, and loops that would not end."""
+
+    context_class = _Rendering
     intercepted_binops = frozenset({"*", "**"})
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """Reads a template and has the turns of its loops counted."""
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
+        return tree
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in jinja2, so that a macro may have an argument of any name
+        """Calls what a template calls; a recursive loop's inner turns count too."""
+        __context.turn()
+        if isinstance(__obj, LoopContext) and args:
+            args = (_counted(__context, args[0]), *args[1:])
+        return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Multiplies within bounds."""
@@ -48,6 +100,7 @@ def _size_of(operator: str, left: Any, right: Any) -> float:
 def environment() -> ImmutableSandboxedEnvironment:
     """The sandboxed environment; made once, never changed."""
     env = _Sandbox(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    env.filters[_COUNTED] = _counted
     for name in _RANDOM_GLOBALS:
         env.globals.pop(name, None)
     for name in _RANDOM_FILTERS:

@@ -101,8 +101,14 @@ def _check_one(value: Any, number: int, column: Column) -> None:
         raise IdentityError(
             f"{shown} is no {column.type}{reason}",
             where=f"row {number}, column {column.name!r}",
-            remedy="mend the value, or declare another type for the column",
+            remedy=_remedy(value),
         ) from e
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "mend the value: data sets hold finite numbers alone; null stands for none"
+    return "mend the value, or make the whole column of its type"
 
 
 def _only(*allowed: type) -> Callable[[Sequence[Any], set[type]], list[Any]]:

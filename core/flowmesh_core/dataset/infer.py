@@ -79,7 +79,7 @@ def _mixed(name: str, values: list[Any], types: frozenset[type]) -> IdentityErro
     return IdentityError(
         f"mixed types: {listed}",
         where=f"column {name!r}",
-        remedy="write one type in all rows, or declare the column as json",
+        remedy="write one type in all rows: quote the numbers, say",
     )
 
 

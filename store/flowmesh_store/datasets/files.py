@@ -7,6 +7,7 @@ columns are strings, but for those whose every value is an integer, a number or 
 import base64
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -17,7 +18,10 @@ import orjson
 from flowmesh_core.errors import BlobCorruptError, IdentityError
 from flowmesh_store.datasets.parquet import read_parquet
 
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_DIGITS_MAX = 20
+_INT64 = range(-(2**63), 2**63)
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -64,6 +68,7 @@ def read_jsonl(data: bytes, name: str = "file") -> list[dict[str, Any]]:
                 where=f"{name}, line {number}",
                 remedy="each line must be one JSON object",
             ) from e
+        _refuse_long_integers(line, f"{name}, line {number}")
         rows.append(_object(row, f"{name}, line {number}"))
     return rows
 
@@ -82,6 +87,7 @@ def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
             where=f"{name}, line {e.lineno}",
             remedy="the file must be a list of objects; one object a line is .jsonl",
         ) from e
+    _refuse_long_integers(data, name)
     if not isinstance(value, list):
         raise IdentityError("not a list of objects", where=name, remedy="write [ {...}, {...} ]")
     return [_object(row, f"{name}, row {i}") for i, row in enumerate(value, 1)]
@@ -140,12 +146,33 @@ def _csv_column(values: Sequence[str]) -> list[Any]:
     given = [v for v in values if v]
     reader: Callable[[str], Any] = str
     if given and all(_INTEGER.fullmatch(v) for v in given):
-        reader = int
+        if all(len(v) <= _DIGITS_MAX and int(v) in _INT64 for v in given):
+            reader = int  # longer ones stay text: as floats they would lose digits
     elif given and all(_NUMBER.fullmatch(v) for v in given):
         reader = float
     elif given and all(v in ("true", "false") for v in given):
         reader = "true".__eq__
     return [reader(v) if v else None for v in values]
+
+
+def _refuse_long_integers(data: bytes, where: str) -> None:
+    """Refuses what orjson reads as floats, and so loses digits of."""
+
+    def read(digits: str) -> int:
+        if len(digits) > _DIGITS_MAX or int(digits) not in _INT64:
+            raise IdentityError(
+                f"the integer {digits[:_DIGITS_MAX]}{'…' * (len(digits) > _DIGITS_MAX)}"
+                " does not fit into 64 bits",
+                where=where,
+                remedy="put it in quotes, and no digit is lost",
+            )
+        return int(digits)
+
+    if _LONG_NUMBER.search(data):
+        try:
+            json.loads(_without_mark(data), parse_int=read)
+        except RecursionError as e:
+            raise IdentityError("nested too deeply", where=where, remedy="flatten it") from e
 
 
 def _without_mark(data: bytes) -> bytes:

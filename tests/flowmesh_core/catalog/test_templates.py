@@ -54,3 +54,30 @@ def test_a_template_cannot_exhaust_memory_by_multiplying(text: str) -> None:
 
 def test_a_template_may_multiply_what_is_small() -> None:
     assert _render("{{ '-' * 3 }} {{ 2 ** 10 }} {{ 3 * 4 }}", {}) == "--- 1024 12"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(9999) recursive %}{{ loop(range(9999)) if loop.depth < 9 }}{% endfor %}",
+        "{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n }}{% endmacro %}{{ f(40) }}",
+        "{% for a in range(9) %}{% block b scoped %}{% for c in range(99999) %}{% endfor %}"
+        "{% endblock %}{% endfor %}",
+    ],
+)
+def test_a_template_cannot_hold_up_its_host_by_turning_round(text: str) -> None:
+    with pytest.raises(SecurityError, match="turns of loops and calls for one row"):
+        environment().from_string(text).render()
+
+
+def test_a_counted_loop_is_a_loop_in_every_way() -> None:
+    text = (
+        "{% for n in rows if n > 1 %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% else %}"
+        "none{% endfor %}"
+    )
+    render = environment().from_string(text).render
+    assert render(rows=[1, 2, 3]) == "1/2False 2/2True "
+    assert render(rows=[1]) == "none"
+    tree = "{% for n in rows recursive %}{{ n[0] }}{{ loop(n[1]) }}{% endfor %}"
+    assert environment().from_string(tree).render(rows=[(1, [(2, [])]), (3, [])]) == "123"

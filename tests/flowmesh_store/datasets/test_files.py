@@ -42,6 +42,10 @@ def lines(count: int, bad: int, text: bytes) -> bytes:
         ("q.jsonl", lines(9, 7, b"[1]"), "q.jsonl, line 7: not a JSON object; a row looks like"),
         ("q.jsonl", lines(9, 7, b'{"n": NaN}'), "q.jsonl, line 7: no JSON"),
         ("q.jsonl", lines(9, 7, b'{"n": "\xff"}'), "q.jsonl, line 7: no JSON"),
+        ("q.jsonl", lines(9, 7, b'{"n": %d}' % 2**64), "q.jsonl, line 7: the integer 18446744"),
+        ("q.jsonl", lines(9, 7, b'{"n": [%d]}' % -(10**30)), "64 bits; put it in quotes"),
+        ("q.json", b'[{"a": {"b": %d}}]' % 10**25, "q.json: the integer 1000000"),
+        ("q.jsonl", b'{"n": 1%s}' % (b"0" * 200), "q.jsonl, line 1: the integer 1000"),
         ("q.json", b'[\n{"a": 1},\n{"a" 2}]', "q.json, line 3: no JSON"),
         ("q.json", b'{"a": 1}', "q.json: not a list of objects"),
         ("q.json", b'[{"a": 1}, 2]', "q.json, row 2: not a JSON object"),
@@ -73,9 +77,10 @@ def test_files_without_rows_have_none(name: str, data: bytes) -> None:
         (["1", "-20", ""], [1, -20, None]),
         (["1", "2.5", "1e-5"], [1.0, 2.5, 1e-5]),
         (["007", "1"], ["007", "1"]),
+        (["1212092628029698049", "1"], [1212092628029698049, 1]),  # longer than a float's digits
+        (["9223372036854775808", "1"], ["9223372036854775808", "1"]),
         (["true", "false"], [True, False]),
         (["yes", "no"], ["yes", "no"]),
-        (["12345678901234567890123", "1"], [12345678901234567890123.0, 1.0]),
         (["1_000", "2"], ["1_000", "2"]),
     ],
 )

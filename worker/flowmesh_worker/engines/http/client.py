@@ -110,8 +110,8 @@ class HttpClient:
         if place is None or place.scheme not in _SCHEMES:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is no URL that can be called",
-                "use https:",
+                f"{shown(url) or 'an empty text'} is no URL that can be called",
+                "use https://HOST/...",
                 sent=False,
             )
         if call.hosts is not None and place.host not in call.hosts:

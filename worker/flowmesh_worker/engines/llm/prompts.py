@@ -76,6 +76,12 @@ class RowTemplate:
                 f"with.{self._where}: row {number} of this chunk: {e.message}",
                 f"the columns here are {', '.join(sorted(row)) or '(none)'}",
             ) from e
+        except RecursionError as e:
+            raise bad_input(
+                f"with.{self._where} fails for row {number} of this chunk:"
+                " it calls itself without end",
+                "give the macro or the recursive loop an end",
+            ) from e
         except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError) as e:
             raise bad_input(
                 f"with.{self._where} fails for row {number} of this chunk:"

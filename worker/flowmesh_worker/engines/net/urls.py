@@ -54,6 +54,7 @@ def shown(url: str) -> str:
     """A URL without what may be secret in it: user, password and query."""
     try:
         parsed = URL(url)
-        return f"{parsed.origin()}{parsed.raw_path}" if parsed.absolute else parsed.raw_path
+        scheme = f"{parsed.scheme}:" if parsed.scheme else ""
+        return f"{parsed.origin() if parsed.absolute else scheme}{parsed.raw_path}"
     except ValueError:
         return "a URL that cannot be read"
