@@ -125,6 +125,21 @@ async def test_higher_priority_runs_first_among_those_that_wait(world: "World") 
     assert order.index(high.attempt_id) < min(order.index(a.attempt_id) for a in low)
 
 
+async def test_the_log_of_an_attempt_begins_after_that_of_the_one_it_waited_for(
+    world: "World",
+) -> None:
+    await world.worker()
+    code = "def main(said):\n  print(said)\n  return [{'n': 1}]"
+    said = ["of the first", "of the second", "of the third"]
+    given = {"code": code, "function": "main", "timeoutS": 60.0, "memoryMib": 512}
+    work = [
+        world.assignment("code.python", params={**given, "args": {"said": text}}) for text in said
+    ]
+    await world.gateway.assign(*work)
+    logs = [(await world.gateway.end(a.attempt_id, 60)).log for a in work]
+    assert [[text for text in said if text in log] for log in logs] == [[text] for text in said]
+
+
 async def test_a_host_that_outgrows_its_reservation_is_ended_as_out_of_memory(
     world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:

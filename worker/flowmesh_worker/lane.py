@@ -82,6 +82,7 @@ class Lane:
         self._loaded_once = False
         self._ending: FailureReport | None = None
         self._lines_seen = 0
+        self._lines_ended = 0
         self._closing: asyncio.Task[None] | None = None
         self.process = HostProcess(self._receive, self._line, self._exited)
 
@@ -196,6 +197,8 @@ class Lane:
             job = heapq.heappop(self._queue)[2]
             if job.abandoned:
                 continue
+            if not self.running:  # what was printed while it waited is another tenant's
+                job.log_from = max(job.log_from, self._lines_ended)
             job.sent_s = time.monotonic()
             self.running[job.assignment.attempt_id] = job
             self.process.send(job.run)
@@ -243,6 +246,7 @@ class Lane:
             if failure is not None:
                 failure = self._kernel_killed(failure)
             self._settle(job, message, failure)
+        self._lines_ended = self._lines_seen
         if message.keeps_files and (job is None or job.abandoned):
             self.release_files(message.attempt_id)
         self._pump()
