@@ -12,15 +12,15 @@ import statistics
 import time
 
 from flowmesh_core.costmodel import CostKey, CostModel
+from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
     LaneView,
-    ReadyAction,
     Requirement,
     SignatureInfo,
     Snapshot,
     Tier,
-    Work,
     WorkerView,
 )
 from flowmesh_core.graph.plan import Weights
@@ -162,7 +162,7 @@ def case(count: int, workers: int, *, cold: bool, seed: int = 1) -> tuple[Snapsh
             model.observe(CostKey.of(info), work, rng.uniform(1, 4), 0.0, device_class, batch=8)
     snapshot = Snapshot(
         workers=fleet(rng, infos, ready, workers, cold),
-        ready=ready,
+        ready=ReadyIndex(ready, NOW_S),
         signatures={info.signature: info for info in infos},
         fair_share={f"team-{t}": rng.uniform(0, 1e9) for t in range(TENANTS)},
         now_s=NOW_S,

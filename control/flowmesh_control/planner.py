@@ -15,7 +15,8 @@ from flowmesh_control.admission import Compiled
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import UnmeetableError
 from flowmesh_core.costmodel.model import CostKey, Prediction
-from flowmesh_core.fleet.snapshot import SignatureInfo, Work
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.run.commands import Command, LookUp, Publish
 from flowmesh_core.run.events import LookedUp, Published, Submitted

@@ -15,6 +15,7 @@ from flowmesh_control.loop import Loop
 from flowmesh_control.outside import Outside
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd
@@ -66,7 +67,7 @@ class Answers:
 
     def snapshot(self, now_s: float) -> Snapshot:
         self.wants_decision = False
-        return Snapshot((), (), {}, {}, now_s)
+        return Snapshot((), ReadyIndex(), {}, {}, now_s)
 
     def of(self, kind: type) -> list[Any]:
         return [e for e in self.told if isinstance(e, kind)]

@@ -17,7 +17,8 @@ from flowmesh_core.costmodel import prior
 from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S, ZONE_BYTES_PER_S
 from flowmesh_core.costmodel.regression import LEAST_S, Fit
 from flowmesh_core.costmodel.residuals import Residuals
-from flowmesh_core.fleet.snapshot import SignatureInfo, Work
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.units import Digest
 
 SIGNATURES_MAX = 4096

@@ -13,7 +13,7 @@ from flowmesh_core.costmodel.devices import (
     DeviceRates,
     rates_of,
 )
-from flowmesh_core.fleet.snapshot import Work
+from flowmesh_core.fleet.ready import Work
 
 FEATURES = 4
 """Fixed time; then, for tokens, prefill, decoding alone, decoding's growth with the batch; for all

@@ -7,7 +7,7 @@ through ``State.touch``: this module never changes a step's course itself.
 from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.errors import Failure
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.run import checkpoints
+from flowmesh_core.run import checkpoints, ready
 from flowmesh_core.run.base_model import base_model
 from flowmesh_core.run.commands import CancelAttempt, LookUp
 from flowmesh_core.run.estimate import name_of, spec_of
@@ -32,7 +32,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
         if action is not None:
             part.key = action.key
             action.subscribers[subscriber] = None
-            action.view = None
+            ready.outdated(state, action)
             checkpoints.begin(state, run, action, now_s)
             if action.attempts:
                 started(state, action, now_s)
@@ -66,15 +66,14 @@ def remake(
     action.replace = True
     action.generation = max(action.generation, generation)
     action.subscribers[subscriber] = None
-    action.view = None
+    ready.outdated(state, action)
 
 
 def make_ready(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
     action.state = ActionState.READY
     action.ready_s = action.ready_s or now_s
-    state.ready[action.key] = action
-    state.dirty = True
+    ready.enter(state, action)
 
 
 def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
@@ -247,7 +246,7 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
             continue
         subscriber = Subscriber(run.uid, step.plan.path, number)
         action.subscribers.pop(subscriber, None)
-        action.view = None
+        ready.outdated(state, action)
         if not action.subscribers:
             _withdraw(state, action, subscriber)
 
@@ -272,7 +271,7 @@ def _cancel_attempts(state: State, action: Action) -> None:
 def _forget(state: State, action: Action) -> None:
     # Attempts of it may linger on workers that have not heard; its runs may be gone by then.
     action.subscribers.clear()
-    state.ready.pop(action.key, None)
+    ready.leave(state, action)
     state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:
         del state.actions[action.key]
@@ -292,9 +291,7 @@ def started(state: State, action: Action, now_s: float) -> None:
 def back_to_ready(state: State, action: Action, now_s: float) -> None:
     """Returns an action to the ready set after a failure; single-part steps become READY again."""
     action.state = ActionState.READY
-    action.view = None
-    state.ready[action.key] = action
-    state.dirty = True
+    ready.enter(state, action)
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]

@@ -6,10 +6,10 @@ published; whatever comes after it for the same action is settled as fabric.
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.fleet.snapshot import NEGLIGIBLE_BYTES
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
-from flowmesh_core.run import actions, checkpoints, money, remedies
+from flowmesh_core.run import actions, checkpoints, money, ready, remedies
 from flowmesh_core.run.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
@@ -104,7 +104,7 @@ def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: 
     """Books an attempt as held by a worker."""
     action.attempts[attempt.attempt_id] = attempt
     action.state = ActionState.RUNNING
-    state.ready.pop(action.key, None)
+    ready.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
     worker.held[attempt.attempt_id] = attempt
     actions.started(state, action, now_s)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run import ready
 from flowmesh_core.run.commands import Discard
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import CheckpointLine
@@ -48,7 +49,7 @@ def begin(state: State, run: Run, action: Action, now_s: float) -> None:
         action.checkpoint is None or action.checkpoint.time_s < restored.time_s
     ):
         action.checkpoint = restored
-        action.view = None
+        ready.outdated(state, action)
     report, said_s = state.unclaimed_checkpoints.pop(action.key, (None, 0.0))
     if report is not None:
         _newer(state, action, _kept(report, said_s), now_s)
@@ -123,7 +124,6 @@ def doubt(action: Action, attempt: Attempt) -> None:
     kept = action.checkpoint
     if kept is not None and attempt.resumed == kept.digest:
         action.checkpoint = None
-        action.view = None
 
 
 def _kept(report: Checkpoint, now_s: float) -> KeptCheckpoint:
@@ -135,7 +135,7 @@ def _newer(state: State, action: Action, kept: KeptCheckpoint, now_s: float) -> 
     if known is not None and kept.done <= known.done:
         return
     action.checkpoint = kept
-    action.view = None
+    ready.outdated(state, action)
     # It gets on: what was lost before was lost to the workers, not to the action.
     action.losses = 0
     state.unnoted[action.key] = action
@@ -150,4 +150,4 @@ def _spoiled(state: State, action: Action, report: Checkpoint) -> None:
         attempt.resumed = ""
     if action.checkpoint is not None and action.checkpoint.digest == report.digest:
         action.checkpoint = None
-        action.view = None
+        ready.outdated(state, action)

@@ -11,7 +11,8 @@ from flowmesh_core.audit.quarantine import salt_of, signature_class
 from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
-from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo, Work
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
 from flowmesh_core.protocol.results import Artifact

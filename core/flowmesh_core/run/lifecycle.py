@@ -7,7 +7,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import actions, checkpoints, repair, steps
+from flowmesh_core.run import actions, checkpoints, ready, repair, steps
 from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import (
@@ -105,8 +105,9 @@ def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) ->
         return
     state.append(run, AmendmentLine(now_s, dict(changes)))
     _apply(run, changes)
-    for action in state.actions.values():
-        action.view = None
+    for action in state.ready.values():
+        if uid in action.runs():
+            ready.outdated(state, action)
     state.changed(run)
     state.dirty = True
 

@@ -12,13 +12,8 @@ import msgspec
 
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
-from flowmesh_core.fleet.snapshot import (
-    ReadyAction,
-    Requirement,
-    ScoredWorker,
-    SignatureInfo,
-    Work,
-)
+from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -166,7 +161,7 @@ class Action:
         tries: attempts started so far.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
-        view: what the scheduler sees of it, until something of that changes.
+        view: what the index of ready actions has of it; None while it is not in there.
         checkpoint: where its next attempt begins.
         noted_s: when the ledgers last heard of a checkpoint.
     """

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from msgspec import structs
-
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
     LaneView,
     Placement,
-    ReadyAction,
     Rejection,
     RejectionCause,
     SignatureInfo,
@@ -20,7 +19,7 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.protocol.messages import Assignment, InputRef
-from flowmesh_core.run import actions, attempts, checkpoints, money, stragglers, workers
+from flowmesh_core.run import actions, attempts, checkpoints, money, ready, workers
 from flowmesh_core.run.commands import Assign
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Run, Worker
@@ -30,7 +29,6 @@ from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
 SETTLED_S = 2.0
-_NOBODY = frozenset[str]()
 
 NEVER = frozenset(
     {
@@ -49,27 +47,20 @@ A version that nobody offers is none of them: such a run waits until it is re-pi
 
 
 def snapshot(state: State, now_s: float) -> Snapshot:
-    """What the scheduler decides on; empty while a recovery waits for workers."""
+    """What the scheduler decides on; without actions while a recovery waits for workers.
+
+    It holds until the next one is asked for, or the state changes.
+    """
     recovering = now_s < state.recovering_until_s
-    ready = [] if recovering else [a.view or _view(state, a) for a in _placeable(state)]
-    if not recovering:
-        ready += _replicas(state, now_s)
+    index = ReadyIndex() if recovering else ready.index(state, now_s)
     return Snapshot(
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
-        ready=ready,
-        signatures=_signatures(state, ready),
+        ready=index,
+        signatures={signature: _informed(state, signature) for signature in index.signatures},
         fair_share=_fair_share(state, now_s),
         now_s=now_s,
         tenant_weights=state.fair.weights,
     )
-
-
-def _placeable(state: State) -> list[Action]:
-    found = list(state.ready.values())
-    suspended = {uid for uid, run in state.runs.items() if run.suspended}
-    if not suspended:
-        return found
-    return [a for a in found if any(s.uid not in suspended for s in a.subscribers)]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
@@ -82,10 +73,6 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
             shares[tenant] = state.fair.virtual_time(tenant, now_s)
         shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
     return shares
-
-
-def _signatures(state: State, ready: list[ReadyAction]) -> dict[Digest, SignatureInfo]:
-    return {signature: _informed(state, signature) for signature in {r.signature for r in ready}}
 
 
 def _informed(state: State, signature: Digest) -> SignatureInfo:
@@ -120,55 +107,14 @@ def _exceeded(state: State, signature: Digest) -> dict[str, int]:
     return {}
 
 
-def ready_name(key: ActionKey) -> Digest:
-    """The scheduler's opaque name of an action: unlike its id it tells scopes apart."""
-    return Digest(f"{key.scope}/{key.action_id}")
-
-
-def _view(state: State, action: Action) -> ReadyAction:
-    runs = [state.runs[uid] for uid in action.runs()]
-    spec = action.spec
-    action.view = ReadyAction(
-        action_id=ready_name(action.key),
-        signature=spec.info.signature,
-        tenant=runs[0].plan.namespace,
-        priority=_priority(runs),
-        deadline_s=_deadline_at_s(runs),
-        critical_path_s=max(
-            state.runs[s.uid].remaining_s.get(s.path, 0.0) for s in action.subscribers
-        ),
-        ready_s=action.ready_s,
-        work=spec.work,
-        inputs=_near_by(action),
-        weights=runs[0].plan.weights,
-        isolate=action.isolate,
-        avoid=frozenset(action.avoid) if action.avoid else _NOBODY,
-        not_before_s=action.not_before_s,
-    )
-    return action.view
-
-
-def _near_by(action: Action) -> tuple[tuple[Digest, int], ...]:
-    """What an attempt reads besides components, and how much of it."""
-    spec, kept = action.spec, action.checkpoint
-    read = [(a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.loaded]
-    return tuple(read) if kept is None else (*read, (kept.digest, kept.size_bytes))
-
-
 def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
     """An action that waits or runs, and what its candidates would be scored on now."""
-    kept = action.view
-    ready, seen = _view(state, action), snapshot(state, now_s)
-    action.view = kept
-    return ready, replace(seen, signatures={**seen.signatures, **_signatures(state, [ready])})
+    shown, seen = ready.view(state, action), snapshot(state, now_s)
+    info = {shown.signature: _informed(state, shown.signature)}
+    return shown, replace(seen, signatures={**seen.signatures, **info})
 
 
 _INF = float("inf")
-
-
-def _replicas(state: State, now_s: float) -> list[ReadyAction]:
-    late = stragglers.late(state, now_s)
-    return [structs.replace(_view(state, a.action), replica_of=a.worker) for a in late]
 
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
@@ -273,7 +219,7 @@ def _assign(
         predicted_s=placement.predicted_s[index],
         reserve_nanousd=reserve,
         memory_mib=memory_mib,
-        deadline_s=_deadline_at_s(runs),
+        deadline_s=ready.deadline_at_s(runs),
         placed=placement.candidates,
         pool=worker.shape.pool,
     )
@@ -290,14 +236,6 @@ def _assign(
             runs[0].plan.namespace,
         )
     )
-
-
-def _deadline_at_s(runs: list[Run]) -> float:
-    return runs[0].deadline_at_s if len(runs) == 1 else min(r.deadline_at_s for r in runs)
-
-
-def _priority(runs: list[Run]) -> int:
-    return runs[0].priority if len(runs) == 1 else max(r.priority for r in runs)
 
 
 def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
@@ -345,7 +283,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
         row_output=spec.row_output,
         memory_mib=attempt.memory_mib,
         tensor_parallel=spec.requirement.tensor_parallel,
-        priority=_priority(runs),
+        priority=ready.priority(runs),
         timeout_s=spec.timeout_s,
         isolate=action.isolate,
         cache_salt=spec.cache_salt,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import InvariantError
 from flowmesh_core.figures.figures import Figures
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.commands import Append, Changed, Command
@@ -30,6 +32,9 @@ class State:
         shapes: what steps share that are alike, by what makes them so.
         step_lookups: step-level look-ups under way: key → (uid, step path) of those who wait.
         ready: actions that wait for a placement, in order of readiness.
+        unseen: those of them that the index does not show, or not as they are.
+        index: the others, as the scheduler sees them, and ``replicas``.
+        replicas: of attempts that ran too long at the last snapshot.
         unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
         unclaimed_held: attempts that workers run though their action is not known (yet).
         unclaimed_checkpoints: what workers say of actions that are not known (yet), and when.
@@ -63,6 +68,9 @@ class State:
     shapes: dict[bytes, SharedShape] = field(default_factory=dict)
     step_lookups: dict[ActionKey, list[tuple[str, str]]] = field(default_factory=dict)
     ready: dict[ActionKey, Action] = field(default_factory=dict)
+    unseen: dict[ActionKey, Action] = field(default_factory=dict)
+    index: ReadyIndex = field(default_factory=ReadyIndex)
+    replicas: list[ReadyAction] = field(default_factory=list)
     unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
     unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
     unclaimed_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
-from flowmesh_core.fleet.snapshot import Snapshot, Work, WorkerView
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import Snapshot, WorkerView
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import RUN, lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
-from flowmesh_core.scheduler.groups import Group, collect
+from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.utility import Prospect, Scale
 from flowmesh_core.units import Digest
@@ -77,8 +78,7 @@ def backlog_of(
     """
     running = _running(snapshot)
     found = {pool.name: running.get(pool.name, Backlog()) for pool in pools}
-    groups, _ = collect(snapshot)
-    groups = [group for group in groups if not group.replica_of]
+    groups = [group for group in groups_of(snapshot) if not group.replica_of]
     ready = Counter[Digest]()
     for group in groups:
         ready[group.info.signature] += group.count
@@ -183,7 +183,7 @@ def _with_group(
 
 def _pressed(snapshot: Snapshot, group: Group, prospect: Prospect) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
-    deadlines = sorted(action.deadline_s for action in group.left if action.deadline_s != inf)
+    deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed = 0
     for number, deadline_s in enumerate(deadlines, start=1):
         left_s = deadline_s - snapshot.now_s - prospect.start_s

@@ -6,7 +6,8 @@ full or not, or room for a new one without evicting anything that holds work (``
 
 from dataclasses import dataclass
 
-from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause, Tier
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import RejectionCause, Tier
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group

@@ -6,7 +6,8 @@ claims a worker: the lanes that must go take nothing from those behind it, and i
 kept. Those before it in the order are not held back, so a claim never turns fairness round.
 """
 
-from flowmesh_core.fleet.snapshot import LaneView, ReadyAction
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import LaneView
 from flowmesh_core.scheduler.accounts import WorkerAccount
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.tick import Tick

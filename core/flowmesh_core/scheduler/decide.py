@@ -7,15 +7,9 @@ laptop mode and the simulator.
 from collections import Counter
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import (
-    Decision,
-    Placement,
-    Rejection,
-    RejectionCause,
-    Snapshot,
-)
+from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, RejectionCause, Snapshot
 from flowmesh_core.scheduler.exchange import improve
-from flowmesh_core.scheduler.groups import collect
+from flowmesh_core.scheduler.groups import groups_of
 from flowmesh_core.scheduler.runners_up import RunnersUp
 from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, serve
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
@@ -37,10 +31,9 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
         which they were served; rejections by (signature, cause, detail) with counts. Every ready
         action is in one placement or counted in one rejection.
     """
-    # 1. Index the workers, and collect the actions that can share their scores.
+    # 1. Index the workers; the ready actions stand in groups that share their scores.
     tick = Tick(snapshot, model)
-    groups, backoff = collect(snapshot)
-    tick.count(groups)
+    groups = groups_of(snapshot)
     # 2. Find the feasible workers of every group, and what each would give.
     clients = clients_of(tick, [group for group in groups if not group.replica_of])
     # 3. Serve in fair order: everyone gets the best place that is left.
@@ -48,12 +41,14 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     # 4. What is served may change places, so that the sum of utilities grows.
     freed = improve(tick, served)
     # 5. That may leave places which others can use.
-    served += serve(tick, again(tick, clients, served, freed)) if freed else []
+    if freed:
+        placed = {one.action.action_id for one in served}
+        served += serve(tick, again(tick, clients, freed), placed)
     # 6. Replicas of stragglers go where a worker idles after that.
     replicas = clients_of(tick, [group for group in groups if group.replica_of])
     served += serve(tick, replicas)
     # 7. Say it: one batch for each worker and signature, one reason for each group.
-    return Decision(_placements(tick, served), _rejections([*clients, *replicas], backoff))
+    return Decision(_placements(tick, served), _rejections([*clients, *replicas], snapshot))
 
 
 def _placements(tick: Tick, served: list[Served]) -> tuple[Placement, ...]:
@@ -93,10 +88,10 @@ def _placement(tick: Tick, others: RunnersUp, member: int, batch: list[Served]) 
     )
 
 
-def _rejections(clients: list[Client], backoff: dict[Digest, int]) -> tuple[Rejection, ...]:
+def _rejections(clients: list[Client], snapshot: Snapshot) -> tuple[Rejection, ...]:
     counts = Counter[tuple[str, RejectionCause, str]]()
-    for signature, count in backoff.items():
-        counts[signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] = count
+    for _, _, action in snapshot.ready.backoff:
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
     for client in clients:
         left = client.group.count - client.served
         if left:

@@ -5,9 +5,11 @@ from dataclasses import replace
 from msgspec import structs
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import Candidate, ReadyAction, Snapshot
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import Candidate, Snapshot
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
-from flowmesh_core.scheduler.groups import collect
+from flowmesh_core.scheduler.groups import group_of
 from flowmesh_core.scheduler.tick import Tick
 
 
@@ -18,12 +20,11 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     terms are those that ``decide`` reads on the same snapshot; an action that is not among the
     ready ones is scored as if it were, backoff or not.
     """
+    now = structs.replace(action, not_before_s=0.0)
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
-    seen = replace(snapshot, ready=[*others, structs.replace(action, not_before_s=0.0)])
+    seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
     tick = Tick(seen, model)
-    groups, _ = collect(seen)
-    tick.count(groups)
-    group = next(g for g in groups if (g.weights, *g.cohort) == action.kind)
+    group = group_of(seen, action.kind)
     found = Candidates(tick).of(group)
     if found.scale is None:
         return []

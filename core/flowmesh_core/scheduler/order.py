@@ -1,60 +1,52 @@
 """Who is served next: the tenant that paid least, then priority, slack, critical path, age.
 
-The order is lazy: a tick with few free places looks at the head of each queue only, and a group
-that has no place left leaves the queues of all tenants at once.
+The order is lazy: it walks along the index of ready actions, so that a tick with few free places
+looks at the head of each queue only, and a group that has no place left leaves the queues of all
+tenants at once.
 """
 
-from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Collection, Iterator, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
 
-from flowmesh_core.fleet.snapshot import Rank, ReadyAction
-from flowmesh_core.scheduler.groups import Group
-
-Queue = list[tuple[Rank, int, ReadyAction]]
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import Entry, ReadyGroup, ReadyIndex
+from flowmesh_core.units import Digest
 
 
 class FairOrder:
     """Ready actions by tenant, least virtual time first (ties by name).
 
-    ``pop`` shows an action; ``take``, ``skip`` or ``drop`` must follow, or it is shown again.
+    ``pop`` shows an action; ``skip`` or ``drop`` must follow, or its group and tenant are left out.
     """
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        index: ReadyIndex,
+        groups: Collection[ReadyGroup],
         virtual_time: dict[str, float],
         weights: Mapping[str, float],
+        placed: Collection[Digest] = frozenset(),
     ) -> None:
-        """Takes the actions that are left of the groups, and the virtual times, moved as served."""
+        """Takes the groups that are in it, the virtual times, moved as served, and who is not."""
         self._virtual_time = virtual_time
         self._weights = weights
-        self._dropped: set[int] = set()
-        self._queues = [_queues(group) for group in groups]
-        self._heads: dict[str, list[tuple[Rank, int]]] = {}
-        for number, queues in enumerate(self._queues):
-            for tenant, queue in queues.items():
-                self._heads.setdefault(tenant, []).append((queue[0][0], number))
-        for heads in self._heads.values():
-            heapify(heads)
-        self._tenants = [(virtual_time.get(t, 0.0), t) for t in self._heads]
+        self._placed = placed
+        self._dropped: set[ReadyGroup] = set()
+        self._queues = {t: _Queue([e for e in h if e[2] in groups]) for t, h in index.heads.items()}
+        self._tenants = [(virtual_time.get(tenant, 0.0), tenant) for tenant in self._queues]
         heapify(self._tenants)
 
-    def pop(self) -> tuple[ReadyAction, int] | None:
-        """The next action and the number of its group."""
+    def pop(self) -> tuple[ReadyAction, ReadyGroup] | None:
+        """The next action and its group."""
         while self._tenants:
-            tenant = self._tenants[0][1]
-            heads = self._heads[tenant]
-            while heads:
-                number = heads[0][1]
-                if number not in self._dropped:
-                    return self._queues[number][tenant][0][2], number
-                heappop(heads)
+            queue = self._queues[self._tenants[0][1]]
+            while (shown := queue.next(self._dropped)) is not None:
+                _, action, group = shown
+                if action.action_id not in self._placed:
+                    return action, group
+                queue.advance(1, self._placed)
             heappop(self._tenants)
         return None
-
-    def take(self, number: int) -> None:
-        """Takes the action that was shown out of its queue."""
-        self.skip(number, 1)
 
     def charge(self, nanousd: int) -> None:
         """Moves the tenant that was served last back by what its action will cost."""
@@ -63,33 +55,57 @@ class FairOrder:
         self._virtual_time[tenant] = virtual_time
         heapreplace(self._tenants, (virtual_time, tenant))
 
-    def skip(self, number: int, count: int) -> int:
-        """Passes over up to ``count`` actions of a group, of the tenant whose action was shown."""
-        tenant = self._tenants[0][1]
-        queue = self._queues[number][tenant]
-        if count >= len(queue):
-            heappop(self._heads[tenant])
-            return len(queue)
-        for _ in range(count):
-            heappop(queue)
-        heapreplace(self._heads[tenant], (queue[0][0], number))
-        return count
+    def skip(self, count: int = 1) -> int:
+        """Passes over up to ``count`` actions of the group and tenant of the one that was shown.
 
-    def drop(self, number: int) -> None:
+        Returns:
+            How many there were.
+        """
+        return self._queues[self._tenants[0][1]].advance(count, self._placed)
+
+    def drop(self, group: ReadyGroup) -> None:
         """Passes over all that is left of a group."""
-        self._dropped.add(number)
+        self._dropped.add(group)
 
 
-def _queues(group: Group) -> dict[str, Queue]:
-    """The actions of a group by tenant, each a heap."""
-    found: dict[str, Queue] = {}
-    for number, action in enumerate(group.left):
-        entry = (action.rank, number, action)
-        queue = found.get(action.tenant)
-        if queue is None:
-            found[action.tenant] = [entry]
+class _Queue:
+    """The actions of a tenant, by group and rank."""
+
+    def __init__(self, heads: list[Entry]) -> None:
+        """Takes the first action of every group, in order of rank."""
+        heads.reverse()
+        self._heads = heads
+        self._moved: list[Entry] = []
+        self._rest: dict[ReadyGroup, Iterator[Entry]] = {}
+        self._shown: Entry | None = None
+
+    def next(self, dropped: set[ReadyGroup]) -> Entry | None:
+        """Takes out the first action whose group was not dropped."""
+        heads, moved = self._heads, self._moved
+        while heads and heads[-1][2] in dropped:
+            heads.pop()
+        while moved and moved[0][2] in dropped:
+            heappop(moved)
+        if moved and (not heads or moved[0] < heads[-1]):
+            self._shown = heappop(moved)
         else:
-            queue.append(entry)
-    for queue in found.values():
-        heapify(queue)
-    return found
+            self._shown = heads.pop() if heads else None
+        return self._shown
+
+    def advance(self, count: int, placed: Collection[Digest]) -> int:
+        """Lets another action of the same group stand for the one that was taken out last."""
+        if self._shown is None:
+            return 0
+        _, action, group = self._shown
+        rest = self._rest.get(group)
+        if rest is None:
+            rest = self._rest[group] = iter(group.queues[action.tenant])
+            next(rest)
+        passed = 1
+        for entry in rest:
+            if entry[1].action_id not in placed:
+                if passed == count:
+                    heappush(self._moved, entry)
+                    break
+                passed += 1
+        return passed

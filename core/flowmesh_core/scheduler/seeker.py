@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import floor, inf
 
-from flowmesh_core.fleet.snapshot import ReadyAction
+from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import Option, Options, with_inputs
 from flowmesh_core.scheduler.groups import Group

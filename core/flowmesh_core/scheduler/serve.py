@@ -1,10 +1,11 @@
 """Serves the ready actions in fair order, each at its best place."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import floor
 
-from flowmesh_core.fleet.snapshot import ReadyAction, RejectionCause
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import Candidates, Options
 from flowmesh_core.scheduler.claims import claim
@@ -12,6 +13,7 @@ from flowmesh_core.scheduler.groups import Group, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.units import Digest
 
 MANY = 2**40
 
@@ -53,31 +55,38 @@ def clients_of(tick: Tick, groups: Iterable[Group]) -> list[Client]:
     return found
 
 
-def serve(tick: Tick, clients: list[Client]) -> list[Served]:
+def serve(
+    tick: Tick, clients: list[Client], placed: Collection[Digest] = frozenset()
+) -> list[Served]:
     """Places what fits, in fair order; what is left of a group stays in its queues.
 
     Groups that no worker can ever run are passed over, and those whose lanes are all full: they
-    need no turn, since there is something that they wait for.
+    need no turn, since there is something that they wait for. So are actions that were ``placed``.
     """
-    able = [c for c in clients if c.options.cause is RejectionCause.BUSY and not c.options.full]
-    order = FairOrder([c.group for c in able], tick.virtual_time, tick.snapshot.tenant_weights)
+    able = {
+        client.group.ready: client
+        for client in clients
+        if client.options.cause is RejectionCause.BUSY and not client.options.full
+    }
+    snapshot = tick.snapshot
+    order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
     served: list[Served] = []
     while (head := order.pop()) is not None:
-        action, number = head
-        client = able[number]
+        action, ready = head
+        client = able[ready]
         group, seeker = client.group, client.seeker
-        place = _place_for(seeker, action, tick.snapshot.now_s) if seeker else None
+        place = _place_for(seeker, action, snapshot.now_s) if seeker else None
         if seeker is not None and place is not None and place.tier >= WAIT:
             patient = _patient(tick, seeker)
             if patient > 0:
-                tick.waiting[group.info.signature] += _wait(order, client, number, patient)
+                tick.waiting[group.info.signature] += _wait(order, client, patient)
                 continue
             place = seeker.best_now(action)
         if seeker is None or place is None:
             claim(tick, group, action)
-            order.drop(number)
+            order.drop(ready)
             continue
-        order.take(number)
+        order.skip()
         tick.take(group, action, place.member)
         client.served += 1
         served.append(Served(action, seeker, place))
@@ -86,18 +95,12 @@ def serve(tick: Tick, clients: list[Client]) -> list[Served]:
     return served
 
 
-def again(tick: Tick, clients: list[Client], served: list[Served], freed: set[int]) -> list[Client]:
+def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
     """The groups with actions left that would use a place which became free on these workers."""
     found = [client for client in clients if _could_use(tick, client, freed)]
     for client in found:
         tick.waiting[client.group.info.signature] = 0
-    found = [client for client in found if _would_use(tick, client)]
-    if found:
-        placed = {id(one.action) for one in served}
-        for client in found:
-            group = client.group
-            group.left = [action for action in group.left if id(action) not in placed]
-    return found
+    return [client for client in found if _would_use(tick, client)]
 
 
 def _could_use(tick: Tick, client: Client, freed: set[int]) -> bool:
@@ -136,13 +139,13 @@ def _patient(tick: Tick, seeker: Seeker) -> int:
     return floor(min(seeker.would_wait(), MANY)) - tick.waiting[seeker.group.info.signature]
 
 
-def _wait(order: FairOrder, client: Client, number: int, patient: int) -> int:
+def _wait(order: FairOrder, client: Client, patient: int) -> int:
     """Leaves up to so many actions of a group unplaced, and says how many."""
     left = client.group.count - client.served
     if patient >= left:
-        order.drop(number)
+        order.drop(client.group.ready)
         return left
-    return order.skip(number, patient)
+    return order.skip(patient)
 
 
 def _place_for(seeker: Seeker, action: ReadyAction, now_s: float) -> Place | None:

@@ -4,14 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
-from flowmesh_core.fleet.snapshot import (
-    NEGLIGIBLE_BYTES,
-    ReadyAction,
-    RejectionCause,
-    SignatureInfo,
-    Snapshot,
-    Tier,
-)
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, ReadyAction
+from flowmesh_core.fleet.snapshot import RejectionCause, SignatureInfo, Snapshot, Tier
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import LaneAccount, WorkerAccount, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
@@ -38,7 +32,7 @@ class Tick:
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
         self.lanes: dict[str, set[int]] = {}
-        self.ready_by_signature = Counter[str]()
+        self.ready_by_signature = snapshot.ready.signatures
         self.waiting = Counter[str]()
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
@@ -66,11 +60,6 @@ class Tick:
             found = tuple(unmet(info.requirement, shape) for shape in self.shapes)
             self._unmet[info.signature] = found
         return found
-
-    def count(self, groups: list[Group]) -> None:
-        """Notes how many actions of each signature are there to share a lane."""
-        for group in groups:
-            self.ready_by_signature[group.info.signature] += group.count
 
     def rate(self, group: Group, device_class: str, batch: float) -> Rate:
         """The model's prediction as a function of the work, asked once for each combination."""
@@ -171,7 +160,7 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
 
 def _holders_by_input(snapshot: Snapshot) -> dict[str, list[tuple[int, Tier]]]:
     """For inputs of ready actions that are not negligible: which workers hold them."""
-    wanted = {d for a in snapshot.ready for d, size in a.inputs if size > NEGLIGIBLE_BYTES}
+    wanted = snapshot.ready.wanted.keys()
     found: dict[str, list[tuple[int, Tier]]] = {}
     for index, worker in enumerate(snapshot.workers):
         if not worker.draining:

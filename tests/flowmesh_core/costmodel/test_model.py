@@ -11,7 +11,7 @@ from flowmesh_core.costmodel.devices import DEVICES, UNKNOWN_GPU, rates_of
 from flowmesh_core.costmodel.model import SAMPLED_EVERY, SAMPLED_FROM
 from flowmesh_core.costmodel.regression import Fit
 from flowmesh_core.costmodel.residuals import WINDOW, Residuals
-from flowmesh_core.fleet.snapshot import Work
+from flowmesh_core.fleet.ready import Work
 from flowmesh_core.units import Digest
 
 LLAMA_8B = 16_060_000_000

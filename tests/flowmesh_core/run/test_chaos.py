@@ -3,13 +3,15 @@
 import random
 
 import pytest
+from tests.flowmesh_core.fleet.contents import contents
 from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.events import CancelRequested
+from flowmesh_core.run import checkpoints, ready
+from flowmesh_core.run.events import Amended, CancelRequested
 
 FAULTS = ("engine", "host-crashed", "preempted", "drained", "out-of-memory", "bad-input")
 SEEDS = range(100)
@@ -80,6 +82,9 @@ def fault(world: World, rng: random.Random, uids: list[str]) -> None:  # noqa: C
             world.checkpoint(chosen.attempt_id, 0.0, spoiled, digest=spoiled)
         case 12 if workers:
             world.deaf ^= {rng.choice(workers)}  # it hears of no cancels, or does again
+        case 13 if uids and rng.random() < 0.3:
+            changes = {"priority": rng.randrange(3), "suspend": rng.random() < 0.3}
+            world.apply(Amended(rng.choice(uids), changes))
         case _:
             if attempts:
                 world.finish(rng.choice(attempts).attempt_id)
@@ -98,6 +103,18 @@ def check_fleet(world: World) -> None:
     world.machine.state.dirty = True
 
 
+def check_index(world: World) -> None:
+    """The index that is kept from tick to tick shows what one that is made anew would show."""
+    state = world.machine.state
+    kept = world.machine.snapshot(world.now).ready
+    shown = [
+        ready.view(state, action)
+        for action in state.ready.values()
+        if any(not state.runs[s.uid].suspended for s in action.subscribers)
+    ]
+    assert contents(kept) == contents(ReadyIndex([*shown, *state.replicas], world.now))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_every_run_ends_and_the_money_adds_up(seed: int) -> None:
     rng = random.Random(seed)
@@ -108,6 +125,9 @@ def test_whatever_happens_every_run_ends_and_the_money_adds_up(seed: int) -> Non
     for _ in range(80):
         fault(world, rng, uids)
         check_fleet(world)
+        check_index(world)
+    for uid in uids:
+        world.apply(Amended(uid, {"suspend": False}))
     world.answer()
     world.join("last", device_memory_mib=1 << 20)
     world.run(rounds=600)

@@ -1,19 +1,19 @@
 """Small fleets and ready sets, written as a test wants to read them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
 
+from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
     LaneView,
-    ReadyAction,
     Requirement,
     SignatureInfo,
     Snapshot,
     Tier,
-    Work,
     WorkerView,
 )
 from flowmesh_core.graph.plan import Weights
@@ -123,12 +123,17 @@ def snapshot(
     """A tick's view; ``paid`` is virtual time by tenant."""
     return Snapshot(
         workers=sorted(workers, key=lambda w: w.name),
-        ready=ready,
+        ready=ReadyIndex(ready, now_s),
         signatures={info.signature: info for info in infos},
         fair_share=paid or {},
         now_s=now_s,
         tenant_weights=weights or {},
     )
+
+
+def with_ready(view: Snapshot, ready: Iterable[ReadyAction]) -> Snapshot:
+    """The same with other ready actions."""
+    return replace(view, ready=ReadyIndex(ready, view.now_s))
 
 
 def where(decision: Decision) -> dict[str, str]:

@@ -13,14 +13,8 @@ from tests.flowmesh_core.scheduler.builders import (
     worker,
 )
 
-from flowmesh_core.fleet.snapshot import (
-    ReadyAction,
-    SignatureInfo,
-    Snapshot,
-    Tier,
-    Work,
-    WorkerView,
-)
+from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot, Tier, WorkerView
 from flowmesh_core.graph.plan import Weights
 
 CLASSES = ("nvidia-h100", "nvidia-a100", "nvidia-l40s", "nvidia-4090", "cpu")

@@ -14,10 +14,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import Decision, ReadyAction, Snapshot
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.scheduler.accounts import AHEAD, RUN
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
-from flowmesh_core.scheduler.groups import Group, collect
+from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.tick import Tick
 
 
@@ -43,8 +44,7 @@ class Instance:
 def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instance:
     """The problem that ``decide`` solved, with the actions that it served."""
     tick = Tick(snapshot, model)
-    groups, _ = collect(snapshot)
-    tick.count(groups)
+    groups = groups_of(snapshot)
     candidates = Candidates(tick)
     by_key: dict[object, Group] = {(g.weights, *g.cohort): g for g in groups}
     names = {name for p in decision.placements for name in p.actions}

@@ -6,7 +6,7 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import Work
+from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView, backlog_of
 

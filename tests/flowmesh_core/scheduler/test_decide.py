@@ -15,7 +15,8 @@ from tests.flowmesh_core.scheduler.builders import (
 )
 
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.snapshot import RejectionCause, Tier, Work
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import RejectionCause, Tier
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.protocol.messages import Honours
 from flowmesh_core.scheduler import candidates_of, decide

@@ -14,6 +14,7 @@ from tests.flowmesh_core.scheduler.builders import (
     signature,
     snapshot,
     where,
+    with_ready,
     worker,
 )
 from tests.flowmesh_core.scheduler.instances import random_snapshot
@@ -67,7 +68,7 @@ def special(case: Case) -> Snapshot:
         elif kind == 4:
             changes = {"not_before_s": view.now_s + 1}
         ready.append(structs.replace(one, **changes))
-    return replace(view, ready=ready)
+    return with_ready(view, ready)
 
 
 @settings(max_examples=150, deadline=None)
@@ -127,7 +128,7 @@ def test_the_same_snapshot_gives_the_same_decision_in_whatever_order_it_lists_ac
     assert decide(view, CostModel()) == first
     shuffled = list(view.ready)
     rng.shuffle(shuffled)
-    again = decide(replace(view, ready=shuffled), CostModel())
+    again = decide(with_ready(view, shuffled), CostModel())
     assert where(again) == where(first)
     assert refused(again) == refused(first)
 
@@ -165,7 +166,7 @@ def test_every_term_is_between_zero_and_one(case):
 def test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better(case):
     # nobody has waited long enough to claim a worker
     ready = [structs.replace(one, ready_s=case.view.now_s - 1.0) for one in case.view.ready]
-    view = replace(case.view, ready=ready)
+    view = with_ready(case.view, ready)
     decision = decide(view, CostModel())
     placed = set(where(decision))
     left = {a.signature for a in view.ready if a.action_id.rstrip("0") not in placed}

@@ -1,0 +1,86 @@
+"""Actions that wait for a placement, as the scheduler sees them."""
+
+from math import frexp
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.units import Digest
+
+NEGLIGIBLE_BYTES = 64 * 1024
+"""Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
+
+Rank = tuple[int, float, float, float, Digest]
+Kind = tuple[object, ...]
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """Predicted size of an action, for the cost model.
+
+    Attributes:
+        units: in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
+        tokens_in: prompt tokens, ``tokens_out`` generated ones (upper estimates).
+        input_bytes: bytes of inputs that are no components.
+        component_bytes: bytes of components.
+    """
+
+    units: float = 1.0
+    tokens_in: float = 0.0
+    tokens_out: float = 0.0
+    input_bytes: int = 0
+    component_bytes: int = 0
+
+
+class ReadyAction(msgspec.Struct, frozen=True):
+    """An action that waits for a placement.
+
+    Attributes:
+        action_id: its name.
+        signature: its batch key; all actions of one signature share requirement and components.
+        tenant: the namespace that it is accounted to in the order (the first subscriber's).
+        priority: the highest of its subscribers.
+        deadline_s: absolute; infinity where none.
+        critical_path_s: predicted seconds of the longest path from here to the end of its run.
+        ready_s: when it became ready (absolute).
+        work: predicted size.
+        inputs: input digests that are no components, with sizes in bytes.
+        weights: coefficients of the utility.
+        isolate: a suspect: must run alone in a lane of its own.
+        avoid: workers where it failed: taken only where there is no other.
+        replica_of: worker that runs the original, for a replica; empty otherwise.
+        not_before_s: backoff; not placed before this time.
+        rank: its place in the order: priority, deadline slack, critical path, age; then the name,
+            so that the order is total. Slack is the deadline less the critical path; the time of
+            the tick is the same for all.
+        kind: what makes actions interchangeable; sizes count by powers of four.
+    """
+
+    action_id: Digest
+    signature: Digest
+    tenant: str
+    priority: int
+    deadline_s: float
+    critical_path_s: float
+    ready_s: float
+    work: Work
+    inputs: tuple[tuple[Digest, int], ...] = ()
+    weights: Weights = Weights()
+    isolate: bool = False
+    avoid: frozenset[str] = frozenset()
+    replica_of: str = ""
+    not_before_s: float = 0.0
+    rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
+    kind: Kind = ()
+
+    def __post_init__(self) -> None:
+        """Works out ``rank`` and ``kind``: a tick reads them of every action, which waits long."""
+        path_s, work = self.critical_path_s, self.work
+        rank = (-self.priority, self.deadline_s - path_s, -path_s, self.ready_s, self.action_id)
+        size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
+        large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
+        kind: Kind = (self.weights, self.signature, size, large)
+        if self.isolate or self.avoid or self.replica_of:
+            kind = (*kind, (self.isolate, self.avoid, self.replica_of))
+        force_setattr(self, "rank", rank)
+        force_setattr(self, "kind", kind)

@@ -1,0 +1,206 @@
+"""The ready actions, kept sorted from tick to tick: a tick changes few of them.
+
+The run machine adds and removes; the scheduler reads. Ten thousand actions are a few hundred
+groups, whose actions are interchangeable where placement is concerned.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sortedcontainers import SortedList
+
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, Rank, ReadyAction, Work
+from flowmesh_core.units import Digest
+
+_T = TypeVar("_T")
+
+FRACTIONS = 2**20
+"""Sizes are summed in such parts of one, as integers: no sum depends on what came and went."""
+
+Entry = tuple[Rank, ReadyAction, "ReadyGroup"]
+"""Sorts by rank; no two ranks are the same."""
+
+
+@dataclass(slots=True, eq=False)
+class Cohort:
+    """Groups that differ in their weights alone: they share sizes, and so predictions.
+
+    Attributes:
+        name: what its groups have in common.
+    """
+
+    name: Kind
+    count: int = 0
+    _units: int = 0
+    _tokens_in: int = 0
+    _tokens_out: int = 0
+    _input_bytes: int = 0
+    _component_bytes: Counter[int] = field(default_factory=Counter)
+    _mean: Work | None = None
+
+    def change(self, work: Work, by: int) -> None:
+        """Counts the work of an action in (1) or out (-1)."""
+        self._mean = None
+        self.count += by
+        self._units += by * int(work.units * FRACTIONS)
+        self._tokens_in += by * int(work.tokens_in * FRACTIONS)
+        self._tokens_out += by * int(work.tokens_out * FRACTIONS)
+        self._input_bytes += by * work.input_bytes
+        _count(self._component_bytes, work.component_bytes, by)
+
+    @property
+    def work(self) -> Work:
+        """The mean size, which stands for all of its actions; at least one."""
+        if self._mean is None:
+            parts = FRACTIONS * self.count
+            self._mean = Work(
+                units=self._units / parts,
+                tokens_in=self._tokens_in / parts,
+                tokens_out=self._tokens_out / parts,
+                input_bytes=self._input_bytes // self.count,
+                component_bytes=max(self._component_bytes),
+            )
+        return self._mean
+
+
+@dataclass(slots=True, eq=False)
+class ReadyGroup:
+    """Actions of one kind, none of them in backoff.
+
+    Attributes:
+        like: any one of the first of them: its signature, weights and cautions are those of all.
+        queues: tenant → its actions in order of rank.
+    """
+
+    like: ReadyAction
+    cohort: Cohort
+    count: int = 0
+    queues: dict[str, SortedList[Entry]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[ReadyAction]:
+        """Its actions, tenant by tenant."""
+        return (action for queue in self.queues.values() for _, action, _ in queue)
+
+
+class ReadyIndex:
+    """Ready actions by group and tenant; those in backoff wait apart.
+
+    Attributes:
+        groups: by kind.
+        heads: tenant → the first of its actions in every group, in order of rank.
+        signatures: signature → number of actions in groups.
+        wanted: digests of inputs that are not negligible → number of actions that read them.
+        backoff: actions that are not due, with their time and name, soonest first.
+    """
+
+    def __init__(self, actions: Iterable[ReadyAction] = (), now_s: float = 0.0) -> None:
+        """Takes actions as they are at a time."""
+        self.groups: dict[Kind, ReadyGroup] = {}
+        self.heads: dict[str, SortedList[Entry]] = {}
+        self.signatures = Counter[Digest]()
+        self.wanted = Counter[Digest]()
+        self.backoff: SortedList[tuple[float, Digest, ReadyAction]] = SortedList()
+        self._cohorts: dict[Kind, Cohort] = {}
+        self._now_s = now_s
+        for action in actions:
+            self.add(action)
+
+    def __iter__(self) -> Iterator[ReadyAction]:
+        """All actions, in no particular order."""
+        for group in self.groups.values():
+            yield from group
+        for _, _, action in self.backoff:
+            yield action
+
+    def __len__(self) -> int:
+        """How many actions there are."""
+        return self.signatures.total() + len(self.backoff)
+
+    def add(self, action: ReadyAction) -> None:
+        """Takes an action that is not there yet."""
+        if action.not_before_s > self._now_s:
+            self.backoff.add((action.not_before_s, action.action_id, action))
+            return
+        group = self.groups.get(action.kind) or self._new_group(action)
+        entry = (action.rank, action, group)
+        queue = group.queues.get(action.tenant)
+        if queue is None:
+            queue = group.queues[action.tenant] = SortedList()
+        self._enter(queue, entry)
+        self._change(group, action, 1)
+
+    def remove(self, action: ReadyAction) -> None:
+        """Drops an action.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        if action.not_before_s > self._now_s:
+            self.backoff.remove((action.not_before_s, action.action_id, action))
+            return
+        group = self.groups.get(action.kind)
+        queue = group.queues.get(action.tenant) if group else None
+        if group is None or queue is None:
+            raise ValueError(f"action {action.action_id} is not in the ready index")
+        self._leave(queue, (action.rank, action, group))
+        if not queue:
+            del group.queues[action.tenant]
+        self._change(group, action, -1)
+
+    def release(self, now_s: float) -> None:
+        """Ends the backoffs that are due; a clock that goes back begins none again."""
+        self._now_s = max(self._now_s, now_s)
+        while self.backoff and self.backoff[0][0] <= self._now_s:
+            self.add(self.backoff.pop(0)[2])
+
+    def _new_group(self, action: ReadyAction) -> ReadyGroup:
+        name = action.kind[1:]
+        cohort = self._cohorts.get(name)
+        if cohort is None:
+            cohort = self._cohorts[name] = Cohort(name)
+        group = self.groups[action.kind] = ReadyGroup(action, cohort)
+        return group
+
+    def _enter(self, queue: SortedList[Entry], entry: Entry) -> None:
+        tenant = entry[1].tenant
+        heads = self.heads.get(tenant)
+        if heads is None:
+            heads = self.heads[tenant] = SortedList()
+        if not queue:
+            heads.add(entry)
+        elif entry < queue[0]:
+            heads.remove(queue[0])
+            heads.add(entry)
+        queue.add(entry)
+
+    def _leave(self, queue: SortedList[Entry], entry: Entry) -> None:
+        tenant, first = entry[1].tenant, queue[0]
+        queue.remove(entry)
+        if entry == first:
+            heads = self.heads[tenant]
+            heads.remove(entry)
+            if queue:
+                heads.add(queue[0])
+            elif not heads:
+                del self.heads[tenant]
+
+    def _change(self, group: ReadyGroup, action: ReadyAction, by: int) -> None:
+        """Counts an action in (1) or out (-1); what is empty goes."""
+        group.count += by
+        group.cohort.change(action.work, by)
+        _count(self.signatures, action.signature, by)
+        for digest, size in action.inputs:
+            if size > NEGLIGIBLE_BYTES:
+                _count(self.wanted, digest, by)
+        if not group.count:
+            del self.groups[action.kind]
+            if not group.cohort.count:
+                del self._cohorts[group.cohort.name]
+
+
+def _count(counts: Counter[_T], key: _T, by: int) -> None:
+    counts[key] += by
+    if not counts[key]:
+        del counts[key]
