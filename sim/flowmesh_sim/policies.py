@@ -11,7 +11,8 @@ from typing import Protocol
 
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.fleet.snapshot import Decision, Placement, ReadyAction, Snapshot, UtilityTerms
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot, UtilityTerms
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler import decide
 from flowmesh_core.scheduler.accounts import WorkerAccount, open_accounts
