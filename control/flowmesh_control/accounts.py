@@ -32,6 +32,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
         unsettled: by attempt under way, what it had run up; part of ``bill_nanousd``.
         shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
             apart. What a leader that crashed had not written yet is in ``book`` only.
+        epoch: whose record it is; 0 where an older release wrote it.
     """
 
     time_s: float
@@ -40,6 +41,24 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     counted: dict[str, int]
     unsettled: dict[str, int]
     shares: tuple[ShareRow, ...] = ()
+    epoch: int = 0
+
+    def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
+        """How many lines of an ended run's ledger the totals count; None where they count all.
+
+        Epochs tell what came first. Times do within one epoch only, whose clock is steady: the next
+        leader's may be set to an hour earlier.
+
+        Args:
+            uid: the run.
+            epoch: of the leader that ended it, at ``ended_s`` by that leader's clock.
+            ended_s: seconds since the epoch (UTC).
+        """
+        if uid in self.counted:
+            return self.counted[uid]
+        if self.epoch and epoch != self.epoch:
+            return None if epoch < self.epoch else 0
+        return 0 if ended_s >= self.time_s else None
 
 
 @dataclass(slots=True)
@@ -98,6 +117,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         unsettled={a.attempt_id: a.charged_nanousd for a in state.attempts.values()}
         | state.resumed_charges,
         shares=state.figures.rows(),
+        epoch=state.epoch,
     )
 
 

@@ -56,7 +56,6 @@ async def recover(
     found = Recovered()
     last = await read_last(records)
     later: list[Line] = []
-    since_s = 0.0 if last is None else last.time_s
     counted = {} if last is None else last.counted
     async for uid in _uids(records):
         spec = await _spec(records, uid)
@@ -65,9 +64,10 @@ async def recover(
         final = await _final(records, uid)
         if final is not None:
             archive.add(final)
-            if uid in counted or final.status.ended_s >= since_s:
+            known = last and last.counted_of_ended(uid, final.epoch, final.status.ended_s)
+            if last is None or known is not None:
                 lines = (await read_segments(records, uid)).lines
-                later += lines[counted.get(uid, 0) :]
+                later += lines[known or 0 :]
             continue
         restored = await ledger.open(uid)
         later += restored[counted.get(uid, 0) :]

@@ -20,7 +20,7 @@ class Bucket:
         specs: of every accepted run, as it was pinned.
         lines: of every run's ledger, in order, as far as it was flushed.
         opened: by run, the latest epoch that took it up: what lower ones write does not count.
-        finals: by run.
+        finals: by run, with the epoch that ended it in ``ended_by``.
         epoch: the latest that began.
     """
 
@@ -28,6 +28,7 @@ class Bucket:
     lines: dict[str, list[Line]] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
     finals: dict[str, RunStatus] = field(default_factory=dict)
+    ended_by: dict[str, int] = field(default_factory=dict)
     accounts: AccountsRecord | None = None
     model: bytes = b""
     epoch: int = 0
@@ -99,15 +100,15 @@ class Recovered:
 def recover(bucket: Bucket, ledger: SimLedger) -> Recovered:
     """Sorts the runs as ``flowmesh_control.recovery.recover`` does."""
     last = bucket.accounts
-    since_s = 0.0 if last is None else last.time_s
     counted = {} if last is None else last.counted
     later: list[Line] = []
     submitted: list[Submitted] = []
     for uid in sorted(bucket.specs):
         final = bucket.finals.get(uid)
         if final is not None:
-            if uid in counted or final.ended_s >= since_s:
-                later += bucket.lines.get(uid, [])[counted.get(uid, 0) :]
+            known = last and last.counted_of_ended(uid, bucket.ended_by[uid], final.ended_s)
+            if last is None or known is not None:
+                later += bucket.lines.get(uid, [])[known or 0 :]
             continue
         restored = ledger.open(uid)
         later += restored[counted.get(uid, 0) :]

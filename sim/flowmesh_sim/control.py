@@ -13,6 +13,7 @@ from flowmesh_control.accounts import capture
 from flowmesh_control.loop import DECIDE_GAP_S, REST, TICK_S
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
+from flowmesh_core.figures.figures import Figures
 from flowmesh_core.run.commands import Assign, KeepAttempts, Publish
 from flowmesh_core.run.events import Decided, Event, Submitted, Ticked, WorkerConnected
 from flowmesh_core.run.machine import Machine
@@ -50,6 +51,8 @@ class Control:
         self._ledger = SimLedger(bucket, self.epoch)
         found = recover(bucket, self._ledger)
         settings = fabric.settings
+        figures = Figures()
+        figures.restore(found.opening.shares, self.now_s())
         until_s = self.now_s() + settings.machine.sync_window_s if found.submitted else 0.0
         self.machine = Machine(
             epoch=self.epoch,
@@ -57,6 +60,7 @@ class Control:
             settings=replace(settings.machine, watchdog_s=float("inf")),  # the gateway watches
             model=decode_model(bucket.model) if bucket.model else CostModel(),
             book=found.opening.book,
+            figures=figures,
             billed=found.opening.billed,
             unsettled=found.opening.unsettled if found.submitted else {},
             recovering_until_s=until_s,
@@ -208,6 +212,7 @@ class Control:
         self._ledger.flush(uid)
         status = run_status(self.machine.state, uid, self.now_s())
         self._fabric.bucket.finals[uid] = status
+        self._fabric.bucket.ended_by[uid] = self.epoch
         self._fabric.checker.finished(self, uid, status)
         self._fabric.ended(uid, status)
         self._ledger.close(uid)

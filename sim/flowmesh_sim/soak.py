@@ -55,13 +55,13 @@ def random_scenario(seed: int) -> Scenario:
     """The world of a seed."""
     rng = Random(f"soak {seed}")
     tokens = rng.random() < 0.4  # noqa: PLR2004 - a share
-    span_s = rng.choice((20.0, 120.0, 600.0)) if not tokens else rng.choice((300.0, 1200.0))
+    span_s = rng.choice((100.0, 400.0)) if tokens else rng.choice((3.0, 10.0, 40.0))
     document: dict[str, Any] = {
         "name": f"soak-{seed}",
         "seed": seed,
         "pools": [_pool(rng, n, tokens) for n in range(rng.randint(1, 3))],
         "load": [_load(rng, tokens, span_s) for _ in range(rng.randint(1, 2))],
-        "faults": [_fault(rng, span_s) for _ in range(rng.choice((0, 1, 2, 4, 8, 16)))],
+        "faults": [_fault(rng, span_s) for _ in range(rng.choice((0, 2, 4, 8, 16)))],
         "sharing": rng.choice(("private", "group", "all", "all")),
         "control": {
             "watchdogS": rng.choice((3.0, 10.0, 10.0)),
@@ -112,7 +112,7 @@ def _load(rng: Random, tokens: bool, span_s: float) -> dict[str, Any]:
                 {"kind": "closed", "concurrent": rng.randint(1, 4)},
             )
         ),
-        "options": {"seconds": rng.choice((0.0, 0.0, 0.5, 5.0)), "steps": rng.randint(1, 4)},
+        "options": {"seconds": rng.choice((0.0, 0.5, 2.0, 10.0)), "steps": rng.randint(1, 4)},
     }
 
 
@@ -120,7 +120,7 @@ def _fault(rng: Random, span_s: float) -> dict[str, Any]:
     kind = rng.choice(FAULTS)
     return {
         "kind": kind,
-        "atS": rng.uniform(0.0, span_s * 1.5),
+        "atS": rng.uniform(0.0, span_s),
         "forS": rng.choice((0.5, 5.0, 30.0)),
         "share": rng.choice((0.1, 0.5, 1.0)) if kind == "engine-errors" else rng.choice((0.1, 0.5)),
         "factor": rng.choice((2.0, 10.0)),

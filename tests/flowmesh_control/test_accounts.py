@@ -75,22 +75,41 @@ async def test_a_record_that_says_nothing_new_is_not_written(store: Store) -> No
     assert found.time_s == 1.0
 
 
-@pytest.mark.parametrize(("ended_s", "receipts"), [(1.5, 60), (3.0, 67)])
-async def test_a_run_counts_that_had_no_line_at_the_record_and_ended_after_it(
-    store: Store, ended_s: float, receipts: int
-) -> None:
-    """A run that ended before the record is part of its totals, with all its lines."""
+async def _receipts(store: Store, ended_s: float, ended_by: int, recorded_by: int) -> int:
+    """Of a run that ended, beside a record of second 2 that does not name it."""
     records = store.records
     spec = SpecRecord("u2", "n", "team-a", "d", 0.5, {})
     status = RunStatus("u2", "n", "team-a", "Succeeded", 0.5, ended_s)
     await records.write(spec_key("u2"), msgspec.json.encode(spec))
     await records.write(segment_key("u2", 1, 1), encode_lines([attempt("t1", 7, 7)]))
-    await records.write(final_key("u2"), msgspec.json.encode(FinalRecord(1, status, {})))
-    await Accounts(records, epoch=1).write(record(time_s=2.0, unsettled={}))
+    await records.write(final_key("u2"), msgspec.json.encode(FinalRecord(ended_by, status, {})))
+    made = record(time_s=2.0, unsettled={}, epoch=recorded_by)
+    await Accounts(records, epoch=max(1, recorded_by)).write(made)
     found = await recover(
         records,
-        ledger=Ledger(records, epoch=2),
+        ledger=Ledger(records, epoch=4),
         archive=Archive(records),
         catalog=builtin_catalog(),
     )
-    assert found.opening.book.receipts_nanousd == receipts
+    return found.opening.book.receipts_nanousd
+
+
+@pytest.mark.parametrize("recorded_by", [0, 1])
+@pytest.mark.parametrize(("ended_s", "receipts"), [(1.5, 60), (3.0, 67)])
+async def test_a_run_counts_that_had_no_line_at_the_record_and_ended_after_it(
+    store: Store, ended_s: float, receipts: int, recorded_by: int
+) -> None:
+    """A run that ended before the record is part of its totals, with all its lines."""
+    assert await _receipts(store, ended_s, 1, recorded_by) == receipts
+
+
+async def test_a_run_that_an_earlier_leader_ended_counts_once_though_the_clock_was_set_back(
+    store: Store,
+) -> None:
+    assert await _receipts(store, 3600.0, ended_by=1, recorded_by=2) == 60
+
+
+async def test_a_run_that_a_later_leader_ended_counts_though_its_clock_was_behind(
+    store: Store,
+) -> None:
+    assert await _receipts(store, 1.0, ended_by=3, recorded_by=2) == 67
