@@ -178,9 +178,10 @@ class Checker:
             self._bills[hello.incarnation] = (hello.shape.price_nanousd_per_hour, worker.started_s)
 
     def _left(self, control: "Control") -> None:
-        known = {w.incarnation for w in control.machine.state.workers.values()}
-        if len(known) == len(self._bills):
+        workers = control.machine.state.workers
+        if len(workers) == len(self._bills):
             return
+        known = {w.incarnation for w in workers.values()}
         for incarnation in [i for i in self._bills if i not in known]:
             price, started_s = self._bills.pop(incarnation)
             lived_ns = round(control.now_s() * 1e9) - round(started_s * 1e9)

@@ -6,6 +6,7 @@ make a step longer, and a full cache or batch makes each sequence wait its turn.
 comes or goes changes the rate at once.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -122,6 +123,8 @@ class Lane:
         self._advanced_s = owner.engine.now_s
         self._queue: list[tuple[int, int, Job]] = []
         self._ends: list[tuple[float, int, Job]] = []
+        self._weight = 0.0
+        self._kinds = Counter[str]()
         self._timer: Timer | None = None
         self._start: Timer | None = None
 
@@ -249,6 +252,8 @@ class Lane:
         job.sent_s = self._owner.engine.now_s
         job.mark, job.joules_mark = self.steps, self.joules_per_weight
         self.running[job.assignment.attempt_id] = job
+        self._weight += job.weight
+        self._kinds[job.duty.kind] += 1
         heappush(self._ends, (self.steps + job.left, job.number, job))
         self._owner.job_phase(job, "running")
         if self.on and job.duty.peak_mib > self.memory_mib * len(self.on):
@@ -264,7 +269,9 @@ class Lane:
             )
 
     def _leave(self, job: Job) -> None:
-        self.running.pop(job.assignment.attempt_id, None)
+        if self.running.pop(job.assignment.attempt_id, None) is not None:
+            self._weight -= job.weight
+            self._kinds[job.duty.kind] -= 1
         job.joules = (self.joules_per_weight - job.joules_mark) * job.weight
         self.last_used_s = self._owner.engine.now_s
 
@@ -302,12 +309,13 @@ class Lane:
             slow: how many times longer everything takes now.
             watts: what it draws.
         """
-        jobs = self.running.values()
+        if not self.running:  # sums of fractions leave a trace otherwise
+            self._weight = 0.0
+            self._kinds.clear()
         self.rate = share / slow
-        if self.model is not None and any(j.duty.kind == SERVING for j in jobs):
+        if self.model is not None and self._kinds[SERVING]:
             self.rate *= self._steps_per_s()
-        weight = sum(j.weight for j in jobs)
-        self.watts_per_weight = watts / weight if weight else 0.0
+        self.watts_per_weight = watts / self._weight if self.running else 0.0
         self._arm()
 
     def _steps_per_s(self) -> float:
@@ -325,10 +333,9 @@ class Lane:
         """What the device draws for it alone."""
         if self.state == "loading":
             return self.device.loading_w()
-        kinds = {j.duty.kind for j in self.running.values()}
-        if TRAINING in kinds:
+        if self._kinds[TRAINING]:
             return self.device.training_w()
-        if SERVING in kinds:
+        if self._kinds[SERVING]:
             return self.device.serving_w(self.sequences())
         return float(self.device.facts.context_w if self.loaded else self.device.facts.idle_w)
 

@@ -55,6 +55,8 @@ def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> Non
     if known is not None and known.end is not None:
         return  # its publication is under way; the acknowledgement follows
     key = parse_attempt_id(end.attempt_id)
+    if state.unclaimed_held.get(key) == (worker.name, end.attempt_id):
+        del state.unclaimed_held[key]  # it runs no more: whoever wants the action has to begin anew
     action = state.actions.get(key)
     if end.failure is None and (now_s < state.recovering_until_s or action is not None):
         state.unclaimed[key] = (worker.name, end)

@@ -444,6 +444,29 @@ def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_agai
     assert len(after_crash.publications) == 2
 
 
+def test_an_attempt_that_failed_before_it_could_be_taken_up_is_not_taken_up() -> None:
+    """The store is slow after a restart; meanwhile what the worker still ran has failed."""
+    before = World()
+    before.join("w1")
+    made = plan(step("a"))
+    before.submit(made, "run-1")
+    before.tick(0.1)
+    running = only(before)
+    after_crash = World(epoch=2, recovering_until_s=1003.0, now=1001.0)
+    after_crash.incarnations = before.incarnations
+    after_crash.held = {"w1": {running.attempt_id: running}}
+    after_crash.mute_store = True
+    after_crash.submit(made, "run-1")
+    after_crash.hello("w1", started_s=1000.0)
+    after_crash.fail(running.attempt_id, "out-of-memory")
+    after_crash.tick(3.0)
+    after_crash.answer()
+    after_crash.tick(0.1)
+    assert only(after_crash).attempt_id != running.attempt_id
+    after_crash.run()
+    assert after_crash.finals["run-1"].phase == "Succeeded"
+
+
 def test_nothing_is_dispatched_before_the_window_of_a_recovery_ends() -> None:
     world = World(epoch=2, recovering_until_s=1003.0)
     world.join("w1")

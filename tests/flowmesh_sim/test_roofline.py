@@ -1,0 +1,55 @@
+"""The models of devices against the published points that they were taken from."""
+
+import pytest
+
+from flowmesh_sim.devices import Hardware
+from flowmesh_sim.facts import read_facts
+
+HARDWARE = Hardware(read_facts())
+LARGE = HARDWARE.models["llama-3.1-8b"]
+ML_ENERGY = [(8, 7.32), (16, 7.91), (32, 8.91), (64, 11.50), (96, 14.08), (128, 16.48)]
+
+
+@pytest.mark.parametrize(("batch", "milliseconds"), ML_ENERGY)
+def test_decoding_on_an_h100_agrees_with_the_published_points(
+    batch: int, milliseconds: float
+) -> None:
+    step_s = HARDWARE.devices["h100"].decode_step_s(LARGE, batch, 450)
+    assert step_s * 1e3 == pytest.approx(milliseconds, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "batch", "milliseconds"),
+    [
+        ("h100-nvl", "llama-3.1-8b", 12, 6.6),
+        ("h100-nvl", "llama-3.2-3b", 24, 4.7),
+        ("4090", "llama-3.1-8b", 24, 21.4),
+        ("4090-48", "llama-3.2-3b", 12, 9.8),
+        ("a100", "llama-3.1-8b", 1, 10.7),
+    ],
+)
+def test_decoding_gives_the_derived_table_of_the_inputs(
+    device: str, model: str, batch: int, milliseconds: float
+) -> None:
+    step_s = HARDWARE.devices[device].decode_step_s(HARDWARE.models[model], batch, 400)
+    assert step_s * 1e3 == pytest.approx(milliseconds, rel=0.03)
+
+
+def test_prefill_of_long_prompts_gives_the_derived_table() -> None:
+    for device, rate in (("h100-nvl", 31e3), ("4090", 6.6e3)):
+        seconds = HARDWARE.devices[device].prefill_s(LARGE, 100_000, 0.0)
+        assert 100_000 / seconds == pytest.approx(rate, rel=0.05)
+
+
+def test_the_cache_of_a_whole_24_gib_card_holds_what_engines_log() -> None:
+    device = HARDWARE.devices["4090"]
+    reserved = int(device.memory_mib * 0.9)
+    assert 31_000 < device.kv_tokens(LARGE, reserved) < 45_000
+
+
+def test_serving_draws_more_with_the_batch_and_never_more_than_the_card() -> None:
+    device = HARDWARE.devices["h100"]
+    draws = [device.serving_w(b) for b in (1, 8, 64, 512)]
+    assert draws == sorted(draws)
+    assert draws[1] == pytest.approx(0.69 * 700, rel=0.03)
+    assert draws[-1] <= 700

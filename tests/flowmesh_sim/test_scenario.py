@@ -1,0 +1,57 @@
+"""Scenario files: what is wrong is said with its place and the nearest name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import SpecError
+from flowmesh_sim.scenario import read_scenario, scenario_of
+
+ROOT = Path(__file__).parent.parent.parent
+GOOD: dict[str, Any] = {
+    "name": "t",
+    "pools": [{"name": "p", "device": "cpu"}],
+    "load": [{"shapes": ["noop-flat"], "runs": 1}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "message"),
+    [
+        ({"pools": [{"name": "p", "device": "h10"}]}, "pools[0]", "did you mean 'h100'"),
+        ({"load": [{"shapes": ["a-chian"], "runs": 1}]}, "load[0]", "did you mean 'a-chain'"),
+        ({"load": [{"shapes": ["a-rag"], "runs": 0}]}, "load[0].runs", "greater than or equal"),
+        ({"pool": []}, "pool", "is not a field here"),
+        ({"policy": "fito"}, "", "did you mean 'fifo'"),
+        ({"faults": [{"kind": "crash"}]}, "faults[0]", "either atS or perHour"),
+        ({"faults": [{"kind": "crash", "atS": 1, "pool": "q"}]}, "", "no pool 'q'"),
+        ({"facts": {"devices.h100.tdp": 1}}, "", "devices.h100.tdp_w"),
+        ({"pools": []}, "", "give at least one"),
+        (
+            {"pools": [{"name": "p", "device": "cpu", "autoscale": True, "minimum": 2}]},
+            "pools[0]",
+            "between minimum and maximum",
+        ),
+    ],
+)
+def test_a_wrong_scenario_is_refused_with_place_and_remedy(
+    changes: dict[str, Any], place: str, message: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        scenario_of({**GOOD, **changes})
+    assert any(place in p.path and message in p.message for p in caught.value.problems)
+
+
+def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    with pytest.raises(SpecError, match="cannot be read"):
+        read_scenario(path)
+    path.write_text("a: [")
+    with pytest.raises(SpecError, match="is no YAML"):
+        read_scenario(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/simulate").glob("*.yaml")), ids=str)
+def test_every_example_is_a_scenario(path: Path) -> None:
+    assert read_scenario(path).name == path.stem

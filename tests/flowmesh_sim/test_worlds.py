@@ -1,0 +1,213 @@
+"""What simulated parts do: batching, arrivals, elasticity, memory, policies, faults, recovery."""
+
+from random import Random
+from typing import Any, get_args
+
+import pytest
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.run.commands import Command
+from flowmesh_core.run.state import State
+from flowmesh_sim.invariants import Checker
+from flowmesh_sim.policies import Fifo
+from flowmesh_sim.scenario import Arrivals, scenario_of
+from flowmesh_sim.simulation import Simulation
+from flowmesh_sim.soak import FAULTS, Outcome, soak_one
+from flowmesh_sim.workload import arrival_times
+
+
+def world(
+    shapes: list[str], runs: int = 1, *, device: str = "cpu", workers: int = 1, **changes: Any
+) -> Simulation:
+    load = {"shapes": shapes, "runs": runs, **changes.pop("load", {})}
+    pool = {"name": "p", "device": device, "workers": workers, **changes.pop("pool", {})}
+    document = {"name": "t", "pools": [pool], "load": [load], **changes}
+    return Simulation(scenario_of(document), checker=Checker(every=1))
+
+
+def test_what_runs_side_by_side_in_a_lane_takes_longer_than_alone_and_less_than_in_turn() -> None:
+    alone = world(["a-vote"], 1, device="h100-nvl").run()
+    both = world(["a-vote"], 4, device="h100-nvl", load={"variants": 1000}).run()
+    assert both.executed == 4 * alone.executed
+    assert alone.makespan_s < both.makespan_s < 3 * alone.makespan_s
+
+
+def test_equal_workflows_of_two_tenants_run_once() -> None:
+    shared = world(["a-chain"], 6, device="h100-nvl", load={"variants": 1}).run()
+    apart = world(["a-chain"], 6, device="h100-nvl", sharing="never", load={"variants": 1}).run()
+    assert apart.executed == 6 * shared.executed
+    assert sum(shared.hits.values()) == apart.executed - shared.executed
+    assert apart.receipts_usd > shared.receipts_usd
+
+
+def test_a_decaying_load_ends_when_its_rate_has_fallen() -> None:
+    arrivals = Arrivals.model_validate({"kind": "decaying", "perMinute": 6, "toPerMinute": 0.6})
+    ends = [arrival_times(arrivals, 200, Random(n))[-1] / 60 for n in range(20)]
+    assert 70 < sum(ends) / len(ends) < 100  # 85 minutes by the formula
+    first = arrival_times(arrivals, 200, Random(1))
+    assert sum(t < 600 for t in first) > 40  # nearly 6 a minute at first
+
+
+def test_a_closed_load_never_has_more_runs_open_than_it_may() -> None:
+    arrivals = {"kind": "closed", "concurrent": 3}
+    simulation = world(["sleepers"], 12, load={"arrivals": arrivals, "variants": 100, "rows": 3})
+    result = simulation.run()
+    assert result.succeeded == 12
+    assert max(s.runs for s in result.samples) <= 3
+
+
+def test_a_pool_grows_from_zero_and_shrinks_again() -> None:
+    pool = {"workers": 0, "maximum": 3, "autoscale": True, "calmS": 20, "targetS": 5}
+    load = {"variants": 100, "arrivals": {"kind": "poisson", "perMinute": 20}}
+    simulation = world(["a-vote"], 20, device="4090", pool=pool, load=load)
+    result = simulation.run()
+    assert result.succeeded == 20
+    workers = [s.workers for s in result.samples]
+    assert workers[0] == 0
+    assert max(workers) >= 2
+    assert workers[-1] < max(workers) or result.makespan_s < 200
+    assert result.queueing_s["p99"] > 3  # the first waited for a machine
+
+
+def test_a_step_that_asks_for_too_little_memory_runs_out_and_ends_where_it_fits() -> None:
+    result = world(["b-tight"], 1, device="4090-48").run()
+    assert result.succeeded == 1
+    assert result.latency_s["p50"] > 20
+
+
+class _Counting(Fifo):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
+        self.seen += bool(state.runs and snapshot.ready)
+        return super().decide(snapshot, model, state)
+
+
+def test_another_policy_decides_in_place_of_the_shipped_one() -> None:
+    policy = _Counting()
+    scenario = world(["noop-diamond"], 5).scenario
+    result = Simulation(scenario, policy=policy, checker=Checker(every=1)).run()
+    assert result.succeeded == 5
+    assert policy.seen > 0
+
+
+def test_every_command_of_the_machine_is_done() -> None:
+    control = world(["noop-flat"]).fabric.control
+    assert control is not None
+    assert set(get_args(Command)) == set(control.outside._table)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_no_run_is_lost_to_a_fault(kind: str) -> None:
+    faults = [
+        {"kind": kind, "atS": at, "forS": 12.0, "share": 0.5, "failure": "host-crashed"}
+        for at in (0.6, 1.4, 3.0)
+    ]
+    load = {"rows": 5, "variants": 50, "options": {"steps": 2}}
+    simulation = world(["steps", "sleepers", "mixed"], 6, workers=2, faults=faults, load=load)
+    result = simulation.run()
+    assert simulation.faults.struck == 3
+    assert result.runs == result.succeeded + result.failed + result.cancelled
+    assert result.failed == 0 or kind == "engine-errors"
+
+
+def test_a_new_control_plane_goes_on_where_the_last_one_was_cut_off() -> None:
+    load = {"rows": 40, "variants": 50, "options": {"steps": 2}}
+    calm = world(["steps"], 4, load=load).run()
+    faults = [{"kind": "control-crash", "atS": 5.0, "forS": 2.0}]
+    simulation = world(["steps"], 4, load=load, faults=faults)
+    result = simulation.run()
+    assert (result.epochs, result.succeeded) == (2, 4)
+    assert result.makespan_s < calm.makespan_s + 15
+    published = simulation.fabric.store.published
+    assert len(published) == len(set(published))
+
+
+def test_a_worker_that_dies_is_missed_after_the_watchdog_and_its_work_goes_on_elsewhere() -> None:
+    load = {"rows": 40, "variants": 50, "options": {"steps": 1}}
+    faults = [{"kind": "crash", "atS": 3.0, "worker": "p-0001"}]
+    simulation = world(["steps"], 4, workers=2, load=load, faults=faults)
+    result = simulation.run()
+    assert (result.succeeded, result.lost_workers) == (4, 1)
+    late = [f for f in result.every if f.latency_s > 25]
+    assert late, "20 s of work, some of it begun anew after 10 s of silence"
+
+
+def test_a_seed_replays_identically() -> None:
+    assert soak_one(8) == soak_one(8)
+
+
+def test_random_worlds_hold_every_invariant() -> None:
+    assert [o for seed in range(12) if (o := soak_one(seed)).broken] == []
+
+
+def _caught(seeds: range) -> Outcome | None:
+    return next((o for seed in seeds if (o := soak_one(seed)).broken), None)
+
+
+def test_money_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.run import money
+
+    real = money.settle
+
+    def settle(state: State, *args: Any, **kwargs: Any) -> dict[str, int]:
+        state.book.fabric_nanousd += 1
+        return real(state, *args, **kwargs)
+
+    monkeypatch.setattr(money, "settle", settle)
+    found = _caught(range(3))
+    assert found is not None
+    assert "money" in found.broken
+
+
+def test_a_result_that_is_published_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_sim.store import SimStore
+
+    real = SimStore.publish
+
+    def publish(self: SimStore, key: Any, result: Any, *, replace: bool) -> Any:
+        self.results.pop((key.scope, key.action_id), None)
+        return real(self, key, result, replace=replace)
+
+    monkeypatch.setattr(SimStore, "publish", publish)
+    found = _caught(range(30))
+    assert found is not None
+    assert "published twice" in found.broken
+
+
+def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_sim.store import SimStore
+
+    real = SimStore.look_up
+
+    def look_up(self: SimStore, key: Any, scopes: Any, *rest: Any) -> Any:
+        return real(self, key, [*scopes, "ns-team-0", "ns-team-1", "ns-team-2"], *rest)
+
+    monkeypatch.setattr(SimStore, "look_up", look_up)
+    load = {"rows": 40, "variants": 1, "tenants": 3, "arrivals": {"kind": "every", "perMinute": 20}}
+    with pytest.raises(InvariantError, match="is of scopes"):
+        world(["mixed", "map-stream"], 12, sharing="private", load=load).run()
+
+
+def test_a_device_that_is_given_more_than_it_has_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.scheduler.accounts import WorkerAccount
+
+    real = WorkerAccount.unclaimed_mib
+    monkeypatch.setattr(WorkerAccount, "unclaimed_mib", lambda self: real(self) + 60_000)
+    with pytest.raises(InvariantError, match="over-committed"):
+        world(["group-a"], 4, device="4090", load={"variants": 50}).run()
+
+
+def test_a_run_that_nobody_goes_on_with_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.run import actions
+
+    monkeypatch.setattr(actions, "back_to_ready", lambda *_: None)
+    faults = [{"kind": "crash", "atS": 3.0, "worker": "p-0001"}]
+    load = {"rows": 40, "options": {"steps": 1}}
+    with pytest.raises(InvariantError, match="have not ended"):
+        world(["steps"], 1, faults=faults, load=load, limitS=600).run()
