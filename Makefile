@@ -93,6 +93,10 @@ format: $(READY) ## let ruff rewrite what it can
 generate: $(READY) ## write the generated files anew
 	@VENV=$(VENV) hack/generate.sh
 
+.PHONY: soak
+soak: $(READY) ## random worlds in virtual time, one a seed, all invariants checked (ARGS="--seeds 1000")
+	@$(BIN)/python -m flowmesh_sim.soak $(ARGS)
+
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)
 

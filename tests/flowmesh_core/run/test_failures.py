@@ -459,9 +459,8 @@ def test_an_attempt_that_failed_before_it_could_be_taken_up_is_not_taken_up() ->
     after_crash.submit(made, "run-1")
     after_crash.hello("w1", started_s=1000.0)
     after_crash.fail(running.attempt_id, "out-of-memory")
-    after_crash.tick(3.0)
     after_crash.answer()
-    after_crash.tick(0.1)
+    after_crash.tick(3.0)
     assert only(after_crash).attempt_id != running.attempt_id
     after_crash.run()
     assert after_crash.finals["run-1"].phase == "Succeeded"

@@ -1,0 +1,35 @@
+"""``fmesh simulate``: one JSON document, a plot, and errors with their places."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from flowmesh_cli.main import app
+
+SCENARIO = Path(__file__).parent.parent.parent / "examples/simulate/no-ops.yaml"
+
+
+def test_a_scenario_answers_with_its_figures_and_a_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "run.svg"
+    done = CliRunner().invoke(app, ["simulate", str(SCENARIO), "--json", "--plot", str(plot)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["runs"], found["succeeded"]) == (40, 40)
+    assert len(found["trace"]) == 64
+    assert plot.read_text().count("<svg") == 1
+
+
+def test_the_answer_for_people_says_that_it_is_simulated() -> None:
+    done = CliRunner().invoke(app, ["simulate", str(SCENARIO), "--policy", "fifo"])
+    assert done.exit_code == 0
+    assert "policy fifo (simulated)" in done.stdout
+    assert "40 runs" in done.stdout
+
+
+def test_a_wrong_scenario_ends_with_its_problems(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("name: t\npools: [{name: p, device: h10}]\nload: []\n")
+    done = CliRunner().invoke(app, ["simulate", str(path)])
+    assert done.exit_code == 2
+    assert "did you mean 'h100'" in done.stderr
