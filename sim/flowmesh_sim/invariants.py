@@ -136,8 +136,10 @@ class Checker:
                     self.wrong(
                         c.assignment.attempt_id, f"input {port} is of scopes {sorted(allowed)}"
                     )
-        if all(
-            r.budget_nanousd and r.paid_nanousd + r.reserved_nanousd > r.budget_nanousd
+        # Of several runs one that can pay is enough: another's reservations may pass its budget.
+        held = action.attempts[c.assignment.attempt_id].reserved
+        if not any(
+            not r.budget_nanousd or r.paid_nanousd + held.get(r.uid, 0) <= r.budget_nanousd
             for r in runs
         ):
             self.wrong(c.assignment.attempt_id, "it was dispatched past every budget")
