@@ -87,3 +87,16 @@ def test_the_uid_of_a_run_is_never_folded_however_narrow_the_terminal_is(
     shown = capsys.readouterr().out
     assert "word-problems-5d4790b1" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_step_whose_engine_is_being_loaded_says_so_until_it_runs() -> None:
+    said: list[str] = []
+    lines = LineProgress(said.append)
+    for at_s, doing in ((100.0, "fetching"), (111.0, "loading"), (122.0, "running")):
+        step = StepStatus(
+            path="first", engine="test.noop", state="RUNNING", workers=("local-1",), doing=doing
+        )
+        lines.update([run(steps=(step,))], None, at_s)
+    assert said[1].endswith("running: fetching inputs on local-1")
+    assert said[2].endswith("running: loading the engine on local-1")
+    assert said[3].endswith("running: on local-1")

@@ -23,6 +23,11 @@ COLOURS = {
     StepState.FAILED: "red",
     StepState.CANCELLED: "magenta",
 }
+_BEFORE_RUNNING = {
+    "fetching": "fetching inputs",
+    "loading": "loading the engine",
+    "queued": "queued in the engine",
+}
 _MESSAGE_COLUMNS = 120
 ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED)
 
@@ -67,7 +72,9 @@ def doing(step: StepStatus) -> str:
         speed = f"{step.tokens_per_s:.0f} tok/s" if step.tokens_per_s else ""
         units = _units(step)
         waits = step.message if not where and step.message else ""
-        return " ".join(part for part in (speed, units, f"on {where}" if where else waits) if part)
+        doing = "" if step.done_units else _BEFORE_RUNNING.get(step.doing, "")
+        parts = (speed, units, doing, f"on {where}" if where else waits)
+        return " ".join(part for part in parts if part)
     if step.state in (StepState.PENDING, StepState.READY, StepState.FAILED, StepState.CANCELLED):
         first = step.message.splitlines()[0] if step.message else ""
         short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"

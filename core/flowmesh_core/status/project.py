@@ -13,6 +13,10 @@ from flowmesh_core.run.states import StepState
 from flowmesh_core.run.steps import source_artifact
 from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus, WorkerStatus
 
+_PHASES = {
+    name: n for n, name in enumerate(("fetching", "loading", "queued", "running", "storing"), 1)
+}
+
 
 def run_status(state: State, uid: str, now_s: float) -> RunStatus:
     """A run with all its steps.
@@ -122,6 +126,7 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
         started_s=step.started_s,
         ended_s=step.ended_s,
         matrix=step.plan.matrix,
+        doing=max((a.phase for a in attempts), key=lambda phase: _PHASES.get(phase, 0), default=""),
     )
 
 

@@ -26,6 +26,8 @@ class StepStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         workers: where it runs.
         paid_nanousd, saved_nanousd: for this run.
         shared_with: namespaces/runs that the step's results were shared with.
+        doing: of the attempt that is furthest: ``fetching`` inputs, ``loading`` an engine,
+            ``queued`` in it, ``running`` or ``storing``; empty where none has said.
     """
 
     path: str
@@ -51,6 +53,7 @@ class StepStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     started_s: float = 0.0
     ended_s: float = 0.0
     matrix: dict[str, Any] = {}
+    doing: str = ""
 
 
 class RunStatus(msgspec.Struct, frozen=True, omit_defaults=True):

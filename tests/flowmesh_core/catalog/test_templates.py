@@ -4,7 +4,7 @@ import pytest
 from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
-from flowmesh_core.catalog.templates import context, environment
+from flowmesh_core.catalog.templates import NullPrintedError, context, environment
 
 
 def _render(text: str, row: dict[str, object]) -> str:
@@ -81,3 +81,38 @@ def test_a_counted_loop_is_a_loop_in_every_way() -> None:
     assert render(rows=[1]) == "none"
     tree = "{% for n in rows recursive %}{{ n[0] }}{{ loop(n[1]) }}{% endfor %}"
     assert environment().from_string(tree).render(rows=[(1, [(2, [])]), (3, [])]) == "123"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'a'|center(20000000) }}",
+        "{{ 'a'.ljust(20000000) }}",
+        "{{ 'a'.zfill(width=20000000) }}",
+        "{{ '%020000000d' % 3 }}",
+        "{{ '%*d' % (20000000, 3) }}",
+        "{{ '%20000000d'|format(3) }}",
+        "{{ '{:>20000000}'.format('a') }}",
+        "{{ '{:>{}}'.format('a', 20000000) }}",
+    ],
+)
+def test_a_template_cannot_pad_a_text_beyond_its_bounds(text: str) -> None:
+    with pytest.raises(SecurityError, match="a width of 20000000"):
+        environment().from_string(text).render()
+
+
+def test_texts_are_padded_and_formatted_within_bounds() -> None:
+    text = "{{ '%5.2f' % 3.14159 }}|{{ 7 % 3 }}|{{ '{:>5}'.format('a') }}|{{ 'x'|center(5) }}"
+    assert environment().from_string(text).render() == " 3.14|1|    a|  x  "
+
+
+@pytest.mark.parametrize("text", ["{{ a }}", "{{ row.a }}", "{{ none }}", "x{{ b if false }}"])
+def test_a_null_is_not_printed_as_a_word(text: str) -> None:
+    row = {"a": None, "b": 1}
+    template = environment().from_string(text)
+    if "if false" in text:
+        assert template.render(context(row)) == "x"
+        return
+    with pytest.raises(NullPrintedError):
+        template.render(context(row))
+    assert environment().from_string("{{ a or 'nothing' }}").render(context(row)) == "nothing"

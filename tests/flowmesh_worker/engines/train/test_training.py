@@ -84,6 +84,10 @@ def first(tiny_model: Path, train: Any) -> dict[Any, Any]:
             one(max_length=4),
             {"with": {}, "rows": []},
             one(text="{{ q }}"),
+            one(max_steps=0),
+            one(num_train_epochs=0),
+            one(lora_target_modules=["nope"]),
+            {"with": {"test_size": 0.0}, "rows": [{**ROWS[0], "good": None}]},
         ),
     }
     hosts = [host(w, tiny_model, p, PLAIN, STOPPED[p], *extra.get((w, p), ())) for w, p in KINDS]
@@ -186,6 +190,16 @@ def test_what_cannot_be_learned_is_refused_with_a_remedy(first: Any) -> None:
     assert empty["message"] == "there are no rows to learn from"
     assert "exactly one of the three" in both["remedy"]
     assert {a["kind"] for a in (diverged, short, empty, both)} == {"bad-input"}
+
+
+def test_a_training_that_could_not_learn_what_was_meant_is_refused(first: Any) -> None:
+    steps, epochs, modules, null = first["sft", True]["actions"][12:16]
+    assert "with.max_steps is 0: nothing would be learned" in steps["message"]
+    assert "with.num_train_epochs is 0" in epochs["message"]
+    assert "lora_target_modules ['nope'] names no module" in modules["message"]
+    assert "q_proj" in modules["remedy"]
+    assert "row 1 of this chunk: a null would be printed" in null["message"]
+    assert {a["kind"] for a in (steps, epochs, modules, null)} == {"bad-input"}
 
 
 def test_the_curve_and_the_metrics_say_how_it_went(first: Any) -> None:

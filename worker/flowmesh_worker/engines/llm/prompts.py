@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateError, UndefinedError
 
-from flowmesh_core.catalog.templates import context, environment
+from flowmesh_core.catalog.templates import NullPrintedError, context, environment
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_worker.engines.llm.refusal import bad_input
 
@@ -75,6 +75,11 @@ class RowTemplate:
             raise bad_input(
                 f"with.{self._where}: row {number} of this chunk: {e.message}",
                 f"the columns here are {', '.join(sorted(row)) or '(none)'}",
+            ) from e
+        except NullPrintedError as e:
+            raise bad_input(
+                f"with.{self._where}: row {number} of this chunk: a null would be printed",
+                "say what stands in its place, such as {{ name or '' }}, or leave such rows out",
             ) from e
         except RecursionError as e:
             raise bad_input(

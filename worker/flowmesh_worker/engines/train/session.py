@@ -11,10 +11,12 @@ from threading import Event
 from typing import Any
 
 import torch
+from peft.utils.error import NoMatchingPeftModuleError
 from transformers import set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from flowmesh_worker.engine_api import Metrics, Output, Result, Tree, Usage, Work
+from flowmesh_worker.engines.llm.refusal import bad_input
 from flowmesh_worker.engines.train.arguments import trainer_arguments
 from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
 from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics
@@ -124,11 +126,12 @@ def train(session: Session, build: Build) -> Result:
         HandedBackError: the worker leaves; a checkpoint was handed over.
         StoppedError: the action was cancelled.
     """
+    _refuse_no_steps(session.params)
     forget_last_trainer()
     set_seed(session.seed)
     trainer = None
     try:
-        trainer = build(session)
+        trainer = _built(session, build)
         for noisy in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(noisy)
         # Trainers note in the model's configuration what they set for themselves.
@@ -144,6 +147,33 @@ def train(session: Session, build: Build) -> Result:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _refuse_no_steps(params: Mapping[str, Any]) -> None:
+    """A trainer takes one step where it is told to take none."""
+    remedies = {
+        "max_steps": "give at least 1, or leave it out to go by num_train_epochs",
+        "num_train_epochs": "give more than 0",
+    }
+    for name, remedy in remedies.items():
+        if params.get(name) == 0:
+            raise bad_input(f"with.{name} is 0: nothing would be learned", remedy)
+
+
+def _built(session: Session, build: Build) -> Any:
+    try:
+        return build(session)
+    except NoMatchingPeftModuleError as e:
+        linear = {
+            name.rpartition(".")[2]
+            for name, module in session.model().named_modules()
+            if isinstance(module, torch.nn.Linear)
+        }
+        raise bad_input(
+            f"with.lora_target_modules {list(session.params['lora_target_modules'])} names no"
+            " module of the model",
+            f"its linear ones are {', '.join(sorted(linear))}; [all-linear] takes them all",
+        ) from e
 
 
 def _evaluated_last(state: Any) -> bool:
