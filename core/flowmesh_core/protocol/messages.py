@@ -73,6 +73,8 @@ class WorkerShape(msgspec.Struct, frozen=True):
         engines: ``name`` → (contract version, implementation version) of every engine in the image.
         honours: combinations of identity fields it serves.
         allows_user_code: whether the pool allows user code.
+        builtin_models: names of the built-in models in the image; a worker that does not say (None)
+            is taken to hold them all.
     """
 
     name: str
@@ -93,6 +95,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
+    builtin_models: tuple[str, ...] | None = None
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from flowmesh_core.audit.quarantine import salt_of, signature_class
 from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
+from flowmesh_core.catalog.models import builtin_model
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
@@ -132,6 +133,7 @@ def _alike(
             plan.resources,
             [(port, a.digest, a.size_bytes) for port, a in components.items()],
             runs_user_code(contract, plan.params),
+            builtin_model(contract.name, plan.params),
             mixed,
         )
     )
@@ -161,6 +163,8 @@ def _signature_info(
     if runs_user_code(contract, plan.params) and not contract.user_code:
         # Steps of one engine that may run in different places are no batch.
         resource_class += " user-code"
+    if model := builtin_model(contract.name, plan.params):
+        resource_class += f" holds {model}"
     name = signature(
         contract,
         plan.params,
@@ -195,6 +199,7 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
         batch_invariant=fields.get("batchInvariant"),
         tensor_parallel=plan.resources.tensor_parallel,
         user_code=runs_user_code(contract, plan.params),
+        builtin_model=builtin_model(contract.name, plan.params),
         gpu_product=plan.resources.gpu_product,
         labels=plan.resources.labels,
         anti_labels=plan.resources.anti_labels,

@@ -38,6 +38,7 @@ NEVER = frozenset(
         RejectionCause.DEVICES,
         RejectionCause.LABELS,
         RejectionCause.USER_CODE,
+        RejectionCause.NOT_BUILT_IN,
     }
 )
 """Causes that no waiting mends on a fleet that does not grow.

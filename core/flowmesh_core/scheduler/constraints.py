@@ -12,6 +12,7 @@ from flowmesh_core.scheduler.honouring import Wish, problem
 CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
     RejectionCause.VERSION_NOT_OFFERED,
+    RejectionCause.NOT_BUILT_IN,
     RejectionCause.NOT_HONOURED,
     RejectionCause.USER_CODE,
     RejectionCause.LABELS,
@@ -28,11 +29,17 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
         return RejectionCause.ENGINE_NOT_OFFERED
     if tuple(offered) != (requirement.contract, requirement.implementation_version):
         return RejectionCause.VERSION_NOT_OFFERED
+    if not _holds(shape, requirement.builtin_model):
+        return RejectionCause.NOT_BUILT_IN
     if requirement.checks_honours and not _wish(requirement).met_by(shape):
         return RejectionCause.NOT_HONOURED
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
     return _unmet_by_hardware(requirement, shape)
+
+
+def _holds(shape: WorkerShape, model: str) -> bool:
+    return not model or shape.builtin_models is None or model in shape.builtin_models
 
 
 def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
@@ -79,6 +86,10 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.VERSION_NOT_OFFERED: (
             f"no worker offers {r.engine} in contract version {r.contract}, implementation "
             f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
+        ),
+        RejectionCause.NOT_BUILT_IN: (
+            f"no worker with {r.engine} has the built-in model {r.builtin_model} in its image; add "
+            "a pool with flavor cpu, or install the model's package in the pool's image"
         ),
         RejectionCause.NOT_HONOURED: problem(_wish(r), shapes),
         RejectionCause.USER_CODE: (

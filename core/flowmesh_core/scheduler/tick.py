@@ -152,6 +152,7 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         shape.price_nanousd_per_hour,
         shape.cpus,
         shape.allows_user_code,
+        shape.builtin_models,
         shape.honours,
         tuple(sorted(shape.engines.items())),
         tuple(sorted(shape.labels.items())) if shape.labels else (),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
+from flowmesh_core.catalog.models import BUILTIN_MODELS
 from flowmesh_core.protocol.messages import Honours, WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
@@ -69,6 +70,8 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         allows_user_code=spec.user_code,
         engines={c.name: (c.version, c.implementation) for c in offered},
         honours=tuple(h for c in offered for h in _honours(c, kind)),
+        # The images of the other flavors hold none.
+        builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),
     )
 
 

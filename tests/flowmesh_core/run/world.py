@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowmesh_core.catalog.builtin.importing import RESOLVE
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Determinism, EngineContract, Port, PortKind, Reduction
 from flowmesh_core.costmodel.model import CostModel
@@ -81,7 +82,7 @@ ASK = EngineContract(
     capacity=8,
     component_memory_factor=1.0,
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK)
+CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:

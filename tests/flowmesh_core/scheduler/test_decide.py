@@ -142,6 +142,7 @@ def test_an_action_goes_where_its_large_inputs_lie():
         ({"checks_honours": True, "batch_invariant": False}, RejectionCause.NOT_HONOURED),
         ({"checks_honours": True, "implementation": "x"}, RejectionCause.NOT_HONOURED),
         ({"user_code": True}, RejectionCause.USER_CODE),
+        ({"builtin_model": "one"}, RejectionCause.NOT_BUILT_IN),
         ({"labels": {"team": "other"}}, RejectionCause.LABELS),
         ({"anti_labels": {"team": "mine"}}, RejectionCause.LABELS),
         ({"gpu_product": ("nvidia-h100",)}, RejectionCause.DEVICES),
@@ -153,7 +154,11 @@ def test_an_action_goes_where_its_large_inputs_lie():
 def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
     honours = (Honours("llm.generate", "vllm", ("float32",), (True,)),)
-    view = snapshot([worker("w", labels={"team": "mine"}, honours=honours)], many(2, info), [info])
+    view = snapshot(
+        [worker("w", labels={"team": "mine"}, honours=honours, builtin_models=("other",))],
+        many(2, info),
+        [info],
+    )
     (rejection,) = decide(view, CostModel()).rejections
     assert rejection.cause is cause
     assert rejection.count == 2

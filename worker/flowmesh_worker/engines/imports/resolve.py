@@ -19,6 +19,7 @@ from flowmesh_worker.engines.imports.sources import (
     hub_url,
     refused,
 )
+from flowmesh_worker.engines.llm.refusal import unplaceable
 from flowmesh_worker.engines.net.addresses import AddressRule
 
 _ANSWER_BYTES_MAX = 16 << 20
@@ -124,7 +125,7 @@ def _builtin(uri: str) -> dict[str, Any]:
     try:
         return {"revision": f"{package}=={metadata.version(package)}"}
     except metadata.PackageNotFoundError:
-        raise refused(
+        raise unplaceable(
             f"the package {package} of {name!r} is not in this worker's image",
             f"install {package} there, or use a pool whose image has it",
         ) from None

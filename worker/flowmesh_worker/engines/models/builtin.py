@@ -39,6 +39,11 @@ BUILTIN_MODELS = {
 }
 
 
+def held() -> tuple[str, ...]:
+    """Names of the models whose packages are installed here, in order."""
+    return tuple(sorted(name for name, model in BUILTIN_MODELS.items() if _folder(model)))
+
+
 def build(name: str, target: Path) -> None:
     """Writes a built-in model as a Hugging Face directory.
 
