@@ -2,8 +2,10 @@
 
 Two states of the fleet are measured. *Steady*: every worker serves three signatures, most lanes
 full or one short of it, 3% idle, inputs of a third of the actions lie on some worker; a tick
-places what became free. *Cold*: everything is idle, so that one tick places all that the fleet can
-hold; that happens once. Run it with ``python bench/tick.py``; ``--quick`` measures one size only.
+places what became free, on an index of ready actions that is there already. *Cold*: everything is
+idle, so that one tick places all that the fleet can hold; that happens once. The garbage collector
+runs as in the control plane. Run it with ``python bench/tick.py``; ``--quick`` measures one size
+only.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import random
 import statistics
 import time
 
+from flowmesh_control.collector import collect_seldom
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction, Work
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -187,6 +190,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="10,000 x 100 only")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
+    collect_seldom()
     sizes = (
         [(10_000, 100)]
         if options.quick

@@ -19,7 +19,7 @@ from flowmesh_core.scheduler.accounts import RUN, lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.utility import Prospect, Scale
+from flowmesh_core.scheduler.utility import Prospect, Prospects
 from flowmesh_core.units import Digest
 
 
@@ -161,8 +161,7 @@ def _choose(group: Group, able: Sequence[_Empty]) -> tuple[PoolView, Prospect] |
     prospects = [empty.prospect(group.work) for empty in able]
     if len(able) == 1:
         return able[0].pool, prospects[0]
-    scale = Scale.over(group.weights, prospects)
-    utilities = scale.utilities(prospects)
+    utilities = Prospects(prospects).utilities(group.weights)
     best = max(range(len(able)), key=lambda i: (utilities[i], -i))
     return able[best].pool, prospects[best]
 

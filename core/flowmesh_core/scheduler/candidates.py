@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause, Tier
-from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.sites import Site, find_sites
+from flowmesh_core.scheduler.outlook import Outlook
+from flowmesh_core.scheduler.sites import find_sites
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Scale
+from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Prospects
 
 
 @dataclass(slots=True, eq=False)
@@ -24,69 +24,56 @@ class Option:
     prospect: Prospect
 
 
-@dataclass(slots=True, eq=False)
-class Options:
-    """The candidates of a group.
+class Offers:
+    """The options of groups that differ in their weights alone, in order of their first member."""
 
-    Attributes:
-        options: in order of their first member; empty where none is feasible now.
-        scale: None where there are no options.
-        cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
-        detail: a sentence for users.
-        full: whether there are lanes to wait for, and no place to be had in this tick.
-    """
+    __slots__ = ("by_member", "options", "prospects")
 
-    options: list[Option]
-    scale: Scale | None
-    cause: RejectionCause
-    detail: str
-    full: bool = False
+    def __init__(self, options: list[Option]) -> None:
+        """Takes at least one."""
+        self.options = options
+        self.by_member = {member: option for option in options for member in option.members}
+        self.prospects = Prospects([option.prospect for option in options])
 
 
 class Candidates:
-    """Finds the options of groups, sharing what groups have in common."""
+    """Finds the places of groups, sharing what groups have in common."""
 
     def __init__(self, tick: Tick) -> None:
-        """Takes the tick; sites are found on its accounts as they are when a group is asked for."""
+        """Takes the tick; sites are found on its accounts as they are when first asked for."""
         self._tick = tick
-        self._sites: dict[tuple[object, ...], list[Site]] = {}
-        self._options: dict[tuple[object, ...], list[Option]] = {}
+        self._outlooks: dict[tuple[object, ...], Outlook] = {}
+        self._offers: dict[tuple[object, ...], Offers] = {}
 
-    def of(self, group: Group) -> Options:
-        """The candidates of a group on the snapshot."""
-        cause, detail = self._reason(group)
-        if cause is not RejectionCause.BUSY:
-            return Options([], None, cause, detail)
-        options = self._options.get(group.cohort)
-        if options is None:
-            options = self._options[group.cohort] = self._find(group)
-        if not options:
-            return Options([], None, cause, detail)
-        scale = Scale.over(group.weights, [o.prospect for o in options])
-        full = all(o.prospect.first_tier >= WAIT for o in options)
-        return Options(options, scale, cause, detail, full)
+    def outlook(self, group: Group) -> Outlook:
+        """Where a group could go."""
+        work = group.work
+        key = (group.cautions, group.info.signature, work.component_bytes)
+        found = self._outlooks.get(key)
+        if found is None:
+            cause, detail = self._reason(group)
+            sites = find_sites(self._tick, group) if cause is RejectionCause.BUSY else []
+            found = self._outlooks[key] = Outlook(self._tick, group, sites, cause, detail)
+        return found
 
-    def _find(self, group: Group) -> list[Option]:
-        key = (
-            group.info.signature,
-            group.isolate,
-            group.avoid,
-            group.replica_of,
-            group.work.component_bytes,
-        )
-        sites = self._sites.get(key)
-        if sites is None:
-            sites = self._sites[key] = find_sites(self._tick, group)
-        large = group.large_bytes
-        needed = sum(size for _, size in group.info.components) + large
-        fetch_s = self._tick.model.fetch_s(large)
-        return [Option(site.members, site.prospect(group, needed, fetch_s)) for site in sites]
+    def offers(self, group: Group) -> Offers | None:
+        """What a group's sites would give; None where there are none."""
+        found = self._offers.get(group.cohort)
+        sites = self.outlook(group).sites
+        if found is None and sites:
+            large = group.large_bytes
+            needed = sum(size for _, size in group.info.components) + large
+            fetch_s = self._tick.model.fetch_s(large)
+            found = self._offers[group.cohort] = Offers(
+                [Option(site.members, site.prospect(group, needed, fetch_s)) for site in sites]
+            )
+        return found
 
     def _reason(self, group: Group) -> tuple[RejectionCause, str]:
         """``BUSY`` where any worker could take the group in time, else what the nearest lacks."""
         tick = self._tick
         unmet = tick.unmet(group.info)
-        able = sum(len(tick.kinds[k]) for k, cause in enumerate(unmet) if cause is None)
+        able = len(tick.able(group.info))
         if able:
             return RejectionCause.BUSY, _busy(able)
         if not tick.shapes:

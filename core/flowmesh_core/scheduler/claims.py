@@ -21,7 +21,7 @@ take turns on one worker keep it working at least half of the time."""
 
 def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     """Makes room for a group that has none, where its action has waited long enough."""
-    if not group.isolate and _is_served(tick, group):
+    if not group.isolate and group.info.signature in tick.running:
         return
     waited_s = tick.snapshot.now_s - action.ready_s
     if waited_s < PATIENCE_S:
@@ -31,7 +31,7 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            if account.claimed_mib is not None or account.view.name in group.excluded:
+            if account.claimed or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             lanes = _to_close(account, group)
@@ -43,20 +43,12 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     if best is not None:
         account = tick.accounts[best[1]]
         freed_mib = sum(lane.memory_mib for lane in victims)
+        account.claimed = True
+        account.version += 1
+        tick.changes += 1
         account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
         for lane in victims:
             account.close(lane.signature)
-
-
-def _is_served(tick: Tick, group: Group) -> bool:
-    """Whether any lane holds work of the group's signature, by the snapshot or by this tick."""
-    signature = group.info.signature
-    for account in tick.accounts:
-        lane = account.lanes.get(signature)
-        view = account.view.lanes.get(signature)
-        if (lane is not None and lane.held) or (view is not None and view.held):
-            return True
-    return False
 
 
 def _to_close(account: WorkerAccount, group: Group) -> list[LaneView] | None:

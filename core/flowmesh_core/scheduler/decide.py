@@ -95,8 +95,8 @@ def _rejections(clients: list[Client], snapshot: Snapshot) -> tuple[Rejection, .
     for client in clients:
         left = client.group.count - client.served
         if left:
-            options = client.options
-            counts[client.group.info.signature, options.cause, options.detail] += left
+            outlook = client.outlook
+            counts[client.group.info.signature, outlook.cause, outlook.detail] += left
     return tuple(
         Rejection(Digest(signature), cause, count, detail)
         for (signature, cause, detail), count in sorted(counts.items())

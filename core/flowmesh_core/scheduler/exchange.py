@@ -30,13 +30,18 @@ class _Item:
     """A served action that may move.
 
     Attributes:
-        spots: (utility, worker, tier) of every place on the snapshot, best first.
+        spots: its places on the snapshot; one object for all that have the very same.
         utility: of the place it has.
     """
 
     served: Served
-    spots: list[tuple[float, int, int]]
+    spots: "_Spots"
     utility: float
+
+    @property
+    def loss(self) -> float:
+        """How much better its best place would be."""
+        return self.spots.top - self.utility
 
     @property
     def signature(self) -> Digest:
@@ -64,7 +69,7 @@ class _Exchange:
         self._tick = tick
         self._looks = LOOKS
         self.left: set[int] = set()
-        self._spots: dict[int, list[tuple[float, int, int]]] = {}
+        self._spots: dict[Seeker, _Spots] = {}
         self._items: list[_Item] = []
         self._there: dict[tuple[int, Digest, int], list[_Item]] = {}
         self._pinned: dict[tuple[int, Digest, int], int] = {}
@@ -88,15 +93,15 @@ class _Exchange:
         moved = True
         while moved and self._looks > 0:
             moved = False
-            losers = [i for i in self._items if i.spots[0][0] - i.utility > EPSILON]
-            losers.sort(key=lambda i: i.utility - i.spots[0][0])
-            stuck: dict[tuple[int, Spot], int] = {}
+            losers = [item for item in self._items if item.loss > EPSILON]
+            losers.sort(key=lambda item: -item.loss)
+            stuck: dict[tuple[_Spots, Spot], int] = {}
             for item in losers:
                 if self._looks <= 0:
                     return
                 # Where its like at the same place found nothing better, and nothing has moved
                 # since, the looks are spent without looking.
-                like, before = (id(item.spots), item.spot), self._looks
+                like, before = (item.spots, item.spot), self._looks
                 if like in stuck:
                     self._looks -= stuck[like]
                 elif self._better(item):
@@ -105,17 +110,16 @@ class _Exchange:
                 else:
                     stuck[like] = before - self._looks
 
-    def _spots_of(self, one: Served) -> list[tuple[float, int, int]]:
+    def _spots_of(self, one: Served) -> "_Spots":
         seeker = one.seeker
-        known = self._spots.get(id(seeker))
+        known = self._spots.get(seeker)
         if known is None:
-            known = self._spots[id(seeker)] = _group_spots(seeker)
+            known = self._spots[seeker] = _Spots(seeker)
         holders = self._tick.holders(one.action)
         if not holders:
             return known
-        return sorted(
-            (self._own(one, spot) if spot[1] in holders else spot for spot in known), key=_rank
-        )
+        spots = [self._own(one, spot) if spot[1] in holders else spot for spot in known.all]
+        return _Spots(seeker, sorted(spots, key=_rank))
 
     def _own(self, one: Served, spot: tuple[float, int, int]) -> tuple[float, int, int]:
         """A spot on a worker that holds inputs of this very action."""
@@ -130,7 +134,7 @@ class _Exchange:
 
     def _better(self, item: _Item) -> bool:
         """Moves an item to the best place that makes the sum grow."""
-        for utility, member, tier in item.spots:
+        for utility, member, tier in item.spots.all:
             gain = utility - item.utility
             if gain <= EPSILON or self._looks <= 0:
                 return False
@@ -177,7 +181,7 @@ class _Exchange:
 
     def _next_best(self, victim: _Item, spare: float) -> tuple[float, int, int] | None:
         """The best free place of one that is pushed, unless it costs more than is there to gain."""
-        for utility, member, tier in victim.spots:
+        for utility, member, tier in victim.spots.all:
             if victim.utility - utility >= spare - EPSILON or self._looks <= 0:
                 return None
             self._looks -= 1
@@ -233,6 +237,27 @@ class _Exchange:
         self._tick.accounts[member].take(item.served.seeker.group.info, alone=False)
         item.utility = utility
         item.served.place = Place(self._prospect(item.served, member), member, tier)
+
+
+class _Spots:
+    """(utility, worker, tier) of every place that a group or an action had on the snapshot.
+
+    Attributes:
+        top: the greatest utility.
+    """
+
+    def __init__(self, seeker: Seeker, own: list[tuple[float, int, int]] | None = None) -> None:
+        """Takes the group's seeker, and what is an action's own."""
+        self._seeker = seeker
+        self._all = own
+        self.top = own[0][0] if own else seeker.top()
+
+    @property
+    def all(self) -> list[tuple[float, int, int]]:
+        """Best first; listed when first asked for, since most items never move."""
+        if self._all is None:
+            self._all = _group_spots(self._seeker)
+        return self._all
 
 
 def _group_spots(seeker: Seeker) -> list[tuple[float, int, int]]:

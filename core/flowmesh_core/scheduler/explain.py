@@ -11,6 +11,7 @@ from flowmesh_core.fleet.snapshot import Candidate, Snapshot
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
 from flowmesh_core.scheduler.groups import group_of
 from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.utility import Scale
 
 
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
@@ -25,14 +26,15 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
     tick = Tick(seen, model)
     group = group_of(seen, action.kind)
-    found = Candidates(tick).of(group)
-    if found.scale is None:
+    offers = Candidates(tick).offers(group)
+    if offers is None:
         return []
+    scale = Scale.over(group.weights, offers.prospects)
     ranked: list[tuple[float, int, Candidate]] = []
-    for option in found.options:
+    for option in offers.options:
         for member in option.members:
             prospect = with_inputs(tick, option, action, member)
-            terms = found.scale.terms(prospect, prospect.first_tier)
+            terms = scale.terms(prospect, prospect.first_tier)
             name = snapshot.workers[member].name
             ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))
     return [candidate for _, _, candidate in sorted(ranked, key=_rank)]

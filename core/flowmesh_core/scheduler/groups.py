@@ -42,6 +42,11 @@ class Group:
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
+    def cautions(self) -> tuple[bool, frozenset[str], str]:
+        """What keeps it from some workers, whatever its signature."""
+        return self.isolate, self.avoid, self.replica_of
+
+    @property
     def excluded(self) -> frozenset[str]:
         """Names of workers that are taken only where there is no other, or never (a replica's)."""
         return self.avoid | {self.replica_of} if self.replica_of else self.avoid

@@ -63,9 +63,9 @@ class FairOrder:
         """
         return self._queues[self._tenants[0][1]].advance(count, self._placed)
 
-    def drop(self, group: ReadyGroup) -> None:
-        """Passes over all that is left of a group."""
-        self._dropped.add(group)
+    def drop(self, *groups: ReadyGroup) -> None:
+        """Passes over all that is left of groups."""
+        self._dropped.update(groups)
 
 
 class _Queue:

@@ -4,6 +4,8 @@ Worked out once a tick for all batches of a group, from what its seeker knows an
 first groups alone: a decision must not wait for what only people read later.
 """
 
+from heapq import nlargest
+
 from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
 from flowmesh_core.scheduler.candidates import Option
 from flowmesh_core.scheduler.seeker import Place, Seeker
@@ -42,8 +44,8 @@ class RunnersUp:
 
 
 def _rank(seeker: Seeker) -> _Ranked:
-    numbers = [int(entry[1]) for entry in sorted(seeker.heads)[: OTHERS + 1]]
-    chosen = [seeker.options[number] for number in numbers]
+    best = nlargest(OTHERS + 1, enumerate(seeker.utilities), key=lambda n: (n[1], -n[0]))
+    chosen = [seeker.options[number] for number, _ in best]
     return [(option, _of(seeker, option, option.members[0])) for option in chosen]
 
 

@@ -1,4 +1,4 @@
-"""Hands out a group's best remaining place, tier by tier, as the tick fills the workers."""
+"""Hands out a group's best remaining place, as the tick fills the workers."""
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
@@ -6,13 +6,11 @@ from math import floor, inf
 
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.scheduler.accounts import WAIT
-from flowmesh_core.scheduler.candidates import Option, Options, with_inputs
+from flowmesh_core.scheduler.candidates import Offers, Option, with_inputs
 from flowmesh_core.scheduler.groups import Group
+from flowmesh_core.scheduler.outlook import NOWHERE, Outlook
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect, Scale
-
-HEADS = 31
-"""A heap's n best stand among its first 2^n - 1 entries."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,41 +25,40 @@ class Place:
 class Seeker:
     """The places of one group in order of utility.
 
-    Places only get worse within a tick (lanes fill, memory goes), so an entry that turns out to be
-    taken is put back at its next tier, and what was dropped stays dropped.
-
-    Attributes:
-        heads: entries among which the five best on the snapshot are.
+    An entry whose place turns out to be taken is put back at its next tier; one that has none left
+    is dropped.
     """
 
-    def __init__(self, tick: Tick, group: Group, options: Options, scale: Scale) -> None:
-        """Takes the candidates on the snapshot; at least one."""
+    def __init__(self, tick: Tick, group: Group, outlook: Outlook, offers: Offers) -> None:
+        """Takes the candidates on the snapshot, and what is left of their places."""
         self.tick = tick
         self.group = group
-        self.options = options.options
-        self.scale = scale
-        prospects = [option.prospect for option in self.options]
-        # [-utility, number of the option, tier, members passed]; no two have the same number.
-        self._entries: list[list[float | int]] = [
-            [-utility, i, prospects[i].first_tier, 0]
-            for i, utility in enumerate(scale.utilities(prospects))
+        self.options = offers.options
+        self.scale = Scale.over(group.weights, offers.prospects)
+        self.utilities = offers.prospects.utilities(group.weights)
+        self._outlook = outlook
+        # (-utility, number of the option, tier); no two have the same number.
+        self._entries = [
+            (-utility, number, option.prospect.first_tier)
+            for number, (utility, option) in enumerate(
+                zip(self.utilities, self.options, strict=True)
+            )
         ]
         heapify(self._entries)
-        self.heads = self._entries[:HEADS]
-        self._option_of: dict[int, Option] = {}
+        self._by_member = offers.by_member
         self._last: Place | None = None
         self._would_wait: float | None = None
 
     def reset(self) -> None:
         """Looks again at every place, after some became free."""
         self._last = self._would_wait = None
-        self._entries = []
-        for number, option in enumerate(self.options):
-            tiers = [tier for tier in map(self.tier_of, option.members) if tier is not None]
-            if tiers:
-                tier = min(tiers)
-                utility = self.scale.utility(option.prospect, tier)
-                self._entries.append([-utility, number, tier, 0])
+        self._entries = [
+            (-self.scale.utility(option.prospect, tier), number, tier)
+            for number, (option, tier) in enumerate(
+                zip(self.options, self._outlook.tiers, strict=True)
+            )
+            if tier != NOWHERE
+        ]
         heapify(self._entries)
 
     def best(self) -> Place | None:
@@ -69,25 +66,43 @@ class Seeker:
 
         It leaves the places of single inputs out of account.
         """
-        entries = self._entries
+        outlook, entries = self._outlook, self._entries
+        outlook.look()
         while entries:
-            entry = entries[0]
-            option = self.options[int(entry[1])]
-            member = self._advance(entry, option.members)
-            if member is not None:
-                last = self._last
-                if last is None or last.member != member or last.tier != entry[2]:
-                    last = self._last = Place(option.prospect, member, int(entry[2]))
+            _, number, tier = entries[0]
+            if outlook.tiers[number] == tier:
+                last, member = self._last, outlook.members[number]
+                if last is None or last.member != member or last.tier != tier:
+                    last = self._last = Place(self.options[number].prospect, member, tier)
                 return last
-            self._put_back(entry, option)
+            self._put_back(number, outlook.tiers[number])
         return None
+
+    def _put_back(self, number: int, tier: int) -> None:
+        """Moves the first entry to the tier that it has now, or drops it."""
+        self._would_wait = None
+        if tier == NOWHERE:
+            heappop(self._entries)
+        else:
+            worse = -self.scale.utility(self.options[number].prospect, tier)
+            heapreplace(self._entries, (worse, number, tier))
+
+    def top(self) -> float:
+        """The greatest utility that any place had on the snapshot; at least one was to be had."""
+        there = [
+            (utility, -number)
+            for number, utility in enumerate(self.utilities)
+            if self.options[number].prospect.first_tier < WAIT
+        ]
+        prospect = self.options[-max(there)[1]].prospect
+        return self.scale.utility(prospect, prospect.first_tier)
 
     def best_for(self, action: ReadyAction) -> Place | None:
         """The best place for an action that may have inputs on some worker."""
         best = self.best()
         for member in self.tick.holders(action):
             option = self.option_of(member)
-            tier = self.tier_of(member) if option is not None else None
+            tier = self._outlook.tier_of(member) if option is not None else None
             if option is None or tier is None:
                 continue
             prospect = with_inputs(self.tick, option, action, member)
@@ -101,7 +116,7 @@ class Seeker:
         places: list[Place] = []
         for option in self.options:
             for member in option.members:
-                tier = self.tier_of(member)
+                tier = self._outlook.tier_of(member)
                 if tier is not None:
                     prospect = with_inputs(self.tick, option, action, member)
                     places.append(Place(prospect, member, tier))
@@ -112,19 +127,14 @@ class Seeker:
 
     def best_now(self, action: ReadyAction) -> Place | None:
         """The best place that can be had in this tick, however good it is to wait."""
-        found: Place | None = None
-        found_utility = -inf
-        for utility, number, tier, _ in self._entries:
-            if tier >= WAIT or -utility < found_utility:
-                continue
-            option = self.options[int(number)]
-            for member in option.members:
-                own = self.tier_of(member)
-                if own is not None and own <= tier:
-                    prospect = with_inputs(self.tick, option, action, member)
-                    found, found_utility = Place(prospect, member, own), -utility
-                    break
-        return found
+        outlook = self._outlook
+        there = [e for e in self._entries if e[2] < WAIT and outlook.tiers[e[1]] == e[2]]
+        if not there:
+            return None
+        _, number, tier = min(there)
+        member = outlook.members[number]
+        prospect = with_inputs(self.tick, self.options[number], action, member)
+        return Place(prospect, member, tier)
 
     def would_wait(self) -> float:
         """How many actions would rather wait for a lane than take the best place of this tick.
@@ -136,14 +146,13 @@ class Seeker:
         return self._would_wait
 
     def _count_waiting(self) -> float:
-        now = [-entry[0] for entry in self._entries if entry[2] < WAIT]
-        if not now:
+        bound = max([-utility for utility, _, tier in self._entries if tier < WAIT], default=None)
+        if bound is None:
             return inf
-        bound = max(now)
         count = 0.0
-        for utility, number, tier, _ in self._entries:
-            option = self.options[int(number)]
+        for utility, number, tier in self._entries:
             if tier >= WAIT and -utility >= bound:
+                option = self.options[number]
                 latest = self.scale.latest_tier(option.prospect, bound)
                 if latest == inf:
                     return inf
@@ -153,39 +162,8 @@ class Seeker:
     def _capacity(self, option: Option) -> int:
         signature = self.group.info.signature
         lanes = [self.tick.accounts[m].lanes.get(signature) for m in option.members]
-        return sum(lane.capacity for lane in lanes if lane is not None)
-
-    def tier_of(self, member: int) -> int | None:
-        """The tier of the next place on a worker for this group; None where there is none."""
-        account = self.tick.accounts[member]
-        if self.group.replica_of and not account.idle():
-            return None
-        return account.place_tier(self.group.info, alone=self.group.isolate)
+        return sum([lane.capacity for lane in lanes if lane is not None])
 
     def option_of(self, member: int) -> Option | None:
         """The option that a worker belongs to."""
-        if not self._option_of:
-            self._option_of = {m: option for option in self.options for m in option.members}
-        return self._option_of.get(member)
-
-    def _advance(self, entry: list[float | int], members: list[int]) -> int | None:
-        """The first member from where the entry stands that has a place of the entry's tier."""
-        passed = int(entry[3])
-        while passed < len(members):
-            tier = self.tier_of(members[passed])
-            if tier is not None and tier <= entry[2]:
-                entry[3] = passed
-                return members[passed]
-            passed += 1
-        return None
-
-    def _put_back(self, entry: list[float | int], option: Option) -> None:
-        """Moves the first entry to the next tier that any of its members has, or drops it."""
-        self._would_wait = None
-        later = [tier for tier in map(self.tier_of, option.members) if tier is not None]
-        if later:
-            tier = min(later)
-            worse = -self.scale.utility(option.prospect, tier)
-            heapreplace(self._entries, [worse, entry[1], tier, 0])
-        else:
-            heappop(self._entries)
+        return self._by_member.get(member)

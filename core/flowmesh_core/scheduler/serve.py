@@ -3,17 +3,22 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import floor
+from typing import TYPE_CHECKING
 
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
-from flowmesh_core.scheduler.candidates import Candidates, Options
+from flowmesh_core.scheduler.candidates import Candidates
 from flowmesh_core.scheduler.claims import claim
 from flowmesh_core.scheduler.groups import Group, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
+from flowmesh_core.scheduler.outlook import Outlook
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.fleet.ready_index import ReadyGroup
 
 MANY = 2**40
 
@@ -23,14 +28,22 @@ class Client:
     """A group that is to be served.
 
     Attributes:
-        seeker: None where no worker has a place or a lane to wait for.
+        seeker: None until it is asked for, and where no worker has a place or a lane to wait for.
         served: how many of its actions have a place; the others are rejected in the end.
     """
 
     group: Group
-    options: Options
-    seeker: Seeker | None
+    candidates: Candidates
+    outlook: Outlook
+    seeker: Seeker | None = None
     served: int = 0
+
+    def seek(self, tick: Tick) -> Seeker | None:
+        """The seeker for its turn."""
+        if self.seeker is None:
+            offers = self.candidates.offers(self.group)
+            self.seeker = Seeker(tick, self.group, self.outlook, offers) if offers else None
+        return self.seeker
 
 
 @dataclass(slots=True, eq=False)
@@ -45,14 +58,7 @@ class Served:
 def clients_of(tick: Tick, groups: Iterable[Group]) -> list[Client]:
     """The groups with their candidates on the accounts as they are."""
     candidates = Candidates(tick)
-    found: list[Client] = []
-    for group in groups:
-        options = candidates.of(group)
-        seeker = None
-        if options.scale is not None and not options.full:
-            seeker = Seeker(tick, group, options, options.scale)
-        found.append(Client(group, options, seeker))
-    return found
+    return [Client(group, candidates, candidates.outlook(group)) for group in groups]
 
 
 def serve(
@@ -63,18 +69,25 @@ def serve(
     Groups that no worker can ever run are passed over, and those whose lanes are all full: they
     need no turn, since there is something that they wait for. So are actions that were ``placed``.
     """
-    able = {
-        client.group.ready: client
-        for client in clients
-        if client.options.cause is RejectionCause.BUSY and not client.options.full
-    }
+    able: dict[ReadyGroup, Client] = {}
+    alike: dict[Outlook, list[ReadyGroup]] = {}
+    for client in clients:
+        outlook, ready = client.outlook, client.group.ready
+        if outlook.cause is RejectionCause.BUSY and not outlook.full:
+            able[ready] = client
+            alike.setdefault(outlook, []).append(ready)
     snapshot = tick.snapshot
     order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
     served: list[Served] = []
     while (head := order.pop()) is not None:
         action, ready = head
         client = able[ready]
-        group, seeker = client.group, client.seeker
+        group, outlook = client.group, client.outlook
+        outlook.look()
+        if outlook.full:
+            order.drop(*alike[outlook])
+            continue
+        seeker = client.seek(tick) if outlook.best_tier < WAIT else None
         place = _place_for(seeker, action, snapshot.now_s) if seeker else None
         if seeker is not None and place is not None and place.tier >= WAIT:
             patient = _patient(tick, seeker)
@@ -97,41 +110,44 @@ def serve(
 
 def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
     """The groups with actions left that would use a place which became free on these workers."""
-    found = [client for client in clients if _could_use(tick, client, freed)]
-    for client in found:
-        tick.waiting[client.group.info.signature] = 0
-    return [client for client in found if _would_use(tick, client)]
+    usable: dict[Outlook, bool] = {}
+    found: list[Client] = []
+    for client in clients:
+        outlook, group = client.outlook, client.group
+        if outlook.cause is RejectionCause.BUSY and client.served < group.count:
+            if outlook not in usable:
+                usable[outlook] = _is_usable(tick, outlook, freed)
+            if usable[outlook]:
+                tick.waiting[group.info.signature] = 0
+                found.append(client)
+    fresh = Candidates(tick)
+    return [client for client in found if _would_use(tick, client, fresh)]
 
 
-def _could_use(tick: Tick, client: Client, freed: set[int]) -> bool:
-    group = client.group
-    if client.options.cause is not RejectionCause.BUSY or client.served == group.count:
+def _is_usable(tick: Tick, outlook: Outlook, freed: set[int]) -> bool:
+    """Looks at the places again; says whether one that became free is to be had in this tick."""
+    tiers = map(outlook.tier_of, freed & tick.able(outlook.like.info))
+    if not any(tier is not None and tier < WAIT for tier in tiers):
         return False
-    unmet = tick.unmet(group.info)
-    able = {m for kind, cause in enumerate(unmet) if cause is None for m in tick.kinds[kind]}
-    accounts = (tick.accounts[m] for m in freed & able)
-    tiers = [a.place_tier(group.info, alone=group.isolate) for a in accounts]
-    return any(tier is not None and tier < WAIT for tier in tiers)
+    if outlook.sites:
+        outlook.reset()
+    return True
 
 
-def _would_use(tick: Tick, client: Client) -> bool:
-    """Looks at the places again; says whether fewer than are left would rather wait."""
-    client.options.full = False
-    if client.seeker is not None:
-        client.seeker.reset()
-    elif client.options.scale is not None:
-        client.seeker = Seeker(tick, client.group, client.options, client.options.scale)
-        client.seeker.reset()
+def _would_use(tick: Tick, client: Client, fresh: Candidates) -> bool:
+    """Whether fewer of a group than are left would rather wait."""
+    if client.outlook.sites:
+        seeker = client.seek(tick)
+        if seeker is not None:
+            seeker.reset()
     else:
         # It had no candidates on the snapshot; now it has.
-        options = Candidates(tick).of(client.group)
-        if options.scale is not None:
-            client.options = options
-            client.seeker = Seeker(tick, client.group, options, options.scale)
-    place = client.seeker.best() if client.seeker is not None else None
-    if client.seeker is None or place is None or place.tier < WAIT:
+        client.candidates, client.outlook = fresh, fresh.outlook(client.group)
+        seeker = client.seek(tick)
+    place = seeker.best() if seeker is not None else None
+    if seeker is None or place is None or place.tier < WAIT:
         return place is not None
-    return client.seeker.would_wait() < client.group.count - client.served
+    return seeker.would_wait() < client.group.count - client.served
 
 
 def _patient(tick: Tick, seeker: Seeker) -> int:

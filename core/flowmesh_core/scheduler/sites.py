@@ -71,10 +71,13 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
     cold: dict[tuple[object, ...], Site] = {}
     digests = [digest for digest, _ in group.info.components]
     need_mib = group.info.requirement.memory_mib
+    accounts = tick.accounts
     for kind in kinds:
         on_cpu = tick.shapes[kind].device_class == "cpu"
         for member in tick.kinds[kind]:
-            account = tick.accounts[member]
+            account = accounts[member]
+            if account.free_mib < need_mib and member not in with_lane:
+                continue
             view = account.view
             if excluded and view.name in excluded:
                 continue
@@ -84,8 +87,6 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
                 site = _site(tick, group, member)
                 if site is not None:
                     sites.append(site)
-                continue
-            if account.free_mib < need_mib:
                 continue
             busy = _busy_lanes(tick, member) if on_cpu and view.lanes else 0
             key = (kind, busy, *map(view.near.get, digests))

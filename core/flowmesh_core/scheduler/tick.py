@@ -21,6 +21,8 @@ class Tick:
         lanes: signature → workers with a lane of it.
         ready_by_signature: actions that are there to share a lane.
         virtual_time: tenant → paid dollars over weight, what the tick has placed included.
+        running: signatures of which some lane holds work, by the snapshot or by this tick.
+        changes: how often next places have changed.
         waiting: signature → actions left unplaced because waiting for a lane is better.
     """
 
@@ -33,13 +35,16 @@ class Tick:
         self.kinds: list[list[int]] = []
         self.lanes: dict[str, set[int]] = {}
         self.ready_by_signature = snapshot.ready.signatures
+        self.running: set[str] = set()
+        self.changes = 0
         self.waiting = Counter[str]()
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
         self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}
+        self._able: dict[str, frozenset[int]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
-        self._holders: dict[str, list[tuple[int, Tier]]] | None = None
+        self._holders = _holders_by_input(snapshot)
 
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
@@ -48,6 +53,7 @@ class Tick:
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
+            self.running.update(s for s, lane in worker.lanes.items() if lane.held)
             if not worker.draining:
                 self.kinds[kind].append(index)
                 for signature in worker.lanes:
@@ -59,6 +65,15 @@ class Tick:
         if found is None:
             found = tuple(unmet(info.requirement, shape) for shape in self.shapes)
             self._unmet[info.signature] = found
+        return found
+
+    def able(self, info: SignatureInfo) -> frozenset[int]:
+        """The workers that meet the hard constraints and are not draining."""
+        found = self._able.get(info.signature)
+        if found is None:
+            kinds = [k for k, cause in enumerate(self.unmet(info)) if cause is None]
+            found = frozenset(member for kind in kinds for member in self.kinds[kind])
+            self._able[info.signature] = found
         return found
 
     def rate(self, group: Group, device_class: str, batch: float) -> Rate:
@@ -91,12 +106,9 @@ class Tick:
 
     def holders(self, action: ReadyAction) -> Mapping[int, list[tuple[Tier, int]]]:
         """Worker → (tier, bytes) of those inputs of an action that it holds."""
-        large = [(d, size) for d, size in action.inputs if size > NEGLIGIBLE_BYTES]
         found: dict[int, list[tuple[Tier, int]]] = {}
-        if large:
-            if self._holders is None:
-                self._holders = _holders_by_input(self.snapshot)
-            for digest, size in large:
+        for digest, size in action.inputs:
+            if size > NEGLIGIBLE_BYTES:
                 for index, tier in self._holders.get(digest, ()):
                     found.setdefault(index, []).append((tier, size))
         return found
@@ -117,9 +129,14 @@ class Tick:
     def take(self, group: Group, action: ReadyAction, member: int) -> None:
         """Gives an action the next place on a worker."""
         account = self.accounts[member]
+        before = account.version
         account.take(group.info, alone=group.isolate)
+        self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)
+            account.version += 1
+        if account.version != before:
+            self.changes += 1
 
     def _guard(self, group: Group, member: int, deadline_s: float) -> None:
         """Keeps the tick from filling a lane so far that the action just placed would be late."""

@@ -5,8 +5,11 @@ whose open lane it could wait for. A worker that is not feasible does not enter,
 a rank. The coefficients are computed once a tick, on the snapshot.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
+
+import msgspec
+from msgspec import structs
 
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
 from flowmesh_core.graph.plan import Weights
@@ -23,8 +26,7 @@ NEARNESS: dict[Tier, float] = {
 LEAST_FINISH_S = 1e-6
 
 
-@dataclass(slots=True)
-class Prospect:
+class Prospect(msgspec.Struct, frozen=True, gc=False):
     """What placing an action of a group on a worker is predicted to give.
 
     Attributes:
@@ -36,8 +38,6 @@ class Prospect:
         nanousd: the action's share, loading and transfer included.
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
-        locality: share of the bytes needed that are near; 1 where none are needed.
-        next_finish_s: seconds from now until an action in the lane's next place is done.
     """
 
     start_s: float
@@ -48,13 +48,11 @@ class Prospect:
     near_bytes: float
     needed_bytes: int
     lane: bool
-    locality: float = field(init=False)
-    next_finish_s: float = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Works out what every policy reads."""
-        self.locality = self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
-        self.next_finish_s = self.finish_s(self.first_tier)
+    @property
+    def locality(self) -> float:
+        """Share of the bytes needed that are near; 1 where none are needed."""
+        return self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -64,20 +62,43 @@ class Prospect:
 
     def finish_s(self, tier: int) -> float:
         """Seconds from now until an action in a place of this tier is done."""
-        return max(LEAST_FINISH_S, self.begin_s(tier) + self.run_s)
+        seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
+        seconds += self.run_s
+        return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
         """The same on a worker that holds some of the inputs."""
-        return Prospect(
+        return structs.replace(
+            self,
             start_s=max(0.0, self.start_s - saved_s),
-            wait_s=self.wait_s,
-            first_tier=self.first_tier,
-            run_s=self.run_s,
-            nanousd=self.nanousd,
             near_bytes=min(float(self.needed_bytes), self.near_bytes + near_bytes),
-            needed_bytes=self.needed_bytes,
-            lane=self.lane,
         )
+
+
+class Prospects:
+    """Those of a group on all its feasible workers, and what their terms are measured against.
+
+    Attributes:
+        earliest_s: earliest predicted finish over the feasible workers, each in its next place.
+        dearest_nanousd: of their predicted costs.
+    """
+
+    __slots__ = ("_terms", "all", "dearest_nanousd", "earliest_s")
+
+    def __init__(self, found: list[Prospect]) -> None:
+        """Takes at least one."""
+        self.all = found
+        self._terms = [(p.finish_s(p.first_tier), p.nanousd, p.locality) for p in found]
+        self.earliest_s = min([finish_s for finish_s, _, _ in self._terms])
+        self.dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
+
+    def utilities(self, w: Weights) -> list[float]:
+        """U of each worker's next place on the snapshot."""
+        gain = w.alpha * self.earliest_s
+        price = w.beta / self.dearest_nanousd
+        gamma = w.gamma
+        # the earliest is the least of these finishes, so that no ratio exceeds 1
+        return [gain / finish_s - price * usd + gamma * near for finish_s, usd, near in self._terms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +115,9 @@ class Scale:
     dearest_nanousd: int
 
     @staticmethod
-    def over(weights: Weights, prospects: list[Prospect]) -> "Scale":
-        """The scale over all feasible workers of a group; at least one."""
-        return Scale(
-            weights,
-            min([p.next_finish_s for p in prospects]),
-            max(1, *[p.nanousd for p in prospects]),
-        )
-
-    def utilities(self, prospects: list[Prospect]) -> list[float]:
-        """U of each worker's next place on the snapshot."""
-        w = self.weights
-        gain = w.alpha * self.earliest_s
-        price = w.beta / self.dearest_nanousd
-        gamma = w.gamma
-        # the earliest is the least of these finishes, so that no ratio exceeds 1
-        return [gain / p.next_finish_s - price * p.nanousd + gamma * p.locality for p in prospects]
+    def over(weights: Weights, prospects: Prospects) -> "Scale":
+        """The scale over all feasible workers of a group."""
+        return Scale(weights, prospects.earliest_s, prospects.dearest_nanousd)
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""

@@ -20,6 +20,7 @@ from flowmesh_core.scheduler.accounts import AHEAD, RUN
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.utility import Scale
 
 
 @dataclass
@@ -52,14 +53,15 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
     for number, action in enumerate(served):
         group = by_key[action.kind]
-        options = candidates.of(group)
-        assert options.scale is not None
-        for option in options.options:
+        offers = candidates.offers(group)
+        assert offers is not None
+        scale = Scale.over(group.weights, offers.prospects)
+        for option in offers.options:
             for member in option.members:
                 prospect = with_inputs(tick, option, action, member)
                 for tier in (RUN, AHEAD):
                     if tier >= prospect.first_tier:
-                        value = options.scale.utility(prospect, tier) + action.weights.beta
+                        value = scale.utility(prospect, tier) + action.weights.beta
                         found.gain[number, member, tier] = value
                 _places(found, tick, group, member)
     return found
