@@ -77,24 +77,26 @@ class WorkerAccount:
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
         """The tier of the next place for a signature; None where it cannot go here in this tick."""
-        # Asked more often than anything else in a tick: it calls as little as it can.
         lane = self.lanes.get(info.signature)
         if lane is None and info.signature in self.view.lanes:
             lane = self.lane(info)
         if lane is None:
-            fits = info.requirement.memory_mib <= self.free_mib - self.claimed_mib
-            return RUN if fits else None
+            return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
         if lane.closed:
             return None
         held = lane.held
         if held:
             if alone:
                 return None
-        elif lane.memory_mib > self.free_mib - self.claimed_mib:
+        elif lane.memory_mib > self.unclaimed_mib():
             return None
         if held < lane.limit:
             return RUN if held < lane.capacity else AHEAD
         return WAIT
+
+    def unclaimed_mib(self) -> int:
+        """Memory for lanes that hold nothing yet."""
+        return self.free_mib - self.claimed_mib
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
         """Takes the next place, opening a lane where there is none."""

@@ -25,8 +25,9 @@ class Place:
 class Seeker:
     """The places of one group in order of utility.
 
-    An entry whose place turns out to be taken is put back at its next tier; one that has none left
-    is dropped.
+    Only the first entry is held against what is left: where its place turns out to be taken it is
+    put back at its next tier, or dropped where there is none. So whether waiting is better is
+    judged by places as this group last saw them (ADR 11).
     """
 
     def __init__(self, tick: Tick, group: Group, outlook: Outlook, offers: Offers) -> None:

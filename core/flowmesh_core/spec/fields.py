@@ -1,6 +1,6 @@
 """The types of fields that several models share, with the words for what they expect."""
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -86,3 +86,7 @@ class Model(BaseModel):
         populate_by_name=True,
         protected_namespaces=(),
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself: it is frozen, and pydantic would copy each default for each step."""
+        return self
