@@ -21,8 +21,9 @@ CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header
 PACKAGES := core store control operator worker cli sim
-# Two tests at a time, whole files each; of those that load models one at a time (tests/conftest.py).
-SIDE_BY_SIDE := --numprocesses 2 --dist loadscope
+# So many tests at a time, whole files each; of those that load models one at a time
+# (tests/conftest.py). Slow tests wait a good part of their time, for processes that start.
+SIDE_BY_SIDE := --dist loadscope --numprocesses
 LINTED := $(PACKAGES) tests bench e2e hack
 
 ifdef VENV
@@ -71,11 +72,11 @@ demo-training: $(READY) ## two tenants' RLAIF and RLHF share fine-tuning, reward
 test: test-fast test-slow ## every test, the fast ones first
 
 test-fast: $(READY) ## tests without models and servers
-	@$(BIN)/python -m pytest -q -m "not slow" $(SIDE_BY_SIDE) $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" $(SIDE_BY_SIDE) 2 $(ARGS)
 
 test-slow: $(READY) tools ## tests with real models and servers
 	@hack/need.sh numa $(BIN)/python
-	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) --durations=20 --durations-min=10 $(ARGS)
+	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) 3 --durations=20 --durations-min=10 $(ARGS)
 
 .PHONY: check
 check: $(READY) ## style, types, import rules, generated files, table of names

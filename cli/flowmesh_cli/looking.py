@@ -8,7 +8,6 @@ import msgspec
 
 from flowmesh_cli.attaching import look
 from flowmesh_cli.cluster.gateway import Gateway
-from flowmesh_cli.cluster.submitting import amend_object
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.following import OVER, POLL_S
@@ -16,7 +15,6 @@ from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.repinning import RepinnedRun
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
@@ -76,6 +74,9 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bo
     with look(place) as http:
         uid = find_run(http, run)
         if isinstance(http, Gateway):
+            # Loads the compiler, which a mere status should not wait for.
+            from flowmesh_cli.cluster.submitting import amend_object  # noqa: PLC0415
+
             amend_object(http, uid, given)
         else:
             http.call("POST", f"/v1/runs/{uid}/amend", document=given)
@@ -88,6 +89,8 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bo
 
 def repin_run(run: str, *, place: Place, as_json: bool) -> None:
     """Lets a run go on with the newest versions of its engines."""
+    from flowmesh_control.repinning import RepinnedRun  # noqa: PLC0415 - as in amend_run
+
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         answer = http.call("POST", f"/v1/runs/{find_run(http, run)}/repin")

@@ -6,12 +6,13 @@ company or alone. Nothing about it is staged but the prompts.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.failures.seen import ledger, until
-from tests.failures.uploads import made_by, upload_model, upload_rows
+from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 
@@ -27,9 +28,10 @@ LONG = [{"text": "the quick brown fox" + " fox" * (3800 + 30 * n)} for n in rang
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, told that it reads long prompts (it has no weights for places)."""
-    folder = made_by("llm/tiny_model.py", tmp_path_factory.mktemp("models") / "tiny")
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    shutil.copytree(tiny_model, folder)
     config = json.loads((folder / "config.json").read_text())
     config["max_position_embeddings"] = 16384
     (folder / "config.json").write_text(json.dumps(config))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.failures.seen import hosts_of, ledger, until
-from tests.failures.uploads import made_by, upload_model, upload_rows
+from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
@@ -22,8 +22,8 @@ WITHIN_S = 200.0
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_by("train/tiny_judge.py", tmp_path_factory.mktemp("models"))
+def models(tiny_policies: Path) -> Path:
+    return tiny_policies
 
 
 def ppo() -> dict[str, Any]:

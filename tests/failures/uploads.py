@@ -1,28 +1,12 @@
 """Models and rows that a test brings to a fabric, as a tenant does."""
 
 import io
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import orjson
 from tests.flowmesh_control.fabric import Fabric
-
-ENGINES = Path(__file__).parents[1] / "flowmesh_worker" / "engines"
-
-
-def made_by(program: str, folder: Path) -> Path:
-    """Has one of the engines' test programs write its tiny models."""
-    done = subprocess.run(
-        [sys.executable, str(ENGINES / program), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
 
 
 async def upload_model(fabric: Fabric, namespace: str, folder: Path) -> str:

@@ -41,6 +41,14 @@ class SharedFabric:
         (run,) = json.loads(done.stdout)["runs"]
         return run
 
+    def answers(self, specs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """The ended runs of workflows by name, which one command runs and which must succeed."""
+        files = [flows.write(self.folder, name, spec) for name, spec in specs.items()]
+        done = fmesh("run", *files, "--json", cwd=self.folder, timeout_s=WITHIN_S)
+        assert done.returncode == 0, done.stderr
+        runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+        return runs
+
     def still_serves(self) -> None:
         """A workflow that was never run before succeeds, on the same fabric."""
         assert self.up.process.poll() is None, self.up.said

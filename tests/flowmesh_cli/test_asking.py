@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,15 +101,6 @@ def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
             assert terminal.end() == code
     fabric.answer(printing("hello"), name="anew")
     assert "hello" in fmesh("logs", "anew", "--step", "say", cwd=fabric.folder).stdout
-
-
-def test_what_steps_printed_can_be_read_when_nothing_serves_any_more(tmp_path: Path) -> None:
-    flow = flows.write(tmp_path, "last", printing("good bye"))
-    assert fmesh("run", flow, cwd=tmp_path).returncode == ExitCode.OK
-    shown = fmesh("logs", "last", cwd=tmp_path).stdout
-    assert shown.endswith(" good bye\n")
-    (line,) = fmesh("logs", "last", "--json", cwd=tmp_path).stdout.splitlines()
-    assert json.loads(line)["text"] == "good bye"
 
 
 def test_many_cancel_one_run_at_once_and_nothing_runs_on(fabric: SharedFabric) -> None:

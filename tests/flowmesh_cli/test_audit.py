@@ -136,6 +136,13 @@ def test_what_is_gone_is_told_and_is_no_failure(fabric: SharedFabric) -> None:
     assert (unchecked["step"], "record is gone" in unchecked["reason"]) == ("rest", True)
 
 
+@pytest.fixture(scope="module")
+def some(fabric: SharedFabric) -> None:
+    """An ended run."""
+    fabric.answer(flows.sleeping(0), "some")
+
+
+@pytest.mark.usefixtures("some")
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -148,7 +155,6 @@ def test_what_is_gone_is_told_and_is_no_failure(fabric: SharedFabric) -> None:
 def test_what_cannot_be_audited_ends_with_its_code(
     fabric: SharedFabric, arguments: tuple[str, ...], code: ExitCode
 ) -> None:
-    fabric.answer(flows.sleeping(0), "some")
     done = fmesh("audit", *arguments, cwd=fabric.folder)
     assert done.returncode == code, done.stderr
     assert "remedy: " in done.stderr

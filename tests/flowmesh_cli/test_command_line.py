@@ -23,6 +23,15 @@ def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
     assert found.stdout.strip() == "[]"
 
 
+def test_a_question_loads_neither_the_compiler_nor_the_control_plane(tmp_path: Path):
+    code = "import sys, flowmesh_cli.looking; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = (*HEAVY[1:], "flowmesh_core.graph.compile", "flowmesh_core.run.machine")
+    found = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
 def test_help_takes_less_than_half_a_second_of_the_processor(tmp_path: Path):
     times = []
     for _ in range(3):

@@ -84,65 +84,77 @@ def spoiled(fabric: SharedFabric, before: set[Path]) -> list[str]:
     return [p.name for p in blobs(fabric, cached=False) - before if digest_of_file(p) != p.name]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_an_intermediate_that_a_new_step_needs_is_made_again(
-    fabric: SharedFabric, damage: str
-) -> None:
-    name = f"needed-{damage}"
-    upload(fabric, name)
+def named(kind: str) -> dict[str, str]:
+    """A workflow's name for each kind of damage: what befalls one is not the others' trouble."""
+    return {damage: f"{kind}-{damage}" for damage in DAMAGES}
+
+
+def test_intermediates_that_new_steps_need_are_made_again(fabric: SharedFabric) -> None:
+    names = named("needed")
     before = blobs(fabric, cached=False)
-    fabric.answer(flow(name))
-    made = blobs(fabric, cached=False) - before
-    assert made
+    for damage, name in names.items():
+        upload(fabric, name)
+        known = blobs(fabric, cached=False)
+        fabric.answer(flow(name))
+        made = blobs(fabric, cached=False) - known
+        assert made
+        for path in made:
+            DAMAGES[damage](path)
     highest = len([g for g in generations(fabric) if g > 1])
-    for path in made:
-        DAMAGES[damage](path)
     for path in blobs(fabric, cached=True):
         path.unlink()
-    run = fabric.answer(flow(name, tail=damage))
-    assert rows_of(fabric, run) == [{"n": ROWS, "tail": damage}]
-    steps = {step["path"]: step for step in run["steps"]}
-    assert steps["made"]["executed"] == 1, "it ran again"
-    assert len([g for g in generations(fabric) if g > 1]) == highest + 1
-    assert rows_of(fabric, fabric.answer(flow(name)))[0]["name"] == name
+    runs = fabric.answers({name: flow(name, tail=damage) for damage, name in names.items()})
+    for damage, run in zip(names, runs, strict=True):
+        assert rows_of(fabric, run) == [{"n": ROWS, "tail": damage}]
+        steps = {step["path"]: step for step in run["steps"]}
+        assert steps["made"]["executed"] == 1, "it ran again"
+    assert len([g for g in generations(fabric) if g > 1]) == highest + len(names)
+    for name, run in zip(
+        names.values(), fabric.answers({n: flow(n) for n in names.values()}), strict=True
+    ):
+        assert rows_of(fabric, run)[0]["name"] == name
     assert spoiled(fabric, before) == []
     fabric.still_serves()
 
 
-@pytest.mark.parametrize("damage", ["corrupt", "truncate", "delete"])
-def test_what_spoils_in_the_workers_own_cache_is_fetched_again(
-    fabric: SharedFabric, damage: str
-) -> None:
-    name = f"near-{damage}"
-    upload(fabric, name)
-    fabric.answer(flow(name))
-    fabric.answer(flow(name, tail="once"))  # so that the worker has read it once
+def test_what_spoils_in_the_workers_own_cache_is_fetched_again(fabric: SharedFabric) -> None:
+    names = named("near")
+    near: dict[str, set[Path]] = {}
+    for damage, name in names.items():
+        upload(fabric, name)
+        known = blobs(fabric, cached=True)
+        fabric.answer(flow(name, tail="once"))  # so that the worker has read it once
+        near[damage] = blobs(fabric, cached=True) - known
+        assert near[damage]
     before = generations(fabric)
-    for path in blobs(fabric, cached=True):
-        DAMAGES[damage](path)
-    run = fabric.answer(flow(name, tail="twice"))
-    assert rows_of(fabric, run) == [{"n": ROWS, "tail": "twice"}]
-    assert generations(fabric) == sorted([*before, 1]), "nothing but the new step ran"
+    for damage, paths in near.items():
+        for path in paths:
+            DAMAGES[damage](path)
+    runs = fabric.answers({name: flow(name, tail="twice") for name in names.values()})
+    for run in runs:
+        assert rows_of(fabric, run) == [{"n": ROWS, "tail": "twice"}]
+    assert generations(fabric) == sorted([*before, 1, 1, 1]), "nothing but the new steps ran"
     fabric.still_serves()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_lost_output_is_told_and_made_again_by_the_same_command(
-    fabric: SharedFabric, damage: str
-) -> None:
-    name = f"output-{damage}"
-    upload(fabric, name)
-    before = blobs(fabric, cached=False)
-    first = fabric.answer(flow(name))
-    expected = rows_of(fabric, first)
-    for path in blobs(fabric, cached=False) - before:
-        DAMAGES[damage](path)
-    lost = fmesh("outputs", first["uid"], "--download", fabric.folder / "lost", cwd=fabric.folder)
-    assert lost.returncode == ExitCode.NOT_FOUND
-    assert "remedy: " in lost.stderr
-    assert not list((fabric.folder / "lost").iterdir()), "nothing appears in part"
-    again = fabric.answer(flow(name))
-    assert rows_of(fabric, again) == expected
+def test_lost_outputs_are_told_and_made_again_by_the_same_command(fabric: SharedFabric) -> None:
+    names = named("output")
+    firsts, expected = [], []
+    for damage, name in names.items():
+        upload(fabric, name)
+        before = blobs(fabric, cached=False)
+        firsts.append(fabric.answer(flow(name)))
+        expected.append(rows_of(fabric, firsts[-1]))
+        for path in blobs(fabric, cached=False) - before:
+            DAMAGES[damage](path)
+    for first in firsts:
+        into = fabric.folder / f"lost-{first['uid']}"
+        lost = fmesh("outputs", first["uid"], "--download", into, cwd=fabric.folder)
+        assert lost.returncode == ExitCode.NOT_FOUND
+        assert "remedy: " in lost.stderr
+        assert not list(into.iterdir()), "nothing appears in part"
+    again = fabric.answers({name: flow(name) for name in names.values()})
+    assert [rows_of(fabric, run) for run in again] == expected
     fabric.still_serves()
 
 

@@ -1,8 +1,6 @@
 """The demo itself, on the real model under vLLM; and a model of the user's own folder."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,6 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, children_s, fmesh
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY_MODEL = ROOT / "tests" / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
 MODEL_STEPS = ("inputs.base", "sample", "ask", "story")
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -44,8 +41,8 @@ def totals(receipts: list[dict]) -> list[dict[str, int]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_model_of_the_users_own_folder_is_uploaded_and_runs(tmp_path: Path):
-    subprocess.run([sys.executable, TINY_MODEL, tmp_path / "tiny"], check=True, capture_output=True)
+def test_a_model_of_the_users_own_folder_is_uploaded_and_runs(tiny_model: Path, tmp_path: Path):
+    shutil.copytree(tiny_model, tmp_path / "tiny")
     flows.questions(tmp_path, 4)
     generate = {
         "prompt": "{{ question }}",

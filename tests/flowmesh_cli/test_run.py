@@ -152,29 +152,56 @@ def test_an_unmeetable_budget_is_refused_before_anything_runs(tmp_path: Path):
     assert "spec.budgetUsd" in done.stderr
 
 
-def test_a_failed_run_ends_with_step_reason_and_what_to_try(tmp_path: Path):
-    spec = flows.scored()
-    spec["steps"][0]["with"]["query"] = "select missing from rows"
-    flows.questions(tmp_path)
-    flow = flows.write(tmp_path, "wrong", spec)
-    done = fmesh("run", flow, cwd=tmp_path)
-    assert done.returncode == ExitCode.FAILED
-    assert "failed in step reply" in done.stderr
-    assert "missing" in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
-    logs = fmesh("logs", "--step", "reply", cwd=tmp_path)
-    assert logs.returncode == 0
+PRINTS = "def main(rows):\n  print('same')\n  print('same')\n"
 
 
-def test_what_a_failed_step_printed_is_shown_as_often_as_it_was_printed(tmp_path: Path):
-    spec = flows.scored()
-    code = "def main(rows):\n  print('same')\n  print('same')\n  raise ValueError('no')"
-    spec["steps"][0] |= {"uses": "code.python", "with": {"code": code}}
-    flows.questions(tmp_path)
-    done = fmesh("run", flows.write(tmp_path, "prints", spec), cwd=tmp_path)
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which three runs have ended at once, two in failure; what was said of them."""
+    folder = tmp_path_factory.mktemp("three")
+    flows.questions(folder)
+    wrong = {"query": "select missing from rows"}
+    raises = {"code": PRINTS + "  raise ValueError('no')"}
+    fine = {"code": "def main(rows):\n  print('good bye')\n  return rows"}
+    steps: dict[str, dict[str, Any]] = {
+        "wrong": {"with": wrong},
+        "raises": {"uses": "code.python", "with": raises},
+        "fine": {"uses": "code.python", "with": fine},
+    }
+    files = []
+    for name, step in steps.items():
+        spec = flows.scored()
+        spec["steps"][0] |= step
+        if name == "fine":
+            spec["steps"][1]["with"]["prediction"] = "target"
+        files.append(flows.write(folder, name, spec))
+    done = fmesh("run", *files, cwd=folder)
     assert done.returncode == ExitCode.FAILED
-    assert [line.strip() for line in done.stderr.splitlines()].count("same") == 2
-    assert fmesh("logs", cwd=tmp_path).stdout.count(" same\n") == 2
+    assert "team-a/fine Succeeded" in done.stderr
+    assert "Traceback" not in done.stdout
+    return folder, done.stderr
+
+
+def test_a_failed_run_ends_with_step_reason_and_what_to_try(three: tuple[Path, str]):
+    folder, said = three
+    end = said.partition("team-a/wrong failed in step reply")[2].partition("team-a/")[0]
+    assert "missing" in end
+    assert "  try: " in end
+    assert "Traceback" not in end
+    assert fmesh("logs", "wrong", "--step", "reply", cwd=folder).returncode == 0
+
+
+def test_what_a_failed_step_printed_is_shown_as_often_as_it_was_printed(three: tuple[Path, str]):
+    folder, said = three
+    assert [line.strip() for line in said.splitlines()].count("same") == 2
+    assert fmesh("logs", "raises", cwd=folder).stdout.count(" same\n") == 2
+
+
+def test_what_steps_printed_can_be_read_when_nothing_serves_any_more(three: tuple[Path, str]):
+    folder, _ = three
+    assert fmesh("logs", "fine", cwd=folder).stdout.endswith(" good bye\n")
+    (line,) = fmesh("logs", "fine", "--json", cwd=folder).stdout.splitlines()
+    assert json.loads(line)["text"] == "good bye"
 
 
 def test_every_problem_of_all_files_is_told_at_once_with_its_place(tmp_path: Path):

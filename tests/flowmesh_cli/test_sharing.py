@@ -4,13 +4,13 @@ Together they execute strictly less; however they run, every exact and seeded ou
 the byte, and what all paid and the fabric's part are the bill to the nano-dollar.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
-from tests.flowmesh_worker.engines.llm.conftest import HERE, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(400)]
 
@@ -136,8 +136,10 @@ def test_three_tenants_on_data_engines_share_and_get_what_they_get_alone(tmp_pat
     assert_sharing_saves_work_and_changes_nothing(Tenants(tmp_path, data_flow), saved=5)
 
 
-def test_three_tenants_on_a_model_share_and_get_what_they_get_alone(tmp_path: Path):
-    program(str(HERE / "tiny_model.py"), str(tmp_path / "tiny"))
+def test_three_tenants_on_a_model_share_and_get_what_they_get_alone(
+    tiny_model: Path, tmp_path: Path
+):
+    shutil.copytree(tiny_model, tmp_path / "tiny")
     flows.questions(tmp_path, rows=10)
     # One of three generations and two of three embeddings: 3 fewer.
     assert_sharing_saves_work_and_changes_nothing(Tenants(tmp_path, model_flow), saved=3)

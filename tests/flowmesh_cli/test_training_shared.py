@@ -1,8 +1,6 @@
 """Two tenants whose post-training differs in the DPO step alone: the rest runs once."""
 
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from tests.flowmesh_cli.calling import answer, fmesh
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 
-TINY = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
 BEFORE = ("sft", "tuned", "pairs")
 TRAINING = {"max_steps": 2, "max_length": 16, "dtype": "float32", "use_peft": True}
 
@@ -44,13 +41,10 @@ def post_training(beta: float) -> dict[str, Any]:
     }
 
 
-def test_all_but_the_dpo_step_runs_once_and_the_receipts_say_so(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, str(TINY), str(tmp_path / "tiny")],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+def test_all_but_the_dpo_step_runs_once_and_the_receipts_say_so(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "tiny")
     flows.questions(tmp_path, rows=12)
     files = [
         flows.policy(tmp_path, "team-a", "team-b"),

@@ -33,13 +33,6 @@ def program(*arguments: str, given: str = "", ends: int = 0) -> str:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    program(str(HERE / "tiny_model.py"), str(folder))
-    return folder
-
-
-@pytest.fixture(scope="session")
 def tiny_adapter(tiny_model: Path) -> Path:
     return adapters_of(tiny_model, adapter={})["adapter"]
 

@@ -121,7 +121,7 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         if b in (job.get("kill_core_before"), job.get("die_before")):
             core = next(c for c in psutil.Process().children() if "EngineCore" in c.name())
             if job.get("die_before") == b:
-                die(job, {"core": core.pid})
+                die(job, {"core": core.pid, "batches": batches})
             core.send_signal(signal.SIGKILL)
         tasks = [act(engine, a, folder, f"{b}-{i}") for i, a in enumerate(actions)]
         batches.append(await asyncio.gather(*tasks))

@@ -1,10 +1,12 @@
 """LoRA adapters on vLLM: several in one batch of one engine, each as it would be alone."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -58,8 +60,9 @@ def answers(tiny_model: Path, adapters: dict[str, Path], drive: Any) -> dict[str
     batch = one_batch(adapters)
     bad = [action("x", _adapter=str(adapters[name])) for name in WRONG]
     alone = [[one] for one in batch]
-    batches = [batch, *alone, bad + batch]
-    return drive(job(tiny_model, *batches, mixed=["adapter"], memory_mib=MEMORY_MIB))
+    batches = [batch, *alone, bad + batch, []]
+    killed = {"die_before": len(batches) - 1}
+    return drive(job(tiny_model, *batches, mixed=["adapter"], memory_mib=MEMORY_MIB, **killed))
 
 
 def test_two_adapters_fit_into_an_engine_of_this_size(tiny_model: Path) -> None:
@@ -103,3 +106,8 @@ def test_an_adapter_that_vllm_would_apply_wrongly_is_refused(
 
 def test_a_refused_adapter_hurts_no_other_of_its_batch(answers: dict[str, Any]) -> None:
     assert completions(answers["batches"][17][4:]) == completions(answers["batches"][0])
+
+
+def test_a_killed_host_takes_its_engine_core_along(answers: dict[str, Any]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(answers["core"]).wait(timeout=60)

@@ -17,26 +17,46 @@ TRANSFORMERS = {"implementation": "transformers"}
 
 
 @pytest.fixture(scope="module")
-def answers(tiny_model: Path, tiny_adapter: Path, drive: Any) -> dict[str, Any]:
-    return drive(
-        job(
-            tiny_model,
-            mixed(PROMPTS),
-            *[[one] for one in mixed(PROMPTS)],
-            [action("fox", "dog", "fox", samples=2, temperature=0.9)],
-            [
-                action("good", temperature=0.9),
-                action("z", jsonSchema={"type": "object"}),
-                action("long", maxTokens=400, _cancel_after_tokens=16),
-                action("chat", messages=[{"role": "user", "content": "{{ p }}"}]),
-                action("good", temperature=0.9, _adapter=str(tiny_adapter)),
-                action("good", temperature=0.9),
-            ],
-            [action("fox", temperature=0.9, maxTokens=200)],
-            [action("fox", temperature=0.9, maxTokens=200, stop=["ow"])],
-            signature=TRANSFORMERS,
-        )
+def driven(tiny_model: Path, tiny_adapter: Path, drive: Any) -> list[dict[str, Any]]:
+    """Three engines, one after the other in one process: two that generate, one that embeds."""
+    generating = job(
+        tiny_model,
+        mixed(PROMPTS),
+        *[[one] for one in mixed(PROMPTS)],
+        [action("fox", "dog", "fox", samples=2, temperature=0.9)],
+        [
+            action("good", temperature=0.9),
+            action("z", jsonSchema={"type": "object"}),
+            action("long", maxTokens=400, _cancel_after_tokens=16),
+            action("chat", messages=[{"role": "user", "content": "{{ p }}"}]),
+            action("good", temperature=0.9, _adapter=str(tiny_adapter)),
+            action("good", temperature=0.9),
+        ],
+        [action("fox", temperature=0.9, maxTokens=200)],
+        [action("fox", temperature=0.9, maxTokens=200, stop=["ow"])],
+        signature=TRANSFORMERS,
     )
+    free = {**TRANSFORMERS, "batchInvariant": False}
+    padded = job(tiny_model, mixed(PROMPTS), [mixed(PROMPTS)[3]], signature=free)
+    embedding = job(
+        tiny_model,
+        [
+            embed("the fox", "a lazy dog", "the fox", column="t"),
+            embed("the fox", text="{{ t }}", output="v", normalize=False),
+            embed("the fox", column="u"),
+        ],
+        engine="flowmesh_worker.engines.llm.embed:LlmEmbed",
+    )
+    return list(drive({"jobs": [generating, padded, embedding]})["jobs"])
+
+
+def embed(*texts: str, **params: Any) -> dict[str, Any]:
+    return {"rows": [{"t": t} for t in texts], "params": params}
+
+
+@pytest.fixture(scope="module")
+def answers(driven: list[dict[str, Any]]) -> dict[str, Any]:
+    return driven[0]
 
 
 def test_a_batch_gives_what_each_request_gives_alone(answers: dict[str, Any]) -> None:
@@ -78,39 +98,16 @@ def test_a_stop_string_cuts_the_same_text_before_it(answers: dict[str, Any]) -> 
     assert short["finish_reason"] == "stop"
 
 
-def test_greedy_agrees_with_vllm(tiny_model: Path, drive: Any, answers: dict[str, Any]) -> None:
-    on_vllm = completions(drive(job(tiny_model, mixed(PROMPTS)))["batches"][0])
-    here = completions(answers["batches"][0])
-    # vLLM leaves out a character whose bytes are not all there at the end.
-    assert [t.rstrip("\ufffd") for t in on_vllm[::5]] == [t.rstrip("\ufffd") for t in here[::5]]
-
-
-def test_padded_batches_draw_from_each_requests_own_seed(tiny_model: Path, drive: Any) -> None:
-    free = {**TRANSFORMERS, "batchInvariant": False}
-    answer = drive(job(tiny_model, mixed(PROMPTS), [mixed(PROMPTS)[3]], signature=free))
-    together, [alone] = answer["batches"]
+def test_padded_batches_draw_from_each_requests_own_seed(driven: list[dict[str, Any]]) -> None:
+    together, [alone] = driven[1]["batches"]
     assert len(completions(together)) == 24
     assert completions([alone]) == completions([together[3]])
 
 
 def test_vectors_are_unit_long_and_depend_on_their_own_text_alone(
-    tiny_model: Path, drive: Any
+    driven: list[dict[str, Any]],
 ) -> None:
-    def embed(*texts: str, **params: Any) -> dict[str, Any]:
-        return {"rows": [{"t": t} for t in texts], "params": params}
-
-    answer = drive(
-        job(
-            tiny_model,
-            [
-                embed("the fox", "a lazy dog", "the fox", column="t"),
-                embed("the fox", text="{{ t }}", output="v", normalize=False),
-                embed("the fox", column="u"),
-            ],
-            engine="flowmesh_worker.engines.llm.embed:LlmEmbed",
-        )
-    )
-    [many, raw, missing] = answer["batches"][0]
+    [many, raw, missing] = driven[2]["batches"][0]
     fox, dog, again = (r["embedding"] for r in many["rows"])
     assert fox == again != dog
     assert math.isclose(math.hypot(*fox), 1.0, rel_tol=1e-6)

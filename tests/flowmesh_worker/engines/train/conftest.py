@@ -32,13 +32,6 @@ def program(*arguments: str, given: str = "") -> str:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    program(str(HERE.parent / "llm" / "tiny_model.py"), str(folder))
-    return folder
-
-
-@pytest.fixture(scope="session")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Runs hosts of driver.py in one process; an answer a host, with what the process printed."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flowmesh_worker.engines.train.conftest import HERE, Train, program
+from tests.flowmesh_worker.engines.train.conftest import Train
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(300)]
 
@@ -74,10 +74,8 @@ def host(which: str, models: Path, peft: bool, *actions: dict[str, Any], **more:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    program(str(HERE / "tiny_judge.py"), str(folder))
-    return folder
+def models(tiny_policies: Path) -> Path:
+    return tiny_policies
 
 
 @pytest.fixture(scope="module")
