@@ -4,7 +4,6 @@ Together they execute strictly less; however they run, every exact and seeded ou
 the byte, and what all paid and the fabric's part are the bill to the nano-dollar.
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 TEAMS = ("team-a", "team-b", "team-c")
 WITHIN_S = 300.0
@@ -39,22 +38,6 @@ def data_flow(tenant: int) -> dict[str, Any]:
             **{name: f"{name}.rows" for name in ("map", "code", "top", "tail")},
             "count": "map.metrics",
         },
-    }
-
-
-def model_flow(tenant: int) -> dict[str, Any]:
-    """Two tenants generate alike; all embed alike; each has a query of its own."""
-    query = f"select question, completion, {tenant} as tenant from rows order by all"
-    model = {"model": "inputs.base", "rows": "inputs.questions"}
-    sampling = {"samples": 2, "temperature": 0.8, "maxTokens": 6, "seed": 7 if tenant < 2 else 8}
-    real = {"dtype": "float32", "implementation": "transformers"}
-    generate = step("ask", "llm.generate", model, prompt="Q: {{ question }}\nA:", **sampling)
-    generate["with"] |= real
-    embed = step("embed", "llm.embed", model, column="question", dtype="float32")
-    return {
-        "inputs": {"base": {"model": "./tiny"}, "questions": {"dataset": "./questions.jsonl"}},
-        "steps": [generate, embed, step("mine", "data.sql", {"rows": "ask.rows"}, query=query)],
-        "outputs": {"ask": "ask.rows", "embed": "embed.rows", "mine": "mine.rows"},
     }
 
 
@@ -134,12 +117,3 @@ def test_three_tenants_on_data_engines_share_and_get_what_they_get_alone(tmp_pat
     flows.questions(tmp_path, rows=30)
     # Map and code twice each, and the query that two have: 5 fewer.
     assert_sharing_saves_work_and_changes_nothing(Tenants(tmp_path, data_flow), saved=5)
-
-
-def test_three_tenants_on_a_model_share_and_get_what_they_get_alone(
-    tiny_model: Path, tmp_path: Path
-):
-    shutil.copytree(tiny_model, tmp_path / "tiny")
-    flows.questions(tmp_path, rows=10)
-    # One of three generations and two of three embeddings: 3 fewer.
-    assert_sharing_saves_work_and_changes_nothing(Tenants(tmp_path, model_flow), saved=3)

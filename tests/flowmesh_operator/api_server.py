@@ -126,6 +126,15 @@ class ApiServer:
         """Ends kube-apiserver at once, etcd and what it holds stay: an outage."""
         self._end("kube-apiserver")
 
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """An outage for the length of a block."""
+        self.stop_api_server()
+        try:
+            yield
+        finally:
+            self.start_api_server()
+
     def start(self) -> None:
         """Starts both programs and installs the CRDs."""
         self._start(
@@ -171,7 +180,7 @@ class ApiServer:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[ApiServer]:
-    """A server of its own, for tests that stop it or look at all it holds.
+    """A server of its own, for tests that change what all of it does.
 
     Args:
         folder: an empty directory for its files.

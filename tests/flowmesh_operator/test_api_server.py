@@ -1,10 +1,9 @@
 """The API server of the tests is a real one: rights, tokens, CRDs, outages."""
 
 import json
-from pathlib import Path
 
 import pytest
-from tests.flowmesh_operator.api_server import ApiServer, running
+from tests.flowmesh_operator.api_server import ApiServer
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +45,8 @@ def review(api_server: ApiServer, token: str, audience: str) -> dict[str, object
     return dict(answer["status"])
 
 
-def test_what_it_holds_outlives_an_outage(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
-        name = server.namespace()
-        server.stop_api_server()
-        assert server.kubectl("get", "namespaces", ok=False).returncode != 0
-        server.start_api_server()
-        assert server.get("namespace", name)["metadata"]["name"] == name
+def test_what_it_holds_outlives_an_outage(api_server: ApiServer) -> None:
+    name = api_server.namespace()
+    with api_server.away():
+        assert api_server.kubectl("get", "namespaces", ok=False).returncode != 0
+    assert api_server.get("namespace", name)["metadata"]["name"] == name

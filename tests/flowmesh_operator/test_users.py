@@ -3,13 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.access import EDIT, LOOK, grant, grant_everywhere, revoke
-from tests.flowmesh_operator.api_server import ApiServer, running
+from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_control.access import Resource, User, Verb
 from flowmesh_control.failures import NotAskedError
@@ -24,13 +23,8 @@ WORKFLOWS, POOLS, METRICS = Resource.WORKFLOWS, Resource.POOLS, Resource.METRICS
 
 @pytest.fixture
 async def api(api_server: ApiServer) -> AsyncIterator[Api]:
-    async for one in _api(api_server):
-        yield one
-
-
-async def _api(server: ApiServer) -> AsyncIterator[Api]:
     configuration = Configuration()
-    await config.load_kube_config(str(server.kubeconfig), client_configuration=configuration)
+    await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
         yield Api(client).impatient(4.0)
 
@@ -123,20 +117,18 @@ async def test_a_right_that_is_taken_away_is_gone_after_its_seconds(
         await asyncio.sleep(0.05)
 
 
-async def test_while_the_api_server_is_away_nobody_is_let_in(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
-        namespace = server.namespace()
-        grant(server, "ada", namespace, EDIT)
-        async for api in _api(server):
-            users = ReviewedUsers(api, namespace="flowmesh")
-            ada = await known(users, server.token_of("ada"))
-            server.stop_api_server()
-            for asked in (
-                users.who(server.token_of("ben")),
-                users.may(ada, Verb.CREATE, WORKFLOWS, namespace),
-            ):
-                with pytest.raises(NotAskedError) as refused:
-                    await asked
-                assert refused.value.retry_after_s > 0
-            server.start_api_server()
-            assert await users.may(ada, Verb.CREATE, WORKFLOWS, namespace)
+async def test_while_the_api_server_is_away_nobody_is_let_in(
+    api: Api, api_server: ApiServer, namespace: str
+) -> None:
+    grant(api_server, "ada", namespace, EDIT)
+    users = ReviewedUsers(api, namespace="flowmesh")
+    ada = await known(users, api_server.token_of("ada"))
+    with api_server.away():
+        for asked in (
+            users.who(api_server.token_of("ben")),
+            users.may(ada, Verb.CREATE, WORKFLOWS, namespace),
+        ):
+            with pytest.raises(NotAskedError) as refused:
+                await asked
+            assert refused.value.retry_after_s > 0
+    assert await users.may(ada, Verb.CREATE, WORKFLOWS, namespace)

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
-from tests.flowmesh_operator.api_server import ApiServer, running
+from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_operator.access.worker_tokens import NotReviewedError, ReviewedTokens
 from flowmesh_operator.api import Api
@@ -18,13 +17,8 @@ REVIEWS = ("create", "tokenreviews")
 
 @pytest.fixture
 async def api(api_server: ApiServer) -> AsyncIterator[Api]:
-    async for one in _api(api_server):
-        yield one
-
-
-async def _api(server: ApiServer) -> AsyncIterator[Api]:
     configuration = Configuration()
-    await config.load_kube_config(str(server.kubeconfig), client_configuration=configuration)
+    await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
         yield Api(client).impatient(4.0)
 
@@ -84,13 +78,10 @@ async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: Api) -> None:
 
 
 async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wrong(
-    tmp_path: Path,
+    api: Api, api_server: ApiServer, namespace: str
 ) -> None:
-    with running(tmp_path) as server:
-        name = server.namespace()
-        good = token(server, name, "flowmesh-pool-cpu")
-        server.stop_api_server()
-        async for api in _api(server):
-            tokens = ReviewedTokens(api, namespace=name)
-            with pytest.raises(NotReviewedError, match="cannot be asked"):
-                await tokens.pool_of(good)
+    tokens = ReviewedTokens(api, namespace=namespace)
+    good = token(api_server, namespace, "flowmesh-pool-cpu")
+    with api_server.away(), pytest.raises(NotReviewedError, match="cannot be asked"):
+        await tokens.pool_of(good)
+    assert await tokens.pool_of(good) == "cpu"
