@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import Close, FromHost, ToHost
+from flowmesh_worker.host.frames import Close, Ended, FromHost, ToHost
 
 LOG_LINES_KEPT = 50
 _LINE_CHARS_MAX = 2000
 _READ_BYTES = 1 << 16
-_LAST_LINES_WITHIN_S = 0.5
+_READS_MAX = 4
 _WITHHELD = ("FLOWMESH_WORKER_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _WITHHELD_PREFIX = "AWS_"
 
@@ -36,6 +36,8 @@ class HostProcess:
         self._channel: Channel[FromHost] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._output = -1
+        self._rest = b""
         self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
 
     @property
@@ -51,7 +53,23 @@ class HostProcess:
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        with theirs:
+        self._output, printed = os.pipe()
+        os.set_blocking(self._output, False)
+        try:
+            await self._spawn(theirs, printed, environment)
+        except BaseException:
+            ours.close()
+            os.close(self._output)
+            raise
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._output, self._read_lines)
+        self._channel = await Channel[FromHost].over(ours, FromHost, self._told, lambda: None)
+        self._watch = loop.create_task(self._wait())
+
+    async def _spawn(
+        self, theirs: socket.socket, printed: int, environment: Mapping[str, str]
+    ) -> None:
+        with theirs, os.fdopen(printed, "wb"):
             # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can
             # be ended with all that it started.
             self._process = await asyncio.create_subprocess_exec(
@@ -61,14 +79,12 @@ class HostProcess:
                 str(theirs.fileno()),
                 str(os.getpid()),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=printed,
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
                 env=dict(environment),
                 start_new_session=True,
             )
-        self._channel = await Channel[FromHost].over(ours, FromHost, self._on_message, lambda: None)
-        self._watch = asyncio.get_running_loop().create_task(self._wait())
 
     def send(self, message: ToHost) -> None:
         """Sends a message; does nothing once the host is gone."""
@@ -93,29 +109,49 @@ class HostProcess:
 
     async def _wait(self) -> None:
         assert self._process is not None
-        reading = asyncio.get_running_loop().create_task(self._read_lines())
         code = await self._process.wait()
         self.kill()
-        await asyncio.wait([reading], timeout=_LAST_LINES_WITHIN_S)
-        reading.cancel()
+        self._read_lines()
+        self._close_output()
         if self._channel is not None:
             self._channel.close()
         self._on_exit(code)
 
-    async def _read_lines(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        rest = b""
-        while data := await self._process.stdout.read(_READ_BYTES):
-            *lines, rest = (rest + data).split(b"\n")
-            rest = rest[rest.rfind(b"\r", 0, -1) + 1 :]
+    def _told(self, message: FromHost) -> None:
+        """A message of the host: what it printed before comes first."""
+        if isinstance(message, Ended):
+            self._read_lines()
+        self._on_message(message)
+
+    def _read_lines(self) -> None:
+        """Reads what is there, no more than a pipe holds: a host may print without end."""
+        for _ in range(_READS_MAX):
+            if self._output < 0:
+                return
+            try:
+                data = os.read(self._output, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output()
+                return
+            *lines, rest = (self._rest + data).split(b"\n")
+            self._rest = rest[rest.rfind(b"\r", 0, -1) + 1 :]
             for line in lines:
                 self._line(line)
-            if len(rest) > _READ_BYTES:
-                self._line(rest)
-                rest = b""
-        if rest:
-            self._line(rest)
+            if len(self._rest) > _READ_BYTES:
+                self._line(self._rest)
+                self._rest = b""
+
+    def _close_output(self) -> None:
+        if self._output < 0:
+            return
+        asyncio.get_running_loop().remove_reader(self._output)
+        os.close(self._output)
+        self._output = -1
+        if self._rest:
+            self._line(self._rest)
+            self._rest = b""
 
     def _line(self, line: bytes) -> None:
         text = _as_seen(line).decode(errors="replace")[:_LINE_CHARS_MAX]
