@@ -27,7 +27,7 @@ class Seeker:
 
     Only the first entry is held against what is left: where its place turns out to be taken it is
     put back at its next tier, or dropped where there is none. So whether waiting is better is
-    judged by places as this group last saw them (ADR 11).
+    judged by places as this group last saw them (ADR 13).
     """
 
     def __init__(self, tick: Tick, group: Group, outlook: Outlook, offers: Offers) -> None:
