@@ -1,4 +1,4 @@
-"""Images of the cluster's pods: built with buildah, imported into containerd."""
+"""Images of the cluster's pods: built with buildah, kept as archives."""
 
 import os
 import shutil
@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.cluster.namespaces import Namespaces
-from e2e.cluster.node import PAUSE_IMAGE, socket
-from e2e.cluster.places import BINS, IMAGES, STATE
+from e2e.cluster.node import PAUSE_IMAGE
+from e2e.cluster.places import IMAGES
 
 _PAUSE = Path(__file__).parents[1] / "tools" / "pause"
 
@@ -67,21 +66,18 @@ def build(
 
 def _export(name: str, archive: Path) -> None:
     """Writes the archive unless it holds this very image."""
-    known = archive.with_suffix(".id")
     image = run(["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", name])
-    if archive.is_file() and known.is_file() and known.read_text() == image:
+    if id_of(archive) == image:
         return
     archive.unlink(missing_ok=True)
     run(["buildah", "push", "--disable-compression", name, f"docker-archive:{archive}:{name}"])
-    known.write_text(image)
+    archive.with_suffix(".id").write_text(image)
 
 
-def import_image(inside: Namespaces, archive: Path) -> None:
-    """Gives an image to the cluster's containerd."""
-    address = str(socket(STATE))
-    inside.run(
-        str(BINS / "ctr"), "--address", address, "-n", "k8s.io", "images", "import", str(archive)
-    )
+def id_of(archive: Path) -> str:
+    """The id of the image that an archive holds; empty where there is none."""
+    known = archive.with_suffix(".id")
+    return known.read_text() if archive.is_file() and known.is_file() else ""
 
 
 def run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:

@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 
-from e2e.cluster.images import import_image
-from e2e.cluster.places import STATE
+from e2e.cluster.images import id_of
+from e2e.cluster.node import socket
+from e2e.cluster.places import LOADED, STATE
 from e2e.cluster.project_images import IN_CI, build_project_image
 from e2e.cluster.running import kubectl, namespaces
+from e2e.cluster.stock import import_image
 
 _USER = 10001
 _VOLUMES = {"store": "20Gi"}
@@ -20,9 +22,13 @@ def load() -> None:
         ClusterError: no cluster runs.
         ImageError: an image does not build.
     """
-    inside = namespaces()
+    namespaces()
+    held = json.loads(LOADED.read_text())
     for image in IN_CI:
-        import_image(inside, build_project_image(image))
+        archive = build_project_image(image)
+        if held.get(archive.name) != id_of(archive):
+            import_image(socket(STATE), archive)
+            LOADED.write_text(json.dumps(held := {**held, archive.name: id_of(archive)}))
     for name, size in _VOLUMES.items():
         _volume(name, size)
 

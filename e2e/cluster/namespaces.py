@@ -9,21 +9,33 @@ from pathlib import Path
 
 HOST_ADDRESS, NODE_ADDRESS = "10.199.0.1", "10.199.0.2"
 _PREFIX = 30
-_HOST_LINK, _NODE_LINK = "fmesh-e2e-host", "fmesh-e2e-node"
+HOST_LINK, _NODE_LINK = "fmesh-e2e-host", "fmesh-e2e-node"
+PRIVATE = (
+    Path("/run"),
+    Path("/var/lib/cni"),
+    Path("/var/lib/kubelet"),
+    Path("/var/log/containers"),
+    Path("/var/log/pods"),
+)
+"""Folders that runc, CNI and the kubelet write to wherever they are told to keep their things;
+inside, each is empty and in memory."""
 _HOLDER = (
     "unshare --net --mount --pid --fork --kill-child --propagation slave"
-    " sh -c 'mount -t proc proc /proc && mount --make-rshared / && echo ready"
-    " && exec sleep infinity'"
+    " sh -c 'mount -t proc proc /proc && mount --make-rshared / &&"
+    f" for place in {' '.join(map(str, PRIVATE))}; do"
+    " mount -t tmpfs tmpfs $place || exit 1; done &&"
+    " echo ready && exec sleep infinity'"
 )
 
 
 class Namespaces:
     """Network, mounts and processes apart from the machine's; a link joins the two networks."""
 
-    def __init__(self, holder: int, first: int) -> None:
-        """Takes the process that keeps them, and the first process inside."""
+    def __init__(self, holder: int, first: int, made: Sequence[str] = ()) -> None:
+        """Takes the process that keeps them, the first process inside, and the folders made."""
         self.holder = holder
         self.first = first
+        self.made = made
 
     @classmethod
     def make(cls) -> "Namespaces":
@@ -32,6 +44,7 @@ class Namespaces:
         Raises:
             OSError: the kernel refuses.
         """
+        made = [str(folder) for place in PRIVATE for folder in _make(place)]
         holder = subprocess.Popen(
             _HOLDER,
             shell=True,
@@ -43,12 +56,10 @@ class Namespaces:
         assert holder.stdout is not None
         if holder.stdout.readline().strip() != "ready":
             raise OSError("the kernel did not make the cluster's namespaces")
-        found = cls(holder.pid, _innermost(holder.pid))
-        _ip(
-            "link", "add", _HOST_LINK, "type", "veth", "peer", _NODE_LINK, "netns", str(found.first)
-        )
-        _ip("addr", "add", f"{HOST_ADDRESS}/{_PREFIX}", "dev", _HOST_LINK)
-        _ip("link", "set", _HOST_LINK, "up")
+        found = cls(holder.pid, innermost(holder.pid), made)
+        _ip("link", "add", HOST_LINK, "type", "veth", "peer", _NODE_LINK, "netns", str(found.first))
+        _ip("addr", "add", f"{HOST_ADDRESS}/{_PREFIX}", "dev", HOST_LINK)
+        _ip("link", "set", HOST_LINK, "up")
         for words in (
             ("link", "set", "lo", "up"),
             ("addr", "add", f"{NODE_ADDRESS}/{_PREFIX}", "dev", _NODE_LINK),
@@ -108,10 +119,20 @@ class Namespaces:
         deadline = time.monotonic() + 10
         while _alive(self.first) and time.monotonic() < deadline:
             time.sleep(0.05)
-        subprocess.run(["ip", "link", "del", _HOST_LINK], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", HOST_LINK], capture_output=True, check=False)
+        for folder in reversed(self.made):
+            Path(folder).rmdir()
 
 
-def _innermost(pid: int) -> int:
+def _make(place: Path) -> list[Path]:
+    """Makes a folder and those above it that are missing; returns them, outermost first."""
+    missing = [folder for folder in (place, *place.parents) if not folder.exists()][::-1]
+    for folder in missing:
+        folder.mkdir()
+    return missing
+
+
+def innermost(pid: int) -> int:
     """The last process of a chain of only children."""
     while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(children[0])

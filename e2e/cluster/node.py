@@ -13,8 +13,14 @@ DNS_DOMAIN = "cluster.local"
 DNS_SERVICE = "10.96.0.10"
 
 
-def write_containerd(folder: Path, bins: Path) -> Path:
-    """Writes containerd's configuration and the pods' network; returns the file."""
+def write_containerd(folder: Path, bins: Path, root: Path) -> Path:
+    """Writes containerd's configuration and the pods' network; returns the file.
+
+    Args:
+        folder: where the files go, and what containerd keeps while it runs.
+        bins: the network's programs.
+        root: where it keeps images.
+    """
     cni = folder / "cni"
     cni.mkdir(parents=True, exist_ok=True)
     plugins = [
@@ -38,7 +44,7 @@ def write_containerd(folder: Path, bins: Path) -> Path:
     file = folder / "containerd.toml"
     file.write_text(
         f"""version = 3
-root = "{folder / "containerd"}"
+root = "{root}"
 state = "{folder / "run"}"
 [grpc]
   address = "{socket(folder)}"

@@ -5,5 +5,8 @@ from pathlib import Path
 CACHE = Path(__file__).parents[2] / ".cache" / "e2e"
 BINS = CACHE / "bin"
 IMAGES = CACHE / "images"
+STOCK = CACHE / "stock"
 STATE = CACHE / "cluster"
 KUBECONFIG = STATE / "access" / "admin.kubeconfig"
+LOADED = STATE / "loaded.json"
+"""Which images the running cluster holds, by the names of their archives."""

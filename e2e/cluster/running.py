@@ -8,12 +8,14 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster import control_plane, dns, node, tools
+from e2e.cluster import control_plane, dns, node, stock, tools
 from e2e.cluster.access import write_access
 from e2e.cluster.certificates import make_certificates
-from e2e.cluster.images import import_image, pause_image
+from e2e.cluster.images import pause_image
+from e2e.cluster.left import left
 from e2e.cluster.namespaces import NODE_ADDRESS, Namespaces
-from e2e.cluster.places import BINS, KUBECONFIG, STATE
+from e2e.cluster.places import BINS, KUBECONFIG, LOADED, STATE
+from e2e.cluster.project_images import IN_CI
 
 _WITHIN_S = 120.0
 
@@ -36,8 +38,10 @@ def up() -> Path:
     shutil.rmtree(STATE, ignore_errors=True)
     logs = STATE / "logs"
     logs.mkdir(parents=True)
+    stock.keep([pause_image(), *(i.archive for i in IN_CI if i.archive.is_file())])
+    LOADED.write_text(json.dumps(stock.images()))
     inside = Namespaces.make()
-    (STATE / "holder.json").write_text(json.dumps({"holder": inside.holder, "first": inside.first}))
+    (STATE / "holder.json").write_text(json.dumps(vars(inside)))
     certificates = make_certificates(STATE / "certificates", NODE_ADDRESS)
     access = STATE / "access"
     authority = certificates.authority
@@ -52,12 +56,11 @@ def up() -> Path:
 
     start(control_plane.etcd(STATE))
     start(control_plane.api_server(certificates, tokens))
-    start(["containerd", "--config", str(node.write_containerd(STATE, BINS))])
+    start(["containerd", "--config", str(node.write_containerd(STATE, BINS, stock.ROOT))])
     until(lambda: kubectl("get", "--raw", "/readyz", ok=False) == "ok", "kube-apiserver")
     start(control_plane.controllers(certificates, access / "controllers.kubeconfig"))
     start(control_plane.scheduler(access / "scheduler.kubeconfig"))
     until(lambda: node.socket(STATE).exists() and _ctr(inside, "version") != "", "containerd")
-    import_image(inside, pause_image())
     config = node.write_kubelet(STATE, authority)
     start(node.kubelet(STATE, config, access / f"{node.NAME}.kubeconfig"))
     start(["kube-proxy", f"--config={node.write_proxy(STATE, access / 'proxy.kubeconfig')}"])
@@ -70,12 +73,20 @@ def up() -> Path:
 
 
 def down() -> None:
-    """Ends everything that :func:`up` started and removes what it wrote, images apart."""
+    """Ends everything that :func:`up` started and removes what it wrote, images apart.
+
+    Raises:
+        ClusterError: something stays.
+    """
     held = _holder()
     if held is not None:
         held.end()
     _remove_control_groups()
     shutil.rmtree(STATE, ignore_errors=True)
+    stock.restore()
+    stays = left()
+    if stays:
+        raise ClusterError("the cluster has ended and left behind: " + "; ".join(stays))
 
 
 def kubectl(*words: str, ok: bool = True, given: str | None = None) -> str:
@@ -148,7 +159,7 @@ def _holder() -> Namespaces | None:
         return None
     if b"sleep" not in words:
         return None
-    return Namespaces(known["holder"], known["first"])
+    return Namespaces(**known)
 
 
 def _remove_control_groups() -> None:

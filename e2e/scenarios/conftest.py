@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from e2e.cluster.places import KUBECONFIG
 from e2e.harness import own_cluster
 from e2e.harness.fabric import Fabric
 from e2e.harness.kube import Kube
+from e2e.harness.machine import Machine
 
 _KEEP = "FLOWMESH_E2E_KEEP"
 _VALUES = "FLOWMESH_E2E_VALUES"
@@ -39,6 +41,14 @@ def fabric(kube: Kube) -> Iterator[Fabric]:
     yield installed
     if not os.environ.get(_KEEP):
         installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def machine(kube: Kube) -> Machine:
+    """The machine below our own cluster; nobody's else is within reach."""
+    if kube.kubeconfig != KUBECONFIG:
+        pytest.skip("needs the node: processes, networks and memory of pods")
+    return Machine()
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def main() -> int:
     lines = logging.StreamHandler()
     logging.basicConfig(handlers=[lines], level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # kopf's: a line for each probe
     logging.getLogger("kopf._core.reactor.running").addFilter(_expected)
     try:
         lines.setFormatter(formatter(os.environ))

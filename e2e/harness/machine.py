@@ -1,0 +1,121 @@
+"""The machine below our own cluster: faults that nobody can cause through the API server."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from e2e.cluster.places import BINS, STATE
+from e2e.cluster.running import namespaces
+from e2e.harness.kube import Json
+
+_GROUPS = Path("/sys/fs/cgroup")
+_CUT = """table inet e2e_cut {
+  chain in { type filter hook input priority -300; policy drop; iifname "lo" accept; }
+  chain out { type filter hook output priority -300; policy drop; oifname "lo" accept; }
+}
+"""
+_HOG = """
+import sys
+open(sys.argv[1], "w").write("0")
+open("/proc/self/oom_score_adj", "w").write("-1000")
+held = []
+while True:
+    held.append(bytearray(b"x") * (8 << 20))
+"""
+"""Takes a control group's memory and is never what the kernel ends for it: that is who else is
+there."""
+
+
+class Machine:
+    """Pods' processes, networks and memory, and the cluster's own programs, from outside."""
+
+    def processes(self, pod: Json, container: str) -> list[int]:
+        """Ids, on this machine, of the processes of a pod's container."""
+        states = pod["status"]["containerStatuses"]
+        name = next(s["containerID"].partition("//")[2] for s in states if s["name"] == container)
+        return [
+            int(process.name)
+            for process in Path("/proc").glob("[0-9]*")
+            if name in _text(process / "cgroup")
+        ]
+
+    def freeze(self, pod: Json, container: str) -> None:
+        """Stops its processes where they are."""
+        self._signal(pod, container, signal.SIGSTOP)
+
+    def thaw(self, pod: Json, container: str) -> None:
+        """Lets them go on."""
+        self._signal(pod, container, signal.SIGCONT)
+
+    @contextmanager
+    def cut(self, pod: Json, container: str) -> Iterator[None]:
+        """Drops all that its network sends and gets."""
+        inside = ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "nft"]
+        subprocess.run([*inside, "-f", "-"], input=_CUT, text=True, check=True)
+        try:
+            yield
+        finally:  # the pod may be gone by now, and its network with it
+            subprocess.run([*inside, "delete", "table", "inet", "e2e_cut"], check=False,
+                           capture_output=True)  # fmt: skip
+
+    @contextmanager
+    def out_of_memory(self, pod: Json, container: str) -> Iterator[None]:
+        """Fills a container's memory until the kernel ends its processes."""
+        lines = _text(Path("/proc", str(self.processes(pod, container)[0]), "cgroup")).splitlines()
+        group = next(_memory(line) for line in lines if _memory(line) is not None)
+        words = [sys.executable, "-c", _HOG, f"{group}/cgroup.procs"]
+        hog = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            hog.kill()
+            hog.wait()
+
+    def restart(self, program: str) -> None:
+        """Kills a part of the control plane and starts it as it was started."""
+        (process,) = _running(program)
+        words = (process / "cmdline").read_bytes().decode().split("\0")[:-1]
+        path = dict(
+            item.split("=", 1)
+            for item in (process / "environ").read_bytes().decode().split("\0")
+            if "=" in item
+        )["PATH"]
+        os.kill(int(process.name), signal.SIGKILL)
+        namespaces().start(words, STATE / "logs" / f"{program}.log", {"PATH": path})
+
+    def _signal(self, pod: Json, container: str, number: signal.Signals) -> None:
+        for pid in self.processes(pod, container):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _running(program: str) -> list[Path]:
+    """Processes of our own cluster's programs; tests may run others of the same name."""
+    start = str(BINS / program).encode() + b"\0"
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if words.startswith(start) and str(STATE).encode() in words:
+                found.append(process)
+    return found
+
+
+def _memory(line: str) -> Path | None:
+    """The folder of the control group that bounds memory, of a line of ``/proc/PID/cgroup``."""
+    _, controllers, path = line.split(":", 2)
+    if controllers == "":
+        found = _GROUPS / path.lstrip("/")
+        return found if (found / "memory.max").is_file() else None
+    return _GROUPS / "memory" / path.lstrip("/") if controllers == "memory" else None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,31 @@
+"""What an uninstallation says that it keeps is there, and the next installation goes on with it."""
+
+from collections.abc import Callable
+
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import until
+
+HERE = f"--namespace={NAMESPACE}"
+KEPT = ("[PersistentVolumeClaim] flowmesh-store", "[Secret] flowmesh-master-key")
+WORK = {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": "kept"}}]}
+
+
+def test_results_outlive_an_uninstallation_which_says_what_it_keeps(
+    fabric: Fabric, tenant: Callable[[], str]
+) -> None:
+    team = tenant()
+    fabric.submit(team, "before", WORK)
+    assert fabric.completed(team, "before")["executed"] == 1
+    said = fabric.uninstall()
+    for kept in KEPT:
+        assert kept in said
+    until(lambda: not fabric.kube.items("pods", HERE), "operator, workers and store are gone", 90)
+    left = fabric.kube.run(
+        "get", "deployments,services,networkpolicies,fmwp", HERE, "--output=name"
+    )
+    assert not left.split()
+    assert fabric.status(team, "before")["phase"] == "Succeeded"
+    fabric.submit(team, "after", WORK)
+    fabric.install()
+    status = fabric.completed(team, "after")
+    assert (status.get("executed", 0), status["hits"]) == (0, 1)
