@@ -16,6 +16,8 @@ from flowmesh_cli.local_inputs import local_inputs, local_path
 from flowmesh_cli.sources import Source
 from flowmesh_core.errors import Problem, SpecError
 
+_NOT_OF_THE_FILE = (ExitCode.NO_FABRIC, ExitCode.REFUSED, ExitCode.INTERNAL)
+
 
 class Uploaded(msgspec.Struct, frozen=True):
     """The API's answer to an upload."""
@@ -28,6 +30,7 @@ def upload_inputs(http: Http, source: Source) -> None:
 
     Raises:
         FilesError: files are missing or are not what they should be; all of them.
+        CliError: the fabric is away, or does not let this user store anything there.
     """
     metadata = source.document.value["metadata"]
     if http.default_namespace:
@@ -45,7 +48,7 @@ def upload_inputs(http: Http, source: Source) -> None:
         except OSError as e:
             problems.append(Problem(where, f"{path}: {e.strerror or e}"))
         except CliError as e:
-            if e.code in (ExitCode.NO_FABRIC, ExitCode.INTERNAL):
+            if e.code in _NOT_OF_THE_FILE:
                 raise
             problems.append(Problem(where, str(e)))
     if problems:

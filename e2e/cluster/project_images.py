@@ -49,7 +49,7 @@ def build_project_image(image: ProjectImage) -> Path:
     """
     start = time.monotonic()
     known, made_of = image.archive.with_suffix(".of"), sources(image)
-    if id_of(image.archive) and known.is_file() and known.read_text() == made_of:
+    if known.is_file() and known.read_text() == f"{id_of(image.archive)} {made_of}":
         return image.archive
     known.unlink(missing_ok=True)
     if image is S3:
@@ -58,7 +58,7 @@ def build_project_image(image: ProjectImage) -> Path:
         _base()
         arguments = {"BASE": BASE_IMAGE, **image.arguments}
         build(image.name, ROOT, ROOT / image.dockerfile, image.archive, arguments)
-    known.write_text(made_of)
+    known.write_text(f"{id_of(image.archive)} {made_of}")
     took = time.monotonic() - start
     sys.stderr.write(
         f"image {image.name}: {image.archive.stat().st_size >> 20} MiB, {took:.0f} s\n"

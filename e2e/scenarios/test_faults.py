@@ -68,7 +68,7 @@ Recovers = Callable[[str, Load, Callable[[], tuple[float, float]]], None]
 def test_a_worker_s_pod_is_deleted(steady: Fabric, begin: Begin, recovers: Recovers) -> None:
     load = begin()
     going = load.goes_on()
-    kill(steady, busy(load)["metadata"]["name"])
+    kill(steady, load.busy_worker()["metadata"]["name"])
     recovers("worker's pod deleted", load, going)
 
 
@@ -76,7 +76,7 @@ def test_a_worker_is_killed_for_memory(
     steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers
 ) -> None:
     load = begin()
-    victim = busy(load)
+    victim = load.busy_worker()
     going = load.goes_on()
     with machine.out_of_memory(victim, "worker"):
         until(lambda: ended(steady, victim).get("exitCode") is not None, "the worker ends", 60)
@@ -95,7 +95,7 @@ def test_a_worker_s_network_is_cut(
     steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers
 ) -> None:
     load = begin()
-    victim = busy(load)
+    victim = load.busy_worker()
     going = load.goes_on()
     with machine.cut(victim, "worker"):
         recovers("worker's network cut", load, going)
@@ -161,7 +161,7 @@ def test_the_bucket_is_away_for_half_a_minute(
 def test_the_node_is_drained(steady: Fabric, begin: Begin, recovers: Recovers) -> None:
     load = begin()
     before = names(steady)
-    node = busy(load)["spec"]["nodeName"]
+    node = load.busy_worker()["spec"]["nodeName"]
     going = load.goes_on()
     words = ("drain", node, f"--pod-selector=flowmesh.dev/pool={POOL}", "--delete-emptydir-data",
              "--timeout=180s")  # fmt: skip
@@ -207,13 +207,6 @@ def taken_over(load: Load, before: str, epoch: int, told: Told, fault: str) -> N
 def kill(fabric: Fabric, pod: str) -> None:
     """Ends a pod without a goodbye."""
     fabric.kube.run("delete", "pod", pod, HERE, "--grace-period=0", "--force")
-
-
-def busy(load: Load) -> Json:
-    """A worker's pod that runs something."""
-    listed = load.answer(load.teams[0], "workers")
-    running = {worker["shape"]["name"] for worker in listed if worker["state"] == "busy"}
-    return next(p for p in load.fabric.workers(POOL) if p["metadata"]["name"] in running)
 
 
 def ended(fabric: Fabric, pod: Json) -> Json:

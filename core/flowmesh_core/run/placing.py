@@ -314,8 +314,11 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
             actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
             continue
         for s in action.subscribers:
-            step = state.runs[s.uid].steps[s.path]
-            step.wait_reason, step.wait_detail = found.cause, found.detail
+            run = state.runs[s.uid]
+            step = run.steps[s.path]
+            if (step.wait_reason, step.wait_detail) != (found.cause, found.detail):
+                step.wait_reason, step.wait_detail = found.cause, found.detail
+                state.changed(run)
 
 
 def _reason(action: Action, found: Sequence[Rejection], now_s: float) -> Rejection | None:

@@ -1,8 +1,11 @@
 """Why a step waits, where the actions of one signature wait for different things."""
 
+from dataclasses import replace
+
 from tests.flowmesh_core.run.world import SOLO, World, plan, step
 
 from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause
+from flowmesh_core.run import commands as c
 from flowmesh_core.run import events as e
 from flowmesh_core.run.settings import Settings
 
@@ -42,3 +45,19 @@ def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() 
     world.now += 60.0
     world.apply(e.Decided(Decision((), (never,))))
     assert world.finals[uid].phase == "Failed"
+
+
+def test_who_watches_a_run_is_told_its_reason_to_wait_once() -> None:
+    world = World(settings=Settings(watchdog_s=1e9))
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    (action,) = world.machine.state.ready.values()
+    small = Rejection(action.spec.info.signature, RejectionCause.MEMORY, 1, "too small")
+
+    def told_after(rejection: Rejection) -> list[c.Command]:
+        world.now += 1.0
+        decided = e.Decided(Decision((), (rejection,)))
+        return [x for x in world.machine.apply(decided, world.now) if isinstance(x, c.Changed)]
+
+    assert told_after(small) == [c.Changed(uid)]
+    assert told_after(small) == []
+    assert told_after(replace(small, cause=RejectionCause.BUSY)) == [c.Changed(uid)]
