@@ -21,13 +21,13 @@ _CUT = """table inet e2e_cut {
 _HOG = """
 import sys
 open(sys.argv[1], "w").write("0")
-open("/proc/self/oom_score_adj", "w").write("-1000")
 held = []
 while True:
     held.append(bytearray(b"x") * (8 << 20))
 """
-"""Takes a control group's memory and is never what the kernel ends for it: that is who else is
-there."""
+"""Joins a control group and takes all its memory."""
+_FIRST_TO_GO = "1000"
+"""Of ``oom_score_adj``: whom the kernel ends before anybody else."""
 
 
 class Machine:
@@ -65,10 +65,13 @@ class Machine:
     @contextmanager
     def out_of_memory(self, pod: Json, container: str) -> Iterator[None]:
         """Fills a container's memory until the kernel ends its processes."""
-        lines = _text(Path("/proc", str(self.processes(pod, container)[0]), "cgroup")).splitlines()
+        victims = self.processes(pod, container)
+        for pid in victims:
+            Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_GO)
+        lines = _text(Path(f"/proc/{victims[0]}/cgroup")).splitlines()
         group = next(_memory(line) for line in lines if _memory(line) is not None)
         words = [sys.executable, "-c", _HOG, f"{group}/cgroup.procs"]
-        hog = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        hog = subprocess.Popen(words)
         try:
             yield
         finally:
