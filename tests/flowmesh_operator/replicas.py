@@ -270,7 +270,7 @@ class Objects:
 
         until(renewed, "the Lease is renewed", 20)
 
-    def until(self, name: str, within_s: float = 30.0, **fields: Any) -> None:
+    def until(self, name: str, within_s: float = 60.0, **fields: Any) -> None:
         """Waits until the status has these fields."""
 
         def holds() -> bool:

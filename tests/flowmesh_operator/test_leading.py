@@ -1,7 +1,6 @@
 """Two operators on one API server: who leads, and what happens when that changes."""
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,6 @@ from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas, sleep
 
 pytestmark = pytest.mark.slow
-
-TAKEOVER_S = 10.0
 
 
 @pytest.fixture
@@ -29,14 +26,8 @@ def _pair(fabric: Replicas) -> None:
     """``a`` leads, ``b`` stands by, ``w`` works."""
     fabric.operator("a")
     fabric.worker("w")
-    until(lambda: fabric.leads("a"), "a leads", 30)
+    until(lambda: fabric.leads("a"), "a leads", 60)
     fabric.operator("b")
-
-
-def _taken_over(fabric: Replicas) -> float:
-    began = time.monotonic()
-    until(lambda: fabric.leads("b"), "b leads", 30)
-    return time.monotonic() - began
 
 
 def test_a_standby_takes_over_from_a_killed_leader_and_finds_what_was_deleted_meanwhile(
@@ -50,29 +41,33 @@ def test_a_standby_takes_over_from_a_killed_leader_and_finds_what_was_deleted_me
     fabric.end("a", signal.SIGKILL)
     objects.server.kubectl("delete", "fmw", "gone", "-n", objects.namespace)
     fabric.operator("b")
-    until(lambda: "leads" in fabric.log("b"), "b leads", 30)
+    until(lambda: "leads" in fabric.log("b"), "b leads", 60)
     objects.wait("kept")
     status = objects.status("kept")
     assert (status["epoch"], status["executed"]) == (2, 1)
     until(lambda: fabric.phase(gone) == "Cancelled", "the run without an object is cancelled", 20)
 
 
-def test_a_leader_that_is_killed_or_stopped_is_followed_within_ten_seconds(
+def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
     fabric: Replicas, objects: Objects
 ) -> None:
     _pair(fabric)
     objects.apply(objects.workflow("first", noop("a")))
     objects.wait("first")
     fabric.end("a", signal.SIGKILL)
-    assert _taken_over(fabric) < TAKEOVER_S
+    until(lambda: fabric.leads("b"), "b leads", 60)
     objects.apply(objects.workflow("second", noop("a")))
     objects.wait("second")
-    fabric.operator("c")
-    until(lambda: fabric.watches("c"), "c watches", 30)
-    assert fabric.end("b") == 0
-    began = time.monotonic()
-    until(lambda: fabric.leads("c"), "c leads", 30)
-    assert time.monotonic() - began < 3.0  # the lease was given back
+
+
+def test_a_leader_that_is_stopped_gives_its_lease_back(fabric: Replicas) -> None:
+    lasting = {"FLOWMESH_LEASE_S": "600", "FLOWMESH_RENEW_DEADLINE_S": "300"}
+    fabric.operator("a", **lasting)
+    until(lambda: fabric.leads("a"), "a leads", 60)
+    fabric.operator("b", **lasting)
+    until(lambda: fabric.watches("b"), "b watches", 60)
+    assert fabric.end("a") == 0
+    until(lambda: fabric.leads("b"), "b leads long before the lease would have run out", 60)
 
 
 def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
@@ -82,14 +77,14 @@ def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
     fabric.operator("a")
     fabric.worker("w")
     fabric.worker("v", host="127.0.0.2")
-    until(lambda: fabric.leads("a"), "a leads", 30)
+    until(lambda: fabric.leads("a"), "a leads", 60)
     fabric.operator("b", FLOWMESH_GATEWAY_HOST="127.0.0.2")
-    until(lambda: fabric.watches("b"), "b watches", 30)
+    until(lambda: fabric.watches("b"), "b watches", 60)
     objects.apply(objects.workflow("long", sleep("a", 4)))
     objects.until("long", phase="Running", counts=objects.counts(running=1))
     frozen = fabric.processes["a"]
     frozen.send_signal(signal.SIGSTOP)
-    assert _taken_over(fabric) < TAKEOVER_S
+    until(lambda: fabric.leads("b"), "b leads", 60)
     objects.until("long", epoch=2)
     frozen.send_signal(signal.SIGCONT)
     assert frozen.wait(20) == 3
@@ -102,12 +97,12 @@ def test_an_outage_of_the_api_server_beyond_the_lease_ends_the_leader_and_not_th
     fabric: Replicas, objects: Objects
 ) -> None:
     _pair(fabric)
-    until(lambda: fabric.watches("b"), "b watches", 30)
+    until(lambda: fabric.watches("b"), "b watches", 60)
     objects.apply(objects.workflow("before", sleep("a", 2)))
     objects.until("before", phase="Running", counts=objects.counts(running=1))
     with fabric.server.away():  # it forgets the watches' versions: 410 Gone
         assert fabric.processes.pop("a").wait(20) == 3
-    until(lambda: fabric.leads("b"), "b leads", 30)
+    until(lambda: fabric.leads("b"), "b leads", 60)
     objects.apply(objects.workflow("after", noop("a")))
     objects.wait("before")
     objects.wait("after")

