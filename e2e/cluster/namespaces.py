@@ -28,6 +28,10 @@ _HOLDER = (
 )
 
 
+_started: list["subprocess.Popen[bytes]"] = []
+"""They outlive this process: nobody waits for them, which Python would warn of."""
+
+
 class Namespaces:
     """Network, mounts and processes apart from the machine's; a link joins the two networks."""
 
@@ -107,6 +111,7 @@ class Namespaces:
                 start_new_session=True,
                 env={**os.environ, **(env or {})},
             )
+        _started.append(process)
         return process.pid
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from e2e.cluster.places import BINS, STATE
 from e2e.cluster.running import namespaces
-from e2e.harness.kube import Json
+from e2e.harness.kube import Json, until
 
 _GROUPS = Path("/sys/fs/cgroup")
 _CUT = """table inet e2e_cut {
@@ -88,6 +88,7 @@ class Machine:
             if "=" in item
         )["PATH"]
         os.kill(int(process.name), signal.SIGKILL)
+        until(lambda: not process.exists(), f"{program} is gone, and its port free")
         namespaces().start(words, STATE / "logs" / f"{program}.log", {"PATH": path})
 
     def _signal(self, pod: Json, container: str, number: signal.Signals) -> None:
