@@ -81,7 +81,7 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
 
 
 async def until_state(server: Prometheus, name: str, state: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             rules = await asyncio.to_thread(server.rules)
             if {r["name"]: r["state"] for r in rules}[name] == state:

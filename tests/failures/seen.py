@@ -14,7 +14,7 @@ from flowmesh_core.status.view import RunStatus, StepStatus
 if TYPE_CHECKING:
     import subprocess
 
-WITHIN_S = 60.0
+WITHIN_S = 400.0
 HOST = "flowmesh_worker.host"
 
 

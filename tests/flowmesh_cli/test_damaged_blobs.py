@@ -13,7 +13,7 @@ from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 from flowmesh_cli.exits import ExitCode
 from flowmesh_store.hashing import digest_of_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 ROWS = 400
 

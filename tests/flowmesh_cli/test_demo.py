@@ -13,10 +13,9 @@ MODEL_STEPS = ("inputs.base", "sample", "ask", "story")
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
-@pytest.mark.timeout(900)
 def test_the_demo_shares_adds_up_and_is_all_hits_the_second_time(tmp_path: Path):
     files = sorted((ROOT / "examples" / "demo").glob("*.yaml"))
-    first = fmesh("run", *files, cwd=tmp_path, timeout_s=800)
+    first = fmesh("run", *files, cwd=tmp_path, timeout_s=1000)
     assert first.returncode == 0, first.stderr
     assert "because cache policy research lets team-a, team-b, team-c share" in first.stdout
     before = children_s()
@@ -40,7 +39,6 @@ def totals(receipts: list[dict]) -> list[dict[str, int]]:
     return [{f: sum(line[f] for line in r["lines"]) for f in fields} for r in receipts]
 
 
-@pytest.mark.timeout(300)
 def test_a_model_of_the_users_own_folder_is_uploaded_and_runs(tiny_model: Path, tmp_path: Path):
     shutil.copytree(tiny_model, tmp_path / "tiny")
     flows.questions(tmp_path, 4)
@@ -64,7 +62,7 @@ def test_a_model_of_the_users_own_folder_is_uploaded_and_runs(tiny_model: Path, 
         "outputs": {"said": "say.rows"},
     }
     flow = flows.write(tmp_path, "own", spec)
-    done = fmesh("run", flow, cwd=tmp_path, timeout_s=240)
+    done = fmesh("run", flow, cwd=tmp_path, timeout_s=1000)
     assert done.returncode == 0, done.stderr
     assert "output said: dataset, 4 rows" in done.stdout
     shutil.rmtree(tmp_path / "tiny")

@@ -14,7 +14,7 @@ from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 
 from flowmesh_cli.exits import ExitCode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 DISK_MIB = 24
 FULL = "no space is left"

@@ -16,7 +16,7 @@ from tests.flowmesh_cli.test_disk_full import FULL, REMEDY, fill, small_disk
 from flowmesh_cli.exits import ExitCode
 from flowmesh_worker.failures import FREE_SPACE
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 DISK_MIB = 96
 MODEL_BYTES = 8_000_000

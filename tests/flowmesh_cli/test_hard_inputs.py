@@ -9,7 +9,7 @@ from tests.flowmesh_cli.shared_fabric import SharedFabric
 
 from flowmesh_cli.exits import ExitCode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 NOWHERE = {
     "a hub that is out of reach": (

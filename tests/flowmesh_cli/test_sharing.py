@@ -11,10 +11,10 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 TEAMS = ("team-a", "team-b", "team-c")
-WITHIN_S = 300.0
+WITHIN_S = 1000.0
 CODE = "def main(rows):\n  return [{**row, 'twice': row['mapped'] * 2} for row in rows]\n"
 
 

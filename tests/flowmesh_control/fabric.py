@@ -114,7 +114,7 @@ class Fabric:
         )
         return str(accepted["uid"])
 
-    async def ended(self, uid: str, *, within_s: float = 120.0) -> RunStatus:
+    async def ended(self, uid: str, *, within_s: float = 400.0) -> RunStatus:
         """The run's status once it has ended."""
         async with asyncio.timeout(within_s):
             data = await self.call("GET", f"/v1/runs/{uid}/watch")

@@ -65,7 +65,7 @@ async def serial(url: str, ca: Path) -> str:
 
 
 async def becomes(url: str, ca: Path, before: str) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(180):
         while (now := await serial(url, ca)) == before:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(LOOK_EVERY_S)
     return now

@@ -41,7 +41,7 @@ class Elsewhere:
             [*arguments, str(self.port)], env=os.environ, stdout=log, stderr=log
         )
         log.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while True:
                 with contextlib.suppress(ClientError):
                     async with http.get(self.url + "/healthz") as response:
@@ -155,7 +155,7 @@ async def test_a_run_pinned_to_an_engine_that_is_gone_waits_and_says_so(tmp_path
 
 
 async def _until(fabric: Fabric, uid: str, condition: Callable[[RunStatus], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not condition(await status_of(fabric, uid)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 400.0) -> None:
     """Returns when the condition holds; fails when it does not in time."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - any condition, not only those with an event

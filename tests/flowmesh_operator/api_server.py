@@ -142,7 +142,7 @@ class ApiServer:
         )
         self.start_api_server()
         self.kubectl("apply", "--server-side", "-f", "crds")
-        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", "crds")
+        self.kubectl("wait", "--for=condition=Established", "--timeout=180s", "-f", "crds")
 
     def end(self) -> None:
         """Ends both programs."""

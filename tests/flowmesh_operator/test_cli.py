@@ -21,7 +21,7 @@ from tests.flowmesh_operator.replicas import Replicas, replicas
 
 pytestmark = pytest.mark.slow
 
-WITHIN_S = 120.0
+WITHIN_S = 400.0
 
 
 @dataclass

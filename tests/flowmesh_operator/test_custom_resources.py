@@ -203,7 +203,7 @@ def test_kubectl_waits_for_the_end_and_shows_what_it_cost(
     assert patch_status(api_server, namespace, "w", status("Running", "False")) == ""
     assert "timed out" in api_server.kubectl(*wait, "--timeout=1s", ok=False).stderr
     assert patch_status(api_server, namespace, "w", status("Succeeded", "True")) == ""
-    assert "condition met" in api_server.kubectl(*wait, "--timeout=20s").stdout
+    assert "condition met" in api_server.kubectl(*wait, "--timeout=180s").stdout
     head, row = api_server.kubectl("get", "fmw", "w", "-n", namespace).stdout.splitlines()
     assert head.split() == ["NAME", "PHASE", "PROGRESS", "HITS", "COST", "AGE"]
     assert row.split()[:5] == ["w", "Succeeded", "3/3", "2", "0.0123"]

@@ -184,7 +184,7 @@ async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench
     assert not bench.reconciler.keda
     bench.server.kubectl("apply", "-f", "-", given=json.dumps(SCALED))
     bench.server.kubectl(
-        "wait", "--for=condition=Established", "--timeout=30s", "crd/scaledobjects.keda.sh"
+        "wait", "--for=condition=Established", "--timeout=180s", "crd/scaledobjects.keda.sh"
     )
     try:
         assert await bench.bring(keda) == 1

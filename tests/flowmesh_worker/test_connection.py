@@ -116,5 +116,5 @@ async def test_a_refusal_for_now_is_tried_again(world: "World") -> None:
 async def test_a_worker_without_a_control_plane_leaves_after_its_patience(world: "World") -> None:
     settings = world.settings(gateway="ws://127.0.0.1:9", orphan_timeout_s=0.3)
     agent = world.agent(settings)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         await agent.run()

@@ -28,7 +28,7 @@ async def gone(pids: list[int]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not condition():  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.02)
 

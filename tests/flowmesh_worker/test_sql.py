@@ -177,7 +177,7 @@ async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None
     task = asyncio.ensure_future(ask(engine, endless))
     await asyncio.wait([task], timeout=0.3)
     task.cancel()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         with pytest.raises(asyncio.CancelledError):
             await task
     assert (await rows(engine, "select max(a) as m from rows")) == [{"m": 2}]

@@ -19,7 +19,7 @@ from flowmesh_worker.engines.llm.adapters import Adaptable
 from flowmesh_worker.engines.llm.model_facts import read_facts
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 SERVED = ("small", "all", "third")
 WRONG = ("large", "head", "saved", "other")

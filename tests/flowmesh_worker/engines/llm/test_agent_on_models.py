@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import job
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 ENGINE = {"engine": "flowmesh_worker.engines.agent.engine:LlmAgent"}
 DATA = {"books": [{"title": "Tides of Iron"}, {"title": "The Salt Road"}]}

@@ -14,7 +14,7 @@ from jobs import action, completions, job
 
 from flowmesh_worker.engines.llm.safetensors_header import tensor_shapes
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 TRANSFORMERS = {"implementation": "transformers"}
 CHOICES = [" fox", " jumps", " fox jumps"]

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import PROMPTS, action, completions, job, mixed
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 TRANSFORMERS = {"implementation": "transformers"}
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import PROMPTS, action, completions, job, mixed
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 LONG = [f"{i} " + "the quick brown fox " * 80 for i in range(16)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_worker.engines.train.conftest import Train
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 ROWS = [{"q": f"{a}+{b}", "sum": a + b} for a in range(4) for b in range(4)]
 CHAT = [{"role": "user", "content": "{{ q }}"}]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 ENGINES = {"sft": "TrainSft", "reward": "TrainReward", "dpo": "TrainDpo"}
 ROWS = [
