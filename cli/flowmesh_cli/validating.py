@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from flowmesh_cli import figures
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.failing import FilesError
-from flowmesh_cli.local_inputs import local_inputs
+from flowmesh_cli.local_inputs import local_inputs, local_path
 from flowmesh_cli.sources import Source, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import FlowMeshError, Problem, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.render import mermaid as as_mermaid
@@ -95,9 +95,36 @@ def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
         try:
             workflow = parse_object(source.document.value)
             assert isinstance(workflow, FlowMeshWorkflow)
-            plans.append(compile_workflow(workflow, catalog, validate_only=True))
+            columns = _columns(source)
+            plans.append(compile_workflow(workflow, catalog, columns=columns, validate_only=True))
         except SpecError as e:
             wrong += source.lines(e.problems)
     if wrong:
         raise FilesError(wrong)
     return plans
+
+
+def _columns(source: Source) -> dict[str, list[str]]:
+    """The columns of the data sets that are files here, by the input's name.
+
+    Raises:
+        SpecError: a file is not what its name says; all of them, each with its row.
+    """
+    from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - slow to load
+
+    found: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    for name, kind, text in local_inputs(source.document.value["spec"].get("inputs")):
+        if kind != "dataset":
+            continue
+        path = local_path(text, source.folder)
+        try:
+            rows = read_rows_file(path.name, path.read_bytes())
+        except FlowMeshError as e:
+            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(e)))
+        else:
+            table = getattr(rows, "column_names", None)  # of Parquet
+            found[name] = table or sorted({column for row in rows for column in row})
+    if problems:
+        raise SpecError(problems)
+    return found

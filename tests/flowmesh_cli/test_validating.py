@@ -1,9 +1,12 @@
-"""What `fmesh validate --kubernetes` finds besides: files of this machine, objects too large."""
+"""What `fmesh validate` finds in files of rows, and besides with `--kubernetes`: files of this
+machine, objects too large.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from tests.flowmesh_cli import flows
 
@@ -15,22 +18,22 @@ from flowmesh_core.spec.size import MOST_OBJECT_BYTES
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def wrong(file: Path) -> list[str]:
+def wrong(file: Path, *, kubernetes: bool = True) -> list[str]:
     try:
-        validate_files(Chosen([file], None, None), as_json=True, kubernetes=True)
+        validate_files(Chosen([file], None, None), as_json=True, kubernetes=kubernetes)
     except FilesError as e:
         return str(e).splitlines()
     return []
 
 
-def workflow(folder: Path, inputs: dict[str, Any]) -> Path:
+def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
     file = folder / "w.yaml"
     step = {
         "name": "a",
         "uses": "data.sql",
         "inputs": {"rows": "inputs.q"},
         "with": {"query": "select * from rows"},
-    }
+    } | other
     document = {
         "apiVersion": flows.API,
         "kind": "FlowMeshWorkflow",
@@ -71,3 +74,19 @@ def test_the_example_for_a_cluster_runs_what_the_laptops_runs() -> None:
 
     assert steps(laptop)
     assert steps(laptop) == steps(cluster)
+
+
+def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "1+1", "target": "2"}\n')
+    duckdb.sql("select 1 as question, 2 as target").write_parquet(str(tmp_path / "q.parquet"))
+    scoring = {"uses": "eval.exact-match", "with": {"prediction": "answr", "target": "target"}}
+    for name in ("q.jsonl", "q.parquet"):
+        inputs = {"q": {"dataset": f"./{name}"}}
+        [line] = wrong(workflow(tmp_path, inputs, **scoring), kubernetes=False)
+        assert "no column 'answr' in the rows; there is question, target" in line
+
+
+def test_a_file_that_is_not_what_its_name_says_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
+    [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
+    assert "spec.inputs.q.dataset: q.jsonl, line 2: no JSON" in line
