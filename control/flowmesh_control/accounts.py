@@ -33,6 +33,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
         shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
             apart. What a leader that crashed had not written yet is in ``book`` only.
         epoch: whose record it is; 0 where an older release wrote it.
+        paid: what tenants paid of late, as ``FairShare.paid`` says it.
     """
 
     time_s: float
@@ -42,6 +43,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     unsettled: dict[str, int]
     shares: tuple[ShareRow, ...] = ()
     epoch: int = 0
+    paid: dict[str, tuple[float, float]] = {}
 
     def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
         """How many lines of an ended run's ledger the totals count; None where they count all.
@@ -68,12 +70,18 @@ class Opening:
     Attributes:
         unsettled: by attempt that no ledger has an end of, what it had run up: the fabric's, until
             a worker says that it goes on.
+        paid: what tenants paid of late; the few seconds after the record are forgiven.
     """
 
     book: Book = field(default_factory=Book)
     billed: dict[str, int] = field(default_factory=dict)
     unsettled: dict[str, int] = field(default_factory=dict)
     shares: tuple[ShareRow, ...] = ()
+    paid: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
+        """``paid``, with nothing of later than now: the clock may have been an hour ahead."""
+        return {tenant: (usd, min(at_s, now_s)) for tenant, (usd, at_s) in self.paid.items()}
 
 
 class Accounts:
@@ -118,6 +126,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         | state.resumed_charges,
         shares=state.figures.rows(),
         epoch=state.epoch,
+        paid=state.fair.paid(now_s),
     )
 
 
@@ -155,7 +164,7 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
-    return Opening(book, billed, unsettled, last.shares)
+    return Opening(book, billed, unsettled, last.shares, last.paid)
 
 
 def _count_hit(book: Book, line: HitLine) -> None:

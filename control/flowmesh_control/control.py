@@ -189,6 +189,7 @@ class ControlPlane:
             figures=figures,
             billed=recovered.opening.billed,
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
+            paid=recovered.opening.paid_by(self._clock()),
             recovering_until_s=until_s,
         )
         given = Given(

@@ -63,6 +63,7 @@ class Control:
             figures=figures,
             billed=found.opening.billed,
             unsettled=found.opening.unsettled if found.submitted else {},
+            paid=found.opening.paid_by(self.now_s()),
             recovering_until_s=until_s,
         )
         self.gateway = SimGateway(

@@ -49,6 +49,11 @@ def test_an_attempt_that_ended_after_the_record_is_billed_for_the_rest_only() ->
     assert opening.billed == {"i1": 115}
 
 
+def test_what_tenants_paid_of_late_goes_on_by_the_clock_of_now() -> None:
+    opening = bring_up_to_date(record(paid={"a": (7.0, 50.0), "b": (8.0, 3650.0)}), [])
+    assert opening.paid_by(60.0) == {"a": (7.0, 50.0), "b": (8.0, 60.0)}
+
+
 def test_hits_after_the_record_are_counted_by_kind() -> None:
     line = HitLine(1.0, "s", 0, D, "in-flight", 7)
     book = bring_up_to_date(record(), [line]).book

@@ -73,6 +73,7 @@ class Machine:
         figures: Figures | None = None,
         billed: Mapping[str, int] | None = None,
         unsettled: Mapping[str, int] | None = None,
+        paid: Mapping[str, tuple[float, float]] | None = None,
         recovering_until_s: float = 0.0,
     ) -> None:
         """Starts empty.
@@ -87,6 +88,7 @@ class Machine:
             billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
             unsettled: attempt of an earlier epoch → nano-dollars that it had run up there: the
                 fabric's until it is adopted.
+            paid: what tenants paid of late in earlier epochs, as ``FairShare.paid`` said it.
             recovering_until_s: dispatch nothing before; workers say what they run and hold.
         """
         self.state = State(
@@ -94,7 +96,7 @@ class Machine:
             catalog=catalog,
             settings=settings,
             model=model,
-            fair=FairShare(settings.tenant_weights),
+            fair=FairShare(settings.tenant_weights, paid),
             learned=LearnedMemory(),
             book=book or Book(),
             figures=figures or Figures(),

@@ -1,8 +1,8 @@
 """Weighted fair share: what every tenant paid of late, over its weight.
 
-Held by the run machine, which charges a tenant when an action is placed (the predicted cost) and
-settles the difference when it is billed; ``decide`` serves the tenant with the least virtual time
-first and adds what it places within the tick.
+Held by the run machine, which charges a tenant when an attempt is settled; ``decide`` serves the
+tenant with the least virtual time first and adds what it places within the tick. The accounts carry
+it across restarts.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,18 @@ class _Account:
 class FairShare:
     """Decayed dollars by tenant."""
 
-    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
-        """Takes weights by tenant; a tenant without one has weight 1."""
-        self._accounts: dict[str, _Account] = {}
+    def __init__(
+        self,
+        weights: Mapping[str, float] | None = None,
+        paid: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
+        """Starts with what an earlier epoch's shares were.
+
+        Args:
+            weights: by tenant, where not 1.
+            paid: as :meth:`paid` said it.
+        """
+        self._accounts = {tenant: _Account(*said) for tenant, said in (paid or {}).items()}
         self._weights: dict[str, float] = {}
         for tenant, weight in (weights or {}).items():
             self.set_weight(tenant, weight)
@@ -64,12 +73,12 @@ class FairShare:
         paid = _decayed(account, max(now_s, account.at_s)) if account else 0.0
         return paid / self._weights.get(tenant, 1.0)
 
-    def virtual_times(self, now_s: float) -> dict[str, float]:
-        """For a snapshot: every tenant that has paid something of late."""
+    def paid(self, now_s: float) -> dict[str, tuple[float, float]]:
+        """Nano-dollars of every tenant that has paid something of late, and when it last did."""
         for tenant, account in list(self._accounts.items()):
             if _decayed(account, max(now_s, account.at_s)) < FORGOTTEN_NANOUSD:
                 del self._accounts[tenant]
-        return {tenant: self.virtual_time(tenant, now_s) for tenant in self._accounts}
+        return {tenant: (a.nanousd, a.at_s) for tenant, a in self._accounts.items()}
 
 
 def _decayed(account: _Account, now_s: float) -> float:

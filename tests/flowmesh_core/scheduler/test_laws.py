@@ -228,7 +228,11 @@ def test_tenants_with_endless_work_are_served_by_their_weights(weights, capacity
             for n in range(2 * capacity)
         ]
         view = snapshot(
-            [worker("w")], ready, [info], paid=fair.virtual_times(float(ticks)), weights=weights
+            [worker("w")],
+            ready,
+            [info],
+            paid={t: fair.virtual_time(t, float(ticks)) for t in fair.paid(float(ticks))},
+            weights=weights,
         )
         (placement,) = decide(view, CostModel()).placements
         for name in placement.actions:
@@ -296,7 +300,15 @@ def test_what_was_charged_too_much_is_given_back_but_never_below_nothing():
     fair.charge("a", -400, 0.0)
     assert fair.virtual_time("a", 0.0) == 600.0
     fair.charge("a", -5000, 0.0)
-    assert fair.virtual_times(0.0) == {}
+    assert fair.paid(0.0) == {}
+
+
+def test_shares_go_on_where_an_earlier_epoch_left_them_and_are_forgotten_in_time():
+    fair = FairShare()
+    fair.charge("a", 1000, 0.0)
+    later = FairShare({"a": 2.0}, fair.paid(100.0))
+    assert later.virtual_time("a", 600.0) == 250.0
+    assert later.paid(1e6) == {}
 
 
 @given(st.floats(0, 1e5), st.floats(-1e5, 1e5))
