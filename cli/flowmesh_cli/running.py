@@ -1,6 +1,6 @@
 """``fmesh run``, ``submit`` and ``watch``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import typer
@@ -26,6 +26,7 @@ from flowmesh_cli.validating import compile_sources
 from flowmesh_control.admission import Accepted
 from flowmesh_core.errors import SpecError
 from flowmesh_core.run.states import Phase
+from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 _WAIT_FOR_OTHERS_S = 0.2
@@ -44,12 +45,11 @@ def run_files(
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
+    by_tenant = tenant_weights(weights)
+    for note in weights_of_nobody(by_tenant, sources):
+        terminal.note(note)
     options = LocalOptions(
-        "run",
-        workers,
-        price(price_usd_per_hour),
-        say=terminal.note,
-        weights=tenant_weights(weights),
+        "run", workers, price(price_usd_per_hour), say=terminal.note, weights=by_tenant
     )
     with (
         attach(place, options) as session,
@@ -120,6 +120,15 @@ def watch_run(run: str, *, place: Place, as_json: bool) -> None:
             show_failure(terminal, runs[0])
     if code := worst(runs):
         raise typer.Exit(code)
+
+
+def weights_of_nobody(weights: Iterable[str], sources: Sources) -> Iterator[str]:
+    """What to say of weights that weigh nothing here: most likely a misspelt name."""
+    tenants = sorted({s.title.partition("/")[0] for s in sources.workflows})
+    for tenant in weights:
+        if tenant not in tenants:
+            near = did_you_mean(tenant, tenants)
+            yield f"--weight {tenant}: no workflow here is of that tenant{near}"
 
 
 def checked(chosen: Chosen) -> Sources:

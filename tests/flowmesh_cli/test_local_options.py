@@ -1,12 +1,16 @@
 """What a fabric of this machine is told on the command line."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.local.options import price, tenant_weights
+from flowmesh_cli.running import weights_of_nobody
+from flowmesh_cli.sources import read_sources
 
 
 def test_weights_of_tenants_are_read_by_name() -> None:
@@ -27,3 +31,11 @@ def test_a_price_is_an_amount_that_is_not_negative() -> None:
     for text in ("-1", "nan", "much"):
         with pytest.raises(CliError, match="is no price"):
             price(text)
+
+
+def test_a_weight_of_no_tenant_here_is_noticed() -> None:
+    file = Path(__file__).parents[2] / "examples" / "best-of-four.yaml"
+    sources = read_sources(Chosen([file]))
+    assert list(weights_of_nobody({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
+        "--weight taem-a: no workflow here is of that tenant; did you mean 'team-a'?"
+    ]
