@@ -30,9 +30,9 @@ from safetensors.numpy import save_file
 
 from flowmesh_worker.engine_api import HostSettings, TreeInput
 from flowmesh_worker.engines.llm.adapters import ADAPTER, Adaptable
-from flowmesh_worker.engines.llm.prompts import Rendered
 from flowmesh_worker.engines.llm.requests import Request, Sampling, sample_seed
 from flowmesh_worker.engines.llm.vllm_backend import VllmBackend
+from flowmesh_worker.engines.prompts import Rendered
 
 ADAPTERS = 8
 RANK = 16
@@ -65,7 +65,7 @@ class Engine:
     @classmethod
     async def start(cls, model: Path, scratch: Path, mixed: frozenset[str]) -> "Engine":
         """Starts an engine that takes adapters, or one that does not."""
-        from flowmesh_worker.engines.llm.model_facts import read_facts  # noqa: PLC0415
+        from flowmesh_worker.engines.models.model_facts import read_facts  # noqa: PLC0415
 
         params = {"dtype": "float32", "batchInvariant": True}
         settings = HostSettings((), MEMORY_MIB, 2, params, scratch, mixed)

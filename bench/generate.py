@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.model_facts import read_facts
-from flowmesh_worker.engines.llm.prompts import Rendered
 from flowmesh_worker.engines.llm.requests import Sampling, sample_seed
 from flowmesh_worker.engines.llm.vllm_backend import prepare_start, sampling_params, stop_async_llm
+from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.prompts import Rendered
 
 BUILTIN = "builtin:smollm2-135m-instruct"
 PROMPT_COUNT = 64

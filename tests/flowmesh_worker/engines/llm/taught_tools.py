@@ -12,7 +12,7 @@ from flowmesh_worker.engines.agent.conversation import Conversation
 from flowmesh_worker.engines.agent.protocols import Taught
 from flowmesh_worker.engines.agent.tools.calculator import Calculator
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
-from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.tokens import Tokenizing
 
 HERMES = (
     "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"

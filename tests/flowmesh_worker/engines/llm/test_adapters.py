@@ -16,8 +16,8 @@ from jobs import PROMPTS, action, completions, job
 
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.llm.adapters import Adaptable
-from flowmesh_worker.engines.llm.model_facts import read_facts
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
+from flowmesh_worker.engines.models.model_facts import read_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

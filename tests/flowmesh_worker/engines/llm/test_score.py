@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import adapters_of
 from jobs import action, completions, job
 
-from flowmesh_worker.engines.llm.safetensors_header import tensor_shapes
+from flowmesh_worker.engines.models.safetensors_header import tensor_shapes
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

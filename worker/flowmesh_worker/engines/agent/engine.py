@@ -30,12 +30,12 @@ from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.agent.workshop import Workshop
 from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
-from flowmesh_worker.engines.llm.model_facts import read_facts
-from flowmesh_worker.engines.llm.prompts import Prompt
-from flowmesh_worker.engines.llm.refusal import bad_input
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
-from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.prompts import Prompt
+from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.together import all_or_none
+from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
 

@@ -14,8 +14,8 @@ from flowmesh_worker.engines.agent.tools.tool import Tool
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 from flowmesh_worker.engines.http.client import HttpClient
-from flowmesh_worker.engines.llm.refusal import bad_input
 from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+from flowmesh_worker.engines.refusal import bad_input
 
 _SCRIPTS_AT_ONCE = 2
 _OWN_PORTS = frozenset(p.name for p in AGENT.inputs)

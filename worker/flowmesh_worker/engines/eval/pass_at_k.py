@@ -12,7 +12,7 @@ from flowmesh_worker.engine_api import DatasetInput, Rows
 from flowmesh_worker.engines.eval.intervals import wilson_of_means
 from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
 from flowmesh_worker.engines.judging.verifiers import Completion, compile_checks
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.refusal import bad_input
 
 SAMPLES, PASSED = "samples", "passed"
 _SHOWN = 3

@@ -19,7 +19,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.refusal import bad_input
 
 
 class Scorer:

@@ -29,8 +29,8 @@ from flowmesh_worker.engines.http.request_templates import (
     rendered_headers,
 )
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls, idempotency_key
-from flowmesh_worker.engines.llm.prompts import Prompt
 from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+from flowmesh_worker.engines.prompts import Prompt
 
 _PATH = "/chat/completions"
 _FINISH, _IN, _OUT = "finish_reason", "prompt_tokens", "completion_tokens"

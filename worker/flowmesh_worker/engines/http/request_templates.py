@@ -16,8 +16,8 @@ from flowmesh_worker.engines.http.credentials import (
     written_origin,
 )
 from flowmesh_worker.engines.http.row_calls import idempotency_key
-from flowmesh_worker.engines.llm.prompts import RowTemplate
 from flowmesh_worker.engines.net.urls import origin
+from flowmesh_worker.engines.prompts import RowTemplate
 
 _BODYLESS = frozenset({"GET", "HEAD"})
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"

@@ -19,8 +19,8 @@ from flowmesh_worker.engines.imports.sources import (
     hub_url,
     refused,
 )
-from flowmesh_worker.engines.llm.refusal import unplaceable
 from flowmesh_worker.engines.net.addresses import AddressRule
+from flowmesh_worker.engines.refusal import unplaceable
 
 _ANSWER_BYTES_MAX = 16 << 20
 _YES = frozenset({"1", "on", "yes", "true"})

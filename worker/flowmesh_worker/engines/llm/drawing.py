@@ -11,7 +11,6 @@ from typing import Any
 
 from flowmesh_worker.engine_api import DatasetInput, Progress, TreeInput, Usage, Work
 from flowmesh_worker.engines.llm.adapters import ADAPTER
-from flowmesh_worker.engines.llm.prompts import Prompt
 from flowmesh_worker.engines.llm.requests import (
     Backend,
     Completion,
@@ -19,7 +18,8 @@ from flowmesh_worker.engines.llm.requests import (
     Sampling,
     sample_seed,
 )
-from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.prompts import Prompt
+from flowmesh_worker.engines.tokens import Tokenizing
 
 Key = tuple[bytes, int]
 """What a sample is drawn for: the rendered request and the sample's number."""

@@ -22,9 +22,9 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
 from flowmesh_worker.engines.llm.drawing import Sample, draw
-from flowmesh_worker.engines.llm.model_facts import read_facts
 from flowmesh_worker.engines.llm.requests import Backend, Completion
-from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowmesh_worker.engines.llm.prompts import Prompt, Rendered, RowTemplate
-from flowmesh_worker.engines.llm.refusal import bad_input
-from flowmesh_worker.engines.llm.tokens import Tokenizing
+from flowmesh_worker.engines.prompts import Prompt, Rendered, RowTemplate
+from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.tokens import Tokenizing
 
 
 class RewardText:

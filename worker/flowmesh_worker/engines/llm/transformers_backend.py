@@ -13,10 +13,10 @@ from typing import Any
 
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.environment import apply_environment, library_environment
-from flowmesh_worker.engines.llm.model_facts import ModelFacts
-from flowmesh_worker.engines.llm.refusal import bad_input, engine_failed, out_of_memory
+from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.llm.requests import Completion, Request
+from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.engines.refusal import bad_input, engine_failed, out_of_memory
 
 _TOGETHER = 16
 _Waiting = tuple[int, int, Any, "asyncio.Future[Completion]"]

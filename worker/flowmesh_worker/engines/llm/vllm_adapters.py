@@ -11,7 +11,7 @@ from typing import Any
 
 from flowmesh_worker.engine_api import TreeInput
 from flowmesh_worker.engines.llm.adapters import Adaptable
-from flowmesh_worker.engines.llm.refusal import bad_input, unplaceable
+from flowmesh_worker.engines.refusal import bad_input, unplaceable
 
 
 @dataclass(slots=True)

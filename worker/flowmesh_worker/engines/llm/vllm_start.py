@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
-from flowmesh_worker.engines.llm.model_facts import ModelFacts
 from flowmesh_worker.engines.llm.vllm_sizes import Sizes
+from flowmesh_worker.engines.models.model_facts import ModelFacts
 
 _PR_SET_PDEATHSIG = 1
 _CORE_MODULES = ("vllm.v1.engine.core", "vllm.v1.worker.cpu_worker")

@@ -18,8 +18,8 @@ from transformers import (
 from transformers.utils import logging
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.model_facts import ModelFacts
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.trainee import Trainee
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from flowmesh_core.protocol.messages import Honours
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
-from flowmesh_worker.engines.llm.refusal import bad_input, out_of_memory, unplaceable
+from flowmesh_worker.engines.refusal import bad_input, out_of_memory, unplaceable
 from flowmesh_worker.engines.train.environment import prepare_process
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import Plan, need, what_fits

@@ -4,7 +4,7 @@ import logging
 import warnings
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.environment import apply_environment, library_environment
+from flowmesh_worker.engines.environment import apply_environment, library_environment
 
 _LOUD = ("transformers", "trl", "peft", "accelerate", "datasets", "torch", "bitsandbytes")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from flowmesh_worker.engine_api import HostSettings, TreeInput, Work
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import ModelSize, Plan

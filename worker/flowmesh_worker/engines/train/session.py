@@ -16,7 +16,7 @@ from transformers import set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from flowmesh_worker.engine_api import Metrics, Output, Result, Tree, Usage, Work
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.arguments import trainer_arguments
 from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
 from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowmesh_worker.engines.llm.model_facts import DTYPE_BYTES, ModelFacts, read_facts
+from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts, read_facts
 from flowmesh_worker.engines.train.memory import ModelSize
 from flowmesh_worker.engines.train.weight_shapes import (
     Shapes,

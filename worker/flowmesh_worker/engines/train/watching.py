@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from flowmesh_worker.engines.llm.refusal import bad_input
+from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.curve import diverged
 from flowmesh_worker.engines.train.stopped import StoppedError
 

@@ -3,8 +3,8 @@
 import pytest
 
 from flowmesh_core.errors import AttemptError, FailureKind
-from flowmesh_worker.engines.llm.prompts import MAX_CHARS, Prompt
 from flowmesh_worker.engines.llm.requests import Sampling, sample_seed
+from flowmesh_worker.engines.prompts import MAX_CHARS, Prompt
 
 
 def refused(params: dict[str, object], row: dict[str, object] | None = None) -> AttemptError:

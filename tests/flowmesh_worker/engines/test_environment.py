@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.environment import library_environment
+from flowmesh_worker.engines.environment import library_environment
 
 
 def sockets(scratch: Path) -> Path:
