@@ -15,6 +15,7 @@ DEPLOYMENTS: Kind = ("apps", "v1", "deployments")
 SERVICE_ACCOUNTS: Kind = ("", "v1", "serviceaccounts")
 NETWORK_POLICIES: Kind = ("networking.k8s.io", "v1", "networkpolicies")
 DISRUPTION_BUDGETS: Kind = ("policy", "v1", "poddisruptionbudgets")
+HORIZONTAL_AUTOSCALERS: Kind = ("autoscaling", "v2", "horizontalpodautoscalers")
 SCALED_OBJECTS: Kind = ("keda.sh", "v1alpha1", "scaledobjects")
 LEASES: Kind = ("coordination.k8s.io", "v1", "leases")
 MIRRORED: dict[str, Kind] = {

@@ -9,6 +9,7 @@ from tests.charts.rendering import CHART, ROOT, STORES, find, helm, objects, pod
 from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.pools.objects import WANTED_METRIC
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -180,3 +181,11 @@ def environment(*values: str) -> dict[str, str]:
         "containers"
     ]
     return {item["name"]: item.get("value", "") for item in container["env"]}
+
+
+def test_the_rules_for_an_adapter_say_what_autoscalers_of_pools_ask_for() -> None:
+    made = find("ConfigMap", "flowmesh-external-metrics", "externalMetrics.enabled=true")
+    (rule,) = yaml.safe_load(made["data"]["config.yaml"])["externalRules"]
+    assert rule["name"]["as"] == WANTED_METRIC
+    assert WANTED_METRIC in rule["seriesQuery"]
+    assert all(found["metadata"]["name"] != "flowmesh-external-metrics" for found in objects())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
-from flowmesh_operator.pools.objects import wanted_objects
+from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
 from flowmesh_operator.pools.surroundings import Surroundings
 from flowmesh_worker.settings import parse_settings
 
@@ -40,17 +40,32 @@ def test_the_objects_of_a_pool_are_those_of_the_snapshot(name: str, spec: dict[s
 
 def test_the_number_of_workers_is_in_the_deployment_only_where_nothing_scales_it() -> None:
     assert "replicas" not in named("Deployment", {})["spec"]
-    assert "replicas" not in named("Deployment", {"autoscaling": {"mode": "keda"}})["spec"]
+    for mode in ("hpa", "keda"):
+        assert "replicas" not in named("Deployment", {"autoscaling": {"mode": mode}})["spec"]
     fixed = {"maxReplicas": 3, "autoscaling": {"mode": "fixed"}}
     assert named("Deployment", fixed)["spec"]["replicas"] == 3
 
 
 def test_every_object_belongs_to_the_pool_and_goes_with_it() -> None:
-    for item in wanted_objects(make_pool({"autoscaling": {"mode": "keda"}}), AROUND, keda=True):
+    by_keda = wanted_objects(make_pool({"autoscaling": {"mode": "keda"}}), AROUND, keda=True)
+    by_hpa = wanted_objects(make_pool({"autoscaling": {"mode": "hpa"}}), AROUND)
+    for item in by_keda + by_hpa[-1:]:
         (owner,) = item["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("FlowMeshWorkerPool", "uid-of-cpu")
         assert item["metadata"]["labels"]["flowmesh.dev/pool"] == "cpu"
         assert item["metadata"]["name"] == "flowmesh-pool-cpu"
+
+
+def test_a_horizontal_autoscaler_asks_for_as_many_workers_as_the_metric_says() -> None:
+    spec = {"autoscaling": {"mode": "hpa"}, "minReplicas": 1, "maxReplicas": 4}
+    asked = named("HorizontalPodAutoscaler", spec)["spec"]
+    assert (asked["minReplicas"], asked["maxReplicas"]) == (1, 4)
+    (metric,) = asked["metrics"]
+    assert metric["external"]["metric"] == {
+        "name": WANTED_METRIC,
+        "selector": {"matchLabels": {"pool": "cpu"}},
+    }
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
 
 
 def test_a_scaled_object_is_there_only_in_keda_mode_where_the_cluster_knows_it() -> None:

@@ -177,6 +177,19 @@ SCALED = {
 }
 
 
+async def test_a_horizontal_autoscaler_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
+    by_hpa = bench.pool(maxReplicas=4, autoscaling={"mode": "hpa"})
+    assert await bench.bring(by_hpa) == 5
+    found = bench.server.get("hpa", NAME, "-n", bench.namespace)["spec"]
+    assert (found["minReplicas"], found["maxReplicas"]) == (0, 4)
+    assert await bench.bring(by_hpa) == 0
+    await bench.scale(3)  # as the autoscaler would
+    assert await bench.bring(by_hpa) == 0
+    assert await bench.bring(bench.pool(maxReplicas=4)) == 1
+    assert bench.server.get("hpa", "-n", bench.namespace)["items"] == []
+    assert bench.replicas() == 3
+
+
 async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
     """A ScaledObject of no KEDA: what it says is KEDA's to judge, that it is there is ours."""
     keda = bench.pool(maxReplicas=4, autoscaling={"mode": "keda"})

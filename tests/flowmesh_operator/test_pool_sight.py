@@ -62,6 +62,16 @@ def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
     assert said.message == "1 of 2 workers are connected: exceeded quota"
 
 
+def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:
+    pool = make_pool({"autoscaling": {"mode": "hpa"}})
+    assert scaling(pool, keda=False).reason is PoolReason.BY_HPA
+    able = {"type": "AbleToScale", "status": "True", "message": "ready for a new scale"}
+    blind = {"type": "ScalingActive", "status": "False", "message": "no external metrics API"}
+    said = scaling(pool, keda=False, hpa={"status": {"conditions": [able, blind]}})
+    assert (said.holds, said.reason) == (False, PoolReason.HPA_INACTIVE)
+    assert said.message == "no external metrics API"
+
+
 def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
     assert scaling(keda, keda=True).reason is PoolReason.BY_KEDA

@@ -24,7 +24,7 @@ from flowmesh_core.spec.words import RULE
 
 POOL_NAME_MAX = 40
 Flavor = Literal["cpu", "gpu", "thin"]
-Mode = Literal["backlog", "keda", "fixed"]
+Mode = Literal["backlog", "hpa", "keda", "fixed"]
 
 _BOUNDS_RULE = "minReplicas must not be greater than maxReplicas"
 _FIXED_RULE = (
@@ -162,8 +162,9 @@ class AutoscalingSpec(Model):
 
     mode: Mode = Field(
         default="backlog",
-        description="backlog: the operator, by predicted seconds of work; keda: a ScaledObject on"
-        " the operator's metric; fixed: always maxReplicas.",
+        description="backlog: the operator, by predicted seconds of work; hpa, keda: a"
+        " HorizontalPodAutoscaler or a ScaledObject on the operator's metric; fixed: always"
+        " maxReplicas.",
     )
     target_backlog: Duration = Field(
         default="60s", description="Predicted work that one worker may have before it."

@@ -21,6 +21,8 @@ class PoolReason(StrEnum):
     WORKERS_STARTING = "WorkersStarting"  # not Ready: pods are on their way
     WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not come up; the message is Kubernetes'
     BY_BACKLOG = "ByBacklog"  # Scaling: the operator scales by the predicted work
+    BY_HPA = "ByHpa"  # Scaling: a HorizontalPodAutoscaler does, on the operator's metric
     BY_KEDA = "ByKeda"  # Scaling: a ScaledObject does, on the operator's metric
     FIXED = "Fixed"  # not Scaling: spec.autoscaling.mode is fixed
+    HPA_INACTIVE = "HpaInactive"  # not Scaling: the HorizontalPodAutoscaler says why
     NO_KEDA = "NoKeda"  # not Scaling: mode is keda and the cluster has none, or it is not set up

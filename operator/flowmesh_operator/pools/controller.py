@@ -311,7 +311,11 @@ class PoolController:
         said = [
             pool.problem or Said(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
             readiness(pool.figures, deployment),
-            scaling(pool.object, keda=self._reconciler.keda),
+            scaling(
+                pool.object,
+                keda=self._reconciler.keda,
+                hpa=self._reconciler.horizontal_autoscaler(pool.name),
+            ),
         ]
         components = warm(self._workers(pool).values())
         about = self._about(obj)

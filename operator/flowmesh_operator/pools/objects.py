@@ -14,7 +14,7 @@ from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
 from flowmesh_operator.pools.surroundings import Surroundings
 
 WANTED_METRIC = "flowmesh_pool_workers_wanted"
-"""What KEDA reads: how many workers a pool should have, never fewer than are busy."""
+"""What an HPA and KEDA read: how many workers a pool should have, never fewer than are busy."""
 _START_WITHIN_S = 1800
 _KEPT_REVISIONS = 2
 _KEDA_POLL_S = 5
@@ -38,6 +38,8 @@ def wanted_objects(
         _disruption_budget(pool),
         deployment(pool, around),
     ]
+    if pool.spec.autoscaling.mode == "hpa":
+        found.append(horizontal_autoscaler(pool))
     if pool.spec.autoscaling.mode == "keda" and keda:
         found.append(scaled_object(pool, around))
     return found
@@ -93,10 +95,56 @@ def _disruption_budget(pool: FlowMeshWorkerPool) -> Json:
     }
 
 
+def horizontal_autoscaler(pool: FlowMeshWorkerPool) -> Json:
+    """A HorizontalPodAutoscaler that gives the pool as many workers as the operator's metric says.
+
+    An adapter answers it from Prometheus by the rules that the chart ships.
+    """
+    spec, name = pool.spec, pool.metadata.name
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": object_metadata(pool),
+        "spec": {
+            "scaleTargetRef": _target(name),
+            "minReplicas": spec.min_replicas,
+            "maxReplicas": max(1, spec.max_replicas),
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {
+                            "name": WANTED_METRIC,
+                            "selector": {"matchLabels": {"pool": name}},
+                        },
+                        "target": {"type": "AverageValue", "averageValue": "1"},
+                    },
+                }
+            ],
+            "behavior": {
+                "scaleUp": {
+                    "policies": [
+                        {"type": "Pods", "value": max(1, spec.max_replicas), "periodSeconds": 15}
+                    ]
+                },
+                "scaleDown": _behaviour_down(spec.autoscaling.scale_down_after),
+            },
+        },
+    }
+
+
+def _target(pool: str) -> Json:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": object_name(pool)}
+
+
+def _behaviour_down(after: str) -> Json:
+    """The metric has waited already: what is added spans no more than a missed scrape."""
+    return {"stabilizationWindowSeconds": min(round(seconds(after)), 30)}
+
+
 def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
     """A ScaledObject that gives the pool as many workers as the operator's metric says."""
     spec, name = pool.spec, pool.metadata.name
-    patience_s = round(seconds(spec.autoscaling.scale_down_after))
     trigger = {
         "type": "metrics-api",
         "metricType": "AverageValue",
@@ -115,11 +163,7 @@ def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
         "kind": "ScaledObject",
         "metadata": object_metadata(pool),
         "spec": {
-            "scaleTargetRef": {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "name": object_name(name),
-            },
+            "scaleTargetRef": _target(name),
             "minReplicaCount": spec.min_replicas,
             "maxReplicaCount": max(1, spec.max_replicas),
             "pollingInterval": _KEDA_POLL_S,
@@ -127,7 +171,7 @@ def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
             "cooldownPeriod": max(_KEDA_POLL_S, ACKNOWLEDGE_S),
             "advanced": {
                 "horizontalPodAutoscalerConfig": {
-                    "behavior": {"scaleDown": {"stabilizationWindowSeconds": min(patience_s, 30)}}
+                    "behavior": {"scaleDown": _behaviour_down(spec.autoscaling.scale_down_after)}
                 }
             },
             "triggers": [trigger],

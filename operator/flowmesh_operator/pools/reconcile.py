@@ -16,6 +16,7 @@ from flowmesh_operator.api import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, Api, ApiE
 from flowmesh_operator.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
+    HORIZONTAL_AUTOSCALERS,
     NETWORK_POLICIES,
     SCALED_OBJECTS,
     SERVICE_ACCOUNTS,
@@ -32,6 +33,7 @@ KINDS: dict[str, Kind] = {
     "NetworkPolicy": NETWORK_POLICIES,
     "PodDisruptionBudget": DISRUPTION_BUDGETS,
     "Deployment": DEPLOYMENTS,
+    "HorizontalPodAutoscaler": HORIZONTAL_AUTOSCALERS,
 }
 _SCALED = "ScaledObject"
 _REPLICAS = ("f:spec", "f:replicas")
@@ -75,6 +77,11 @@ class Reconciler:
     def deployment(self, pool: str) -> Json | None:
         """The pool's Deployment as last seen."""
         return next(iter(self._live.get("Deployment", {}).get(pool, {}).values()), None)
+
+    def horizontal_autoscaler(self, pool: str) -> Json | None:
+        """The pool's HorizontalPodAutoscaler as last seen."""
+        found = self._live.get("HorizontalPodAutoscaler", {}).get(pool, {})
+        return next(iter(found.values()), None)
 
     def scaled(self, pool: str, replicas: int) -> None:
         """The pool's size was written."""

@@ -106,15 +106,25 @@ def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
     if figures.ready >= figures.wanted:
         return Said(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.ready} of {figures.wanted} workers are connected"
-    stuck = _stuck(deployment)
+    stuck = _wrong(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if stuck:
         return Said(PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}")
     return Said(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
 
 
-def scaling(pool: FlowMeshWorkerPool, *, keda: bool) -> Said:
-    """Who brings the number of workers to what is wanted."""
+def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) -> Said:
+    """Who brings the number of workers to what is wanted.
+
+    Args:
+        pool: as the API server gives it.
+        keda: whether the cluster knows ScaledObjects.
+        hpa: the pool's HorizontalPodAutoscaler as last seen.
+    """
     match pool.spec.autoscaling.mode:
+        case "hpa":
+            why = _wrong(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
+            reason = PoolReason.HPA_INACTIVE if why else PoolReason.BY_HPA
+            return Said(PoolCondition.SCALING, not why, reason, why)
         case "backlog":
             return Said(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
         case "keda" if keda:
@@ -134,10 +144,9 @@ def decision(now_s: float, before: int, after: int, reason: str) -> Json:
     return {"time": timestamp(now_s), "before": before, "after": after, "reason": reason}
 
 
-def _stuck(deployment: Json | None) -> str:
-    """What a Deployment's own conditions say is wrong."""
-    bad = {"Progressing": "False", "ReplicaFailure": "True"}
-    for one in ((deployment or {}).get("status") or {}).get("conditions") or []:
+def _wrong(live: Json | None, bad: Mapping[str, str]) -> str:
+    """What an object's own conditions say is wrong."""
+    for one in ((live or {}).get("status") or {}).get("conditions") or []:
         if bad.get(one.get("type")) == one.get("status"):
             return str(one.get("message", ""))
     return ""
