@@ -106,9 +106,10 @@ class Param:
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
         format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
-            ``chat`` (a list of ``{role, content}``), ``verifiers`` (a list of named checks, see
-            ``catalog.verifiers``) or ``secret`` (the name of a secret, whose value is sent with
-            each attempt); empty where it is not looked into.
+            ``sql`` (one SELECT over the inputs), ``chat`` (a list of ``{role, content}``),
+            ``verifiers`` (a list of named checks, see ``catalog.verifiers``) or ``secret`` (the
+            name of a secret, whose value is sent with each attempt); empty where it is not looked
+            into.
         doc: one sentence.
     """
 

@@ -159,9 +159,9 @@ def _follow(
         output_columns,
     )
 
-    inputs = {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
-    row_columns = inputs.get(contract.row_port)
-    check_params(scope, contract, step.params, row_columns, (*entry.keys, "with"))
+    inputs: dict[str, Columns] = dict.fromkeys(entry.spec.inputs)
+    inputs |= {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
+    check_params(scope, contract, step.params, inputs, (*entry.keys, "with"))
     if contract.row_output:
         source = StepSource(step.path, contract.row_output)
         columns[source] = output_columns(contract, step.params, inputs)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
+from flowmesh_core.catalog.queries import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.graph.schemas import schema_problem
@@ -46,18 +47,19 @@ def check_params(
     scope: Scope,
     contract: EngineContract,
     params: Mapping[str, Any],
-    columns: Columns,
+    inputs: Mapping[str, Columns],
     keys: Keys,
 ) -> None:
-    """Reports templates, column names and programs that cannot work.
+    """Reports templates, column names, queries and programs that cannot work.
 
     Args:
         scope: the compilation.
         contract: the step's contract.
         params: its typed parameters.
-        columns: the columns of its row port; None where unknown.
+        inputs: the columns of its data sets, by port; None where unknown.
         keys: where ``with`` stands.
     """
+    columns = inputs.get(contract.row_port)
     for param in contract.params:
         value = params[param.name]
         if value is None:
@@ -74,6 +76,8 @@ def check_params(
                         f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
                     )
         _check_format(scope, param, value, columns, at)
+        if param.format == "sql":
+            _check_query(scope, value, inputs, at)
 
 
 def _check_format(scope: Scope, param: Param, value: Any, columns: Columns, keys: Keys) -> None:
@@ -85,6 +89,13 @@ def _check_format(scope: Scope, param: Param, value: Any, columns: Columns, keys
     problem = _format_problem(param, value)
     if problem:
         scope.report(keys, problem)
+
+
+def _check_query(scope: Scope, query: str, inputs: Mapping[str, Columns], keys: Keys) -> None:
+    try:
+        refuse_unsound(query, inputs)
+    except UnsoundQueryError as e:
+        scope.report(keys, f"{e.message}; {e.remedy}")
 
 
 def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> None:

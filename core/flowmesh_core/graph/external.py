@@ -18,13 +18,11 @@ from flowmesh_core.graph.plan import (
     StepSource,
 )
 from flowmesh_core.graph.scope import Columns, InputEntry, Keys, Scope
+from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.secrets import with_place
-
-PLACEHOLDER_REFERENCE = f"cas:{'0' * 64}.{'0' * 32}"
-"""Stands for content that is not uploaded yet, in plans that are only looked at."""
 
 RESOLVE = "source.resolve"
 _ENGINES = {
@@ -84,7 +82,7 @@ def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> In
     if reference is None:
         if not scope.validate_only:
             scope.report(keys, "the rows were not uploaded before the workflow was compiled")
-        reference = PLACEHOLDER_REFERENCE
+        reference = _placeholder(name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
 
 
@@ -98,7 +96,7 @@ def _config_map(scope: Scope, name: str, given: ConfigMapKey, keys: Keys) -> Inp
                 f"{given.name}/{given.key} is a ConfigMap's, which only a cluster's operator reads;"
                 f" here write dataset: ./{given.key}",
             )
-        reference = PLACEHOLDER_REFERENCE
+        reference = _placeholder(name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
 
 
@@ -129,8 +127,13 @@ def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> Inpu
                 " here use s3://, https://, hf://, a cas: reference or, for a small data set, a"
                 " configMap",
             )
-        reference = PLACEHOLDER_REFERENCE
+        reference = _placeholder(name)
     return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
+
+
+def _placeholder(name: str) -> str:
+    """Stands for what is not uploaded, in plans that are only looked at; another for each input."""
+    return f"cas:{digest_bytes(name.encode())}.{'0' * 32}"
 
 
 def _known(scope: Scope, name: str) -> Columns:

@@ -94,3 +94,41 @@ def test_the_documentation_names_every_field() -> None:
     ]
     fields = {f for d in kept for f in d["properties"]}
     assert [f for f in sorted(fields) if f"`{f}`" not in documentation] == []
+
+
+TWO_INPUTS = """
+apiVersion: flowmesh.dev/v1alpha1
+kind: FlowMeshWorkflow
+metadata: {name: two}
+spec:
+  inputs:
+    towns: {rows: [{town: Aldham}]}
+    people: {rows: [{name: ada}]}
+  steps:
+    - name: towns
+      uses: eval.exact-match
+      inputs: {rows: inputs.towns}
+      with: {prediction: town, target: town}
+    - name: people
+      uses: data.sql
+      inputs: {people: inputs.people}
+      with: {query: QUERY}
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("select name from people", ""),
+        ("select current_date from people", "current_date is refused"),
+        ("select avg(right::int) from people", 'syntax error at or near "::" at line 1'),
+        ("select name from poeple", "there is no table 'poeple'"),
+        ("select 1; select 2", "the query has 2 statements"),
+        ("select random() from people", "random() is refused"),
+        ("copy people to 'file'", "the query is no SELECT"),
+    ],
+)
+def test_queries_are_read_at_admission_and_each_input_has_its_own_columns(query: str, told: str):
+    found = check_text(TWO_INPUTS.replace("QUERY", query), builtin_catalog())
+    assert [p.path for p in found] == ["spec.steps[1].with.query"] * bool(told)
+    assert told in "".join(p.message for p in found)

@@ -20,6 +20,7 @@ SQL = EngineContract(
             "query",
             ParamType.STRING,
             required=True,
+            format="sql",
             doc="One SELECT of DuckDB's SQL. Order rows where their order matters (`order by all`);"
             " `random()`, `now()`, files and the network are refused.",
         ),

@@ -10,15 +10,10 @@ from typing import Any
 
 import duckdb
 
+from flowmesh_core.catalog.queries import UnsoundQueryError, refuse_unsound, tables_text
 from flowmesh_core.dataset import ColumnType, Schema
-from flowmesh_core.errors import AttemptError, IdentityError
+from flowmesh_core.errors import AttemptError, Failure, FailureKind, IdentityError
 from flowmesh_worker.engine_api import DatasetInput
-from flowmesh_worker.engines.data.refusals import (
-    refusal,
-    refuse_unsound,
-    tables_text,
-    varying_functions,
-)
 from flowmesh_worker.engines.data.sql_types import projection, quoted
 
 Tables = Mapping[str, Sequence[str]]
@@ -55,14 +50,21 @@ def columns_of_tables(given: Mapping[str, DatasetInput]) -> Tables:
     return {name: dataset.manifest.schema.names for name, dataset in given.items()}
 
 
-def refuse_query(connection: Any, query: str, tables: Tables) -> None:
+def refusal(message: str, remedy: str = "", detail: str = "") -> AttemptError:
+    """A failure of kind ``bad-input``."""
+    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy, detail))
+
+
+def refuse_query(query: str, tables: Tables) -> None:
     """Refuses what is not one SELECT over the tables, before anything is loaded.
 
     Raises:
         AttemptError: kind ``bad-input``; names what is wrong and where.
     """
-    parsed = connection.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
-    refuse_unsound(parsed, query, tables, varying_functions(duckdb.connect))
+    try:
+        refuse_unsound(query, tables)
+    except UnsoundQueryError as e:
+        raise refusal(e.message, e.remedy, e.detail) from e
     _refuse_equal_names(tables)
 
 

@@ -81,7 +81,7 @@ def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
     query = str(work.params["query"])
     given = {n: v for n, v in work.inputs.items() if isinstance(v, DatasetInput)}
     tables = columns_of_tables(given)
-    refuse_query(connection, query, tables)
+    refuse_query(query, tables)
     rows_read = load_tables(connection, given)
     table, schema = select(connection, query, tables)
     for name in given:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.queries import tables_text
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
 from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
@@ -14,7 +15,6 @@ from flowmesh_worker.engines.data.database import (
     refuse_query,
     select,
 )
-from flowmesh_worker.engines.data.refusals import tables_text
 
 _MEMORY_MIB = 512
 _ROWS_SHOWN = 100
@@ -33,7 +33,7 @@ class Database:
 
     def answer(self, query: str) -> str:
         """The rows as text; see ``data.database`` for what it raises."""
-        refuse_query(self._connection, query, self.tables)
+        refuse_query(query, self.tables)
         found, _ = select(self._connection, query, self.tables)
         if isinstance(found, list):
             return f"({len(found):,} rows without columns)"

@@ -1,18 +1,22 @@
 """What a query may not contain: anything whose answer is not given by its inputs alone.
 
-The query is parsed by DuckDB itself. Functions that it declares to vary (``random()``, ``now()``,
+Looked at when a workflow is admitted, and by the worker, which knows every column. The query is
+parsed by DuckDB itself. Functions that it declares to vary (``random()``, ``now()``,
 ``nextval()`` ...), tables that are not inputs, table functions that read files or the database's
 own state, and samples without a seed are refused before anything runs.
 """
 
 import difflib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.errors import FlowMeshError
+
+Tables = Mapping[str, Collection[str] | None]
+"""Columns by table; None where they are not known yet."""
 
 _TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
 _CALLED_WITHOUT_BRACKETS = frozenset(
@@ -37,57 +41,69 @@ _FROM_NOW_ALONE = "age"
 _ALLOWED_ALTHOUGH_VOLATILE = frozenset({"error"})
 
 
+class UnsoundQueryError(FlowMeshError):
+    """A query is not one SELECT over its inputs.
+
+    Attributes:
+        detail: the tables that there are; may be empty.
+    """
+
+    def __init__(self, message: str, remedy: str, detail: str = "") -> None:
+        """Takes the reason, the remedy, and more for who looks closer."""
+        super().__init__(message, remedy=remedy)
+        self.detail = detail
+
+
 @functools.cache
-def varying_functions(connection_of: Any) -> frozenset[str]:
+def _parser() -> Any:
+    import duckdb  # noqa: PLC0415 - slow to load
+
+    return duckdb.connect(":memory:", config={"enable_external_access": "false"})
+
+
+@functools.cache
+def _varying_functions() -> frozenset[str]:
     """Names of the functions that DuckDB does not declare consistent."""
-    rows = (
-        connection_of()
-        .execute(
-            "select distinct function_name from duckdb_functions() where stability <> 'CONSISTENT'"
-        )
-        .fetchall()
-    )
+    query = "select distinct function_name from duckdb_functions() where stability <> 'CONSISTENT'"
+    rows = _parser().cursor().execute(query).fetchall()
     return frozenset(name for (name,) in rows) - _ALLOWED_ALTHOUGH_VOLATILE | _ALSO_VARYING
 
 
-def refuse_unsound(
-    parsed: bytes, query: str, tables: Mapping[str, Sequence[str]], varying: frozenset[str]
-) -> None:
+def refuse_unsound(query: str, tables: Tables) -> None:
     """Refuses a query that is not one SELECT over the tables.
 
     Args:
-        parsed: what ``json_serialize_sql`` gave.
         query: as the user wrote it.
         tables: columns by table.
-        varying: functions to refuse.
 
     Raises:
-        AttemptError: kind ``bad-input``; names what is wrong and where.
+        UnsoundQueryError: names what is wrong and where.
     """
-    tree = orjson.loads(parsed)
+    parsed = _parser().cursor().execute("select json_serialize_sql(?)", [query]).fetchall()
+    tree = orjson.loads(parsed[0][0])
     if tree.get("error"):
-        raise refusal(_syntax(tree, query), _statements_remedy(tree))
+        raise UnsoundQueryError(_syntax(tree, query), _statements_remedy(tree))
     statements = tree["statements"]
     if len(statements) != 1:
-        raise refusal(f"the query has {len(statements)} statements", "write one SELECT")
-    nodes = list(_nodes(statements[0]))
-    columns = {c.lower() for names in tables.values() for c in names}
+        raise UnsoundQueryError(f"the query has {len(statements)} statements", "write one SELECT")
+    nodes, varying = list(_nodes(statements[0])), _varying_functions()
+    known_columns = [names for names in tables.values() if names is not None]
+    columns = (
+        {c.lower() for names in known_columns for c in names}
+        if len(known_columns) == len(tables)
+        else _CALLED_WITHOUT_BRACKETS  # any of them may be a column
+    )
     known = {name.lower() for name in tables} | _named_by_with(nodes)
     for node in nodes:
         _refuse_unknown_table(node, known, tables, query)
         what = _varying(node, varying, columns) or _table_function(node) or _sample(node)
         if what is not None:
             at = node.get("query_location", 0)
-            raise refusal(
+            raise UnsoundQueryError(
                 f"{what} is refused{_line(query, at)}: the result would not be given by the "
                 "inputs alone",
                 "pass what varies as an input or a parameter",
             )
-
-
-def refusal(message: str, remedy: str = "", detail: str = "") -> AttemptError:
-    """A failure of kind ``bad-input``."""
-    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy, detail))
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
@@ -101,10 +117,10 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(reversed(item))
 
 
-def _varying(node: dict[str, Any], varying: frozenset[str], columns: set[str]) -> str | None:
+def _varying(node: dict[str, Any], varying: frozenset[str], columns: Collection[str]) -> str | None:
     if node.get("class") == "COLUMN_REF":
         names = [str(n).lower() for n in node.get("column_names", ())]
-        if len(names) == 1 and names[0] in _CALLED_WITHOUT_BRACKETS - columns:
+        if len(names) == 1 and names[0] in _CALLED_WITHOUT_BRACKETS.difference(columns):
             return names[0]
         return None
     if node.get("class") not in ("FUNCTION", "WINDOW"):
@@ -121,7 +137,7 @@ def _named_by_with(nodes: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _refuse_unknown_table(
-    node: dict[str, Any], known: set[str], tables: Mapping[str, Sequence[str]], query: str
+    node: dict[str, Any], known: set[str], tables: Tables, query: str
 ) -> None:
     if node.get("type") != "BASE_TABLE":
         return
@@ -131,19 +147,20 @@ def _refuse_unknown_table(
         return
     near = difflib.get_close_matches(name, tables, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise refusal(
+    raise UnsoundQueryError(
         f"there is no table {place!r}{_line(query, node.get('query_location', -1))}{hint}",
         "an input's name is its table's name",
         tables_text(tables),
     )
 
 
-def tables_text(tables: Mapping[str, Sequence[str]]) -> str:
+def tables_text(tables: Tables) -> str:
     """The tables there are, with their columns, for messages."""
-    lines = [
-        f"{name}({', '.join(names[:_COLUMNS_SHOWN])}{', …' if len(names) > _COLUMNS_SHOWN else ''})"
-        for name, names in tables.items()
-    ]
+    lines = []
+    for name, columns in tables.items():
+        names = ["…"] if columns is None else list(columns)
+        more = ", …" if len(names) > _COLUMNS_SHOWN else ""
+        lines.append(f"{name}({', '.join(names[:_COLUMNS_SHOWN])}{more})")
     return "tables: " + "; ".join(lines) if lines else "there are no tables"
 
 
