@@ -54,10 +54,10 @@ class Pass:
     def metrics(self) -> dict[str, Any]:
         """The metrics among the outputs, by run and name."""
         return {
-            f"{run['name']}.{name}": output["metrics"]
+            f"{run['name']}.{name}": output["value"]
             for run in self.runs
             for name, output in run["outputs"].items()
-            if output and output.get("metrics")
+            if output and output.get("value")
         }
 
 

@@ -93,7 +93,7 @@ def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
         return "null (its step was skipped)"
     if output is None:
         return "none (its step has not completed)"
-    values = output.get("metrics") or output.get("value")
+    values = output.get("value")
     if values:
         return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
     parts = [str(output.get("kind", ""))]
