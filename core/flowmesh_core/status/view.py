@@ -62,7 +62,8 @@ class RunStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         phase: a ``Phase``.
         failed_step, reason, message, remedy, log: of the failure that ended the run.
-        outputs: by name: kind, ``cas:`` reference (empty for a skipped step), rows, bytes, and of metrics their ``value``.
+        outputs: by name: kind, ``cas:`` reference (empty for a skipped step), rows, bytes,
+            and of metrics their ``value``.
         counts: steps by state.
         eta_s: predicted seconds to the end; -1 is unknown.
         audit_of: of an audit, the run whose actions it makes again.
