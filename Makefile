@@ -6,6 +6,9 @@
 #   DIR=path    the plugin that `make plugin` installs
 
 SHELL := /bin/bash
+# Some machines set it to keep folders clean. Here every engine is a process of its own: without
+# compiled files each start compiles PyTorch and vLLM anew.
+unexport PYTHONDONTWRITEBYTECODE
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
