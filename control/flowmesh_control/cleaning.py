@@ -6,6 +6,7 @@ import msgspec
 
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
+from flowmesh_control.roots import held_digests, live_artifacts
 from flowmesh_control.run_keys import RUNS, final_key
 from flowmesh_control.run_records import final_decoder
 from flowmesh_control.status_document import document_artifact
@@ -100,27 +101,11 @@ class Cleaning:
 
     async def _live(self) -> set[Digest]:
         """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
-        found = [*self._of_live_runs(), *checkpoints.roots(self._state)]
-        found += await self._of_ended_runs()
+        found = [*live_artifacts(self._state), *await self._of_ended_runs()]
         manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
-        others = {d for a in found for d in a.blobs()}
-        for worker in self._state.workers.values():
-            others.update(c.digest for c in worker.components)
-            others.update(worker.near)
+        others = {d for a in found for d in a.blobs()} | held_digests(self._state)
         live = await mark(self._store.blobs, manifests=manifests, others=others)
         return live | await mark_results(self._store.blobs, self._store.records)
-
-    def _of_live_runs(self) -> list[Artifact]:
-        found: list[Artifact] = []
-        for run in self._state.runs.values():
-            found += run.artifacts.values()
-            for step in run.steps.values():
-                found += step.inputs.values()
-                found += (a for a in step.outputs.values() if a is not None)
-                for part in step.parts.values():
-                    found += part.inputs.values()
-                    found += part.result.outputs.values() if part.result else ()
-        return found
 
     async def _of_ended_runs(self) -> list[Artifact]:
         """Outputs are kept as long as results are."""

@@ -134,6 +134,12 @@ def _cache(
                 (*entry.keys, "cache", "ignoredInputs", i),
                 f"no input {port!r} here{did_you_mean(port, entry.spec.inputs)}",
             )
+        elif port == contract.row_wise:
+            scope.report(
+                (*entry.keys, "cache", "ignoredInputs", i),
+                f"{entry.spec.uses} works chunk by chunk, and what a chunk of {port!r} holds is all"
+                " that names it; leave out another input",
+            )
     external = determinism_of(contract, params, fields) is Determinism.EXTERNAL
     return Cache(
         reuse=spec.reuse or ("run" if external else "always"),

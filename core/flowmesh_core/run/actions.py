@@ -14,6 +14,7 @@ from flowmesh_core.run.estimate import name_of, spec_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import HitLine
 from flowmesh_core.run.model import Action, Part, Run, StepRun, Subscriber
+from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ActionState, HitKind, StepState
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
@@ -23,9 +24,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
     """Subscribes a part to its action, which is looked up first unless it is in flight."""
     part = step.parts[number]
     name = name_of(run, step, part.inputs)
-    private = any(p in part.inputs for p in step.plan.cache.ignored_inputs)
-    publish = run.scopes.private if private else run.scopes.publish
-    lookup = (publish,) if private else run.scopes.lookup
+    publish, lookup = scopes_of(run, step, part.inputs)
     subscriber = Subscriber(run.uid, step.plan.path, number)
     for scope in dict.fromkeys((publish, *lookup)):
         action = state.actions.get(ActionKey(scope, name))
@@ -55,7 +54,7 @@ def remake(
     part = step.parts[number]
     part.result = None
     name = name_of(run, step, part.inputs)
-    key = ActionKey(run.scopes.publish, name)
+    key = ActionKey(scopes_of(run, step, part.inputs)[0], name)
     subscriber = Subscriber(run.uid, step.plan.path, number)
     action = state.actions.get(key)
     if action is None:

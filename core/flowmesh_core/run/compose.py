@@ -13,6 +13,7 @@ from flowmesh_core.run.commands import Publish
 from flowmesh_core.run.estimate import name_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Run, StepRun
+from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def publish_step(
         inputs[step.contract.row_wise] = row
     outputs = {port: a for port, a in step.outputs.items() if a is not None}
     ttl = state.settings.result_ttl_s
-    key = ActionKey(run.scopes.publish, name_of(run, step, inputs))
+    key = ActionKey(scopes_of(run, step, inputs)[0], name_of(run, step, inputs))
     inline: dict[Digest, bytes] = {}
     for artifact in outputs.values():
         if artifact.kind == PortKind.METRICS and artifact.value is not None:

@@ -22,6 +22,7 @@ from flowmesh_core.run.estimate import name_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.run.model import Part, Run, StepRun
+from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
 
@@ -149,14 +150,15 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     if step.skip_lookup:
         expand(state, run, step, now_s)
         return
-    key = ActionKey(run.scopes.publish, name_of(run, step, step.inputs))
+    publish, lookup = scopes_of(run, step, step.inputs)
+    key = ActionKey(publish, name_of(run, step, step.inputs))
     step.lookup = key
     waiting = state.step_lookups.setdefault(key, [])
     waiting.append((run.uid, step.plan.path))
     if len(waiting) == 1:
         max_age_s = step.plan.cache.max_age_s
         oldest_s = run.created_s - max_age_s if max_age_s else 0.0
-        state.emit(LookUp(key, run.scopes.lookup, oldest_s))
+        state.emit(LookUp(key, lookup, oldest_s))
 
 
 def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:

@@ -182,6 +182,21 @@ def test_a_missing_input_or_parameter_is_told(problems) -> None:
     assert message.startswith("data.sql needs the parameter 'query': ")
 
 
+def test_rows_that_name_the_chunks_of_a_step_cannot_be_ignored(problems) -> None:
+    found = problems(
+        {
+            "uses": "llm.generate",
+            "with": {"prompt": "x"},
+            "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+            "cache": {"ignoredInputs": ["model", "rows"]},
+        },
+        inputs=INPUTS,
+    )
+    (place,) = [k for k in found if "ignoredInputs" in k]
+    assert place.endswith("cache.ignoredInputs[1]")
+    assert "works chunk by chunk" in found[place]
+
+
 def test_python_that_is_none_is_told_with_its_line(problems) -> None:
     found = problems({"uses": "code.python", "with": {"code": "def main(rows):\n  return ("}})
     assert found == {"spec.steps[0].with.code": "not Python: '(' was never closed on line 2 of it"}

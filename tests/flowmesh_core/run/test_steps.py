@@ -266,3 +266,43 @@ def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World)
     assert sum(isinstance(x, c.Assign) for x in commands) > 1
     assert [x for x in commands if isinstance(x, c.Changed)] == [c.Changed(uid)]
     assert isinstance(commands[-1], c.Changed)
+
+
+def test_a_result_whose_name_leaves_an_input_out_stays_in_its_own_scope(world: World) -> None:
+    world.join("w1")
+    rows = dataset(*"abcdefgh")
+    for team, value in (("team-a", 1), ("team-b", 2)):
+        cache = Cache(ignored_inputs=("after-a",))
+        made = plan(
+            step("a", value=value),
+            step("m", rows_of(rows), *after("a"), uses=MAP, cache=cache),
+            namespace=team,
+        )
+        world.submit(made, share="group-x", artifacts=[rows])
+        world.run()
+    chunks = [scope for scope, _, _ in world.publications]
+    assert sorted(set(chunks)) == ["group-x", "ns-team-a", "ns-team-b"]
+    assert chunks.count("group-x") == 2  # of step a, whose names tell everything
+    assert len({r.run_uid for r in world.cache.values()}) == 2
+
+
+def test_a_private_result_that_is_made_again_stays_private(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one")
+    cache = Cache(ignored_inputs=("after-a",))
+    made = plan(
+        step("a"),
+        step("m", rows_of(rows), *after("a"), uses=MAP, cache=cache),
+        outputs={"rows": (StepSource("m", "rows"),)},
+    )
+    world.submit(made, share="group-x", artifacts=[rows])
+    world.run()
+    result = next(r for (scope, _), r in world.cache.items() if scope == "ns-team-a")
+    manifest = result.outputs["rows"].manifest
+    assert manifest is not None
+    world.lost_blobs.add(manifest.chunks[0].blob)
+    again = world.submit(made, share="group-x", artifacts=[rows])
+    world.run()
+    assert world.finals[again].phase == "Succeeded"
+    of_m = [(s, g) for s, name, g in world.publications if name == result.action_id]
+    assert of_m == [("ns-team-a", 1), ("ns-team-a", 2)]

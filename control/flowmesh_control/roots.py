@@ -1,0 +1,32 @@
+"""What a collection keeps for the sake of what goes on: the roots that only the live state knows.
+
+Called by the cleaning of the control plane, and by the simulator's.
+"""
+
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.run import checkpoints
+from flowmesh_core.run.state import State
+from flowmesh_core.units import Digest
+
+
+def live_artifacts(state: State) -> list[Artifact]:
+    """What live runs were given, have made and begin at: inputs, outputs, checkpoints."""
+    found = checkpoints.roots(state)
+    for run in state.runs.values():
+        found += run.artifacts.values()
+        for step in run.steps.values():
+            found += step.inputs.values()
+            found += (a for a in step.outputs.values() if a is not None)
+            for part in step.parts.values():
+                found += part.inputs.values()
+                found += part.result.outputs.values() if part.result else ()
+    return found
+
+
+def held_digests(state: State) -> set[Digest]:
+    """What connected workers hold."""
+    found: set[Digest] = set()
+    for worker in state.workers.values():
+        found.update(c.digest for c in worker.components)
+        found.update(worker.near)
+    return found
