@@ -5,6 +5,7 @@ from pathlib import Path
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.units import nano_usd
+from flowmesh_sim.invariants import Checker
 from flowmesh_sim.measures import Result
 from flowmesh_sim.policies import policy_named
 from flowmesh_sim.scenario import read_scenario
@@ -18,6 +19,7 @@ def simulate_file(
     policy: str,
     plot: Path | None,
     trace: Path | None,
+    check: bool,
     as_json: bool,
 ) -> None:
     """Simulates the scenario of a file.
@@ -30,7 +32,8 @@ def simulate_file(
     if policy:
         policy_named(policy)
         scenario = scenario.model_copy(update={"policy": policy})
-    result = Simulation(scenario, seed=seed, trace=trace).run()
+    checker = Checker(every=1) if check else None
+    result = Simulation(scenario, seed=seed, trace=trace, checker=checker).run()
     terminal = Terminal(as_json=as_json)
     if plot is not None:
         from flowmesh_sim.plots import draw  # noqa: PLC0415 - matplotlib is of the sim extra

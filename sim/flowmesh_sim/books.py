@@ -7,6 +7,7 @@ rules of ``flowmesh_control.recovery`` and, for the money, by the same code (``a
 from dataclasses import dataclass, field
 
 from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import Line
 from flowmesh_core.status.view import RunStatus
@@ -20,7 +21,7 @@ class Bucket:
         specs: of every accepted run, as it was pinned.
         lines: of every run's ledger, in order, as far as it was flushed.
         opened: by run, the latest epoch that took it up: what lower ones write does not count.
-        finals: by run, with the epoch that ended it in ``ended_by``.
+        finals: by run, with its ``outputs``, and the epoch that ended it in ``ended_by``.
         epoch: the latest that began.
     """
 
@@ -28,6 +29,7 @@ class Bucket:
     lines: dict[str, list[Line]] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
     finals: dict[str, RunStatus] = field(default_factory=dict)
+    outputs: dict[str, tuple[Artifact, ...]] = field(default_factory=dict)
     ended_by: dict[str, int] = field(default_factory=dict)
     accounts: AccountsRecord | None = None
     model: bytes = b""

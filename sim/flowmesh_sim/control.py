@@ -10,17 +10,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_control.accounts import capture
+from flowmesh_control.finishing import outputs_of
 from flowmesh_control.loop import DECIDE_GAP_S, REST, TICK_S
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.figures.figures import Figures
-from flowmesh_core.run.commands import Assign, KeepAttempts, Publish
-from flowmesh_core.run.events import Decided, Event, Submitted, Ticked, WorkerConnected
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.run.commands import Assign, KeepAttempts
+from flowmesh_core.run.events import (
+    ActionKey,
+    Decided,
+    Event,
+    Submitted,
+    Ticked,
+    WorkerConnected,
+)
+from flowmesh_core.run.ledger import Line
 from flowmesh_core.run.machine import Machine
 from flowmesh_core.status.project import run_status
 from flowmesh_sim.books import SimLedger, recover
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.outside import SimOutside
+from flowmesh_sim.store import SimStore
 
 if TYPE_CHECKING:
     from flowmesh_sim.fabric import Fabric
@@ -79,7 +90,7 @@ class Control:
             fabric.store,
             self.gateway,
             self,
-            append=self._ledger.append,
+            append=self._append,
             times=fabric.times,
             dice=fabric.dice,
         )
@@ -115,6 +126,31 @@ class Control:
     def now_s(self) -> float:
         """Its clock: the wall's at its start, and steady since."""
         return self._began_s + self._engine.now_s
+
+    @property
+    def virtual_s(self) -> float:
+        """Virtual time."""
+        return self._engine.now_s
+
+    @property
+    def store(self) -> SimStore:
+        """The bucket."""
+        return self._fabric.store
+
+    @property
+    def policy(self) -> type:
+        """Who decides."""
+        return type(self._fabric.policy)
+
+    @property
+    def patience_s(self) -> float:
+        """A worker silent for so long is lost."""
+        return self._fabric.settings.machine.watchdog_s
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has events that it has not applied yet."""
+        return bool(self._events)
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -155,14 +191,15 @@ class Control:
         self.applied += 1
         if type(event) is WorkerConnected:
             commands.sort(key=lambda c: type(c) is not KeepAttempts)
-        fabric.checker.applied(self, event)
         if commands:
             self.outside.execute(commands)
+        fabric.checker.applied(self, event)
 
     def _decide(self) -> float:
         fabric, state = self._fabric, self.machine.state
         snapshot = self.machine.snapshot(self.now_s())
         decision = fabric.policy.decide(snapshot, state.model, state)
+        fabric.checker.decided(self, snapshot, decision)
         times = fabric.times
         took_s = (
             times.decide_s
@@ -193,7 +230,8 @@ class Control:
 
     def _flush(self) -> None:
         """As ``flowmesh_control.control.Books.write``: ledgers first, then what counts them."""
-        if self._fabric.store.down or self._fabric.bucket.epoch > self.epoch:
+        store = self._fabric.store
+        if store.down or self._fabric.bucket.epoch > self.epoch or self.outside.refused():
             return
         record = capture(self.machine.state, self._ledger.lengths(), self.now_s())
         self._ledger.flush_all()
@@ -212,11 +250,17 @@ class Control:
             return
         self._ledger.flush(uid)
         status = run_status(self.machine.state, uid, self.now_s())
+        found = outputs_of(self.machine.state.runs[uid])
+        self._fabric.bucket.outputs[uid] = tuple(a for given in found.values() for a in given)
         self._fabric.bucket.finals[uid] = status
         self._fabric.bucket.ended_by[uid] = self.epoch
         self._fabric.checker.finished(self, uid, status)
         self._fabric.ended(uid, status)
         self._ledger.close(uid)
+
+    def _append(self, uid: str, line: Line) -> None:
+        self._ledger.append(uid, line)
+        self._fabric.checker.appended(self, uid, line)
 
     def submit(self, submitted: Submitted) -> None:
         """Takes a run: its spec and pins are durable before the machine hears of it."""
@@ -228,9 +272,9 @@ class Control:
         self._fabric.checker.assigned(self, command)
         self._fabric.measures.assigned(self, command)
 
-    def wrote(self, command: Publish) -> None:
+    def wrote(self, key: ActionKey, result: ActionResult) -> None:
         """As :meth:`Home.wrote`."""
-        self._fabric.checker.wrote(command)
+        self._fabric.checker.wrote(self, key, result)
 
     def crash(self) -> None:
         """Ends at once: what was not flushed is lost."""

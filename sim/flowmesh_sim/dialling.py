@@ -27,15 +27,15 @@ class Dialling:
         """Dials at once."""
         self._worker = worker
         self._engine = worker.engine
-        self._site: Any = worker.around.network
-        self.link = Link(self._engine, worker.around.latency_s)
+        self._site = worker.around.network
+        self.link = Link(self._engine, worker.around.latency_s, self._site.dice.stream("links"))
         self.over: Connection | None = None
         self._gateway: Any = None
         self.epoch = 0
         self._welcomed = False
         self._interval_s = 1.0
         self._phase_s = phase_s
-        self._seq = 0
+        self._seq = self._heard = 0
         self._sending = False
         self._backoff_s = BACKOFF_FIRST_S
         self._ends_again_s = self._engine.now_s + ENDS_AGAIN_EVERY_S
@@ -51,7 +51,7 @@ class Dialling:
             self._later()
             return
         self.over, self._gateway = Connection(), gateway
-        self._welcomed, self._seq = False, 0
+        self._welcomed, self._seq, self._heard = False, 0, 0
         hello = worker.hello(self.epoch)
         worker.held.said_everything()
         self.link.send("up", self.over, gateway.hello, self, self.over, hello)
@@ -64,8 +64,8 @@ class Dialling:
     # -- called by the gateway through the link --------------------------------------------------
 
     def welcomed(self, epoch: int, interval_s: float) -> None:
-        """The worker is known."""
-        if epoch < self.epoch:
+        """The worker is known; said again, it is where another message belongs."""
+        if epoch < self.epoch or self._welcomed:
             self.broken()
             return
         self.epoch = epoch
@@ -74,11 +74,17 @@ class Dialling:
         self._engine.after(self._phase_s * interval_s, self._beat, self.over)
 
     def told(self, desired: Desired) -> None:
-        """What the worker should hold has changed."""
-        if desired.epoch < self.epoch:
+        """What the worker should hold has changed; a gap in the numbers ends the connection."""
+        self._heard += 1
+        if desired.epoch < self.epoch or not self._welcomed or desired.seq != self._heard:
             self.broken()
             return
         self._worker.follow(desired)
+
+    def hung_up(self, over: Connection) -> None:
+        """The other end has closed a connection."""
+        if over is self.over:
+            self.broken()
 
     def broken(self) -> None:
         """The connection is gone; another is opened after a while."""

@@ -37,6 +37,7 @@ class Fabric:
     """Everything but workers, load and faults.
 
     Attributes:
+        grace_s: blobs that are younger are not collected.
         skew_s: how far the control plane's wall clock was set off.
         control: whoever leads; None while nobody does.
         wanted: when each run was submitted, in virtual time; ``open`` are those without an end.
@@ -53,8 +54,9 @@ class Fabric:
         trace: Trace,
         checker: "Checker",
         measures: "Measures",
+        grace_s: float,
     ) -> None:
-        """Takes the constants, the seed, the knobs, who decides, and who watches."""
+        """Takes the constants, the seed, the knobs, who decides, who watches, what is young."""
         self.engine = Engine()
         self.dice = Dice(seed)
         self.facts = facts
@@ -64,8 +66,9 @@ class Fabric:
         self.trace = trace
         self.checker = checker
         self.measures = measures
+        self.grace_s = grace_s
         self.catalog = Catalog(contracts())
-        self.store = SimStore()
+        self.store = SimStore(lambda: self.engine.now_s)
         self.bucket = Bucket()
         self.skew_s = 0.0
         self.control: Control | None = None
@@ -118,8 +121,7 @@ class Fabric:
             self.store.contents.allow(reference, submitted.scopes.publish)
             self.store.contents.allow(reference, submitted.scopes.private)
             for blob in reference.blobs():
-                if blob not in self.store.ever:
-                    self.store.put_blob(blob, reference.size_bytes)
+                self.store.put_blob(blob, reference.size_bytes)
         self.control.submit(submitted)
 
     def cancel(self, uid: str) -> None:

@@ -30,6 +30,11 @@ class Session:
     keep: tuple[str, ...] | None = None
     drain: bool = False
     sent: int = 0
+    received: int = 0
+
+    def hang_up(self) -> None:
+        """Closes it from this end."""
+        self.dialling.link.close(self.dialling.hung_up, self.over)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,16 +74,20 @@ class SimGateway:
         """A worker says everything; it is refused while another process has its name."""
         name = hello.shape.name
         known = self._known.get(name)
+        session = Session(dialling, over, hello.incarnation)
         if self._closed or hello.epoch > self._epoch:
-            dialling.link.send("down", over, dialling.broken)
+            session.hang_up()
             return
         if known is not None and known.session is not None:
-            if known.incarnation != hello.incarnation:
-                dialling.link.send("down", over, dialling.broken)
+            another = known.incarnation != hello.incarnation
+            if another or known.session.over is over:  # who is known says what is new, no more
+                session.hang_up()
+                known.session = known.session if another else None
                 return
-            known.session.over.alive = False
-        session = Session(dialling, over, hello.incarnation)
+            known.session.hang_up()
         self._known[name] = _Known(hello.incarnation, self._engine.now_s, session)
+        if not over.alive:  # it came late: its connection is found to be closed
+            self._engine.after(0.0, self.disconnected, name, over)
         dialling.link.send("down", over, dialling.welcomed, self._epoch, self._interval_s)
         self._post(WorkerConnected(hello))
 
@@ -86,6 +95,11 @@ class SimGateway:
         """A worker says what is new."""
         known = self._known.get(name)
         if known is None or known.session is None or known.session.over is not over:
+            return
+        known.session.received += 1
+        if sync.seq != known.session.received:
+            known.session.hang_up()
+            known.session = None
             return
         known.seen_s = self._engine.now_s
         if goodbye:
@@ -107,7 +121,7 @@ class SimGateway:
         for name, known in self._known.items():
             session = known.session
             if session is not None and session.opened and not self._knows(name):
-                self._hang_up(session)
+                session.hang_up()
 
     def lost(self, name: str, reason: str) -> None:
         """A worker is given up."""
@@ -115,11 +129,7 @@ class SimGateway:
         if known is not None:
             self._post(WorkerLost(name, reason))
             if known.session is not None:
-                self._hang_up(known.session)
-
-    @staticmethod
-    def _hang_up(session: Session) -> None:
-        session.dialling.link.send("down", session.over, session.dialling.broken)
+                known.session.hang_up()
 
     # -- to workers ------------------------------------------------------------------------------
 
@@ -189,4 +199,4 @@ class SimGateway:
         self._closed = True
         for known in self._known.values():
             if known.session is not None:
-                self._hang_up(known.session)
+                known.session.hang_up()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from flowmesh_control.hands import FIRST_RETRY_S, LAST_RETRY_S
 from flowmesh_core.dataset.manifest import encode_manifest
 from flowmesh_core.run.commands import (
@@ -27,12 +29,13 @@ from flowmesh_core.run.commands import (
     PutManifest,
     Settled,
 )
-from flowmesh_core.run.events import BlobsChecked, Event, Finalised, LookedUp, Published
+from flowmesh_core.run.events import ActionKey, BlobsChecked, Event, Finalised, LookedUp, Published
 from flowmesh_sim.engine import Dice, Engine
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.store import SimStore
 
 if TYPE_CHECKING:
+    from flowmesh_core.protocol.results import ActionResult
     from flowmesh_core.units import Digest
 
 
@@ -57,7 +60,7 @@ class Home(Protocol):
         """Notes an assignment."""
         ...
 
-    def wrote(self, command: Publish) -> None:
+    def wrote(self, key: ActionKey, result: "ActionResult") -> None:
         """Notes a publication that won."""
         ...
 
@@ -89,7 +92,7 @@ class SimOutside:
             PutManifest: self._put_later,
             PutBlob: self._put_later,
             CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
-            Discard: lambda c: None,  # nothing of the simulated store is damaged: it is lost
+            Discard: partial(self._request, self._discard, times.look_up_s),
             Finish: partial(self._request, self._finish, times.final_s),
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
@@ -110,6 +113,10 @@ class SimOutside:
         """Sends what was gathered for each worker."""
         self._gateway.flush()
 
+    def refused(self) -> bool:
+        """Whether the store refuses a call now."""
+        return self._store.refuses > 0.0 and self._rng.random() < self._store.refuses
+
     def _request(
         self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float = FIRST_RETRY_S
     ) -> None:
@@ -118,8 +125,7 @@ class SimOutside:
     def _arrived(
         self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float
     ) -> None:
-        refused = self._store.refuses and self._rng.random() < self._store.refuses
-        if not self._store.down and not refused and job(command):
+        if not self._store.down and not self.refused() and job(command):
             return
         if self._home.alive:
             longer_s = min(2 * wait_s, LAST_RETRY_S)
@@ -134,14 +140,30 @@ class SimOutside:
         return True
 
     def _publish(self, c: Publish) -> bool:
-        stands, won = self._store.publish(c.key, c.result, replace=c.replace)
+        if self._store.races and self._rng.random() < self._store.races:
+            self._rival(c)
+        now_s = self._home.now_s()
+        stands, won = self._store.publish(c.key, c.result, replace=c.replace, now_s=now_s)
         if won:
-            self._home.wrote(c)
+            self._home.wrote(c.key, stands)
         ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
-        if self._store.refuses and self._rng.random() < self._store.refuses:
+        if self.refused():
             return False  # written, and the answer lost: it is asked again, and finds itself
         if self._home.alive:
             self._home.post(Published(c.key, stands, adopted=not ours))
+        return True
+
+    def _rival(self, c: Publish) -> None:
+        """Another writer, such as a former leader, publishes what its worker made of the action."""
+        provenance = msgspec.structs.replace(c.result.provenance, attempt_id="a rival's")
+        result = msgspec.structs.replace(c.result, provenance=provenance, run_uid="")
+        now_s = self._home.now_s()
+        stands, won = self._store.publish(c.key, result, replace=c.replace, now_s=now_s)
+        if won:
+            self._home.wrote(c.key, stands)
+
+    def _discard(self, c: Discard) -> bool:
+        self._store.discard(c.digests)
         return True
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
@@ -150,6 +172,7 @@ class SimOutside:
 
     def _put(self, c: PutManifest | PutBlob) -> bool:
         size = len(c.data) if isinstance(c, PutBlob) else len(encode_manifest(c.manifest))
+        self._store.discard([c.digest])
         self._store.put_blob(c.digest, size)
         self._putting.pop(c.digest, None)
         return True

@@ -22,6 +22,36 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
+FaultKind = Literal[
+    "crash",
+    "preempt",
+    "silence",
+    "one-way",
+    "cut",
+    "partition",
+    "twice",
+    "overtaken",
+    "worker-clock",
+    "slow",
+    "host-crash",
+    "out-of-memory",
+    "store-down",
+    "store-errors",
+    "store-slow",
+    "store-race",
+    "lose-blob",
+    "damage-blob",
+    "damage-result",
+    "collect",
+    "clock-step",
+    "control-crash",
+    "stale-leader",
+    "engine-errors",
+    "cancel",
+    "amend",
+]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(
         extra="forbid", alias_generator=to_camel, frozen=True, validate_by_name=False
@@ -127,26 +157,11 @@ class FaultSpec(_Part):
             the fault is a worker's).
         pool: whose worker is struck; any where empty. ``worker`` names one.
         for_s: how long it lasts.
-        share: of calls or attempts that are struck; ``factor`` by which things slow down.
+        share: of calls, messages, attempts or workers that are struck; ``factor`` by which things
+            slow down.
     """
 
-    kind: Literal[
-        "crash",
-        "preempt",
-        "silence",
-        "cut",
-        "slow",
-        "host-crash",
-        "store-down",
-        "store-errors",
-        "store-slow",
-        "lose-blob",
-        "clock-step",
-        "control-crash",
-        "stale-leader",
-        "engine-errors",
-        "cancel",
-    ]
+    kind: FaultKind
     at_s: NotNegative | None = None
     per_hour: Positive | None = None
     pool: str = ""
@@ -165,12 +180,19 @@ class FaultSpec(_Part):
 
 
 class ControlSpec(_Part):
-    """Knobs of the control plane; the values that ship where absent."""
+    """Knobs of the control plane; the values that ship where absent.
+
+    Attributes:
+        result_ttl_s: how long results are kept.
+        grace_s: nothing younger is collected.
+    """
 
     watchdog_s: Positive = 10.0
     sync_interval_s: Positive = 1.0
     sync_window_s: Positive = 3.0
     replicas: bool = True
+    result_ttl_s: Positive = 30 * 86400.0
+    grace_s: Positive = 86400.0
 
 
 class Scenario(_Part):

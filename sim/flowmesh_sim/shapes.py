@@ -81,10 +81,11 @@ class Maker:
         return self.source(self.contents.dataset(which, rows or self.rows, facts, extra))
 
     def step(self, path: str, engine: str, inputs: dict[str, Source], **params: Any) -> StepPlan:
-        """Adds a step; parameters besides ``memory_mib`` are the engine's."""
+        """Adds a step; parameters besides ``memory_mib`` and ``ignored`` are the engine's."""
         contract = self.catalog.newest(engine)
         assert contract is not None, engine
         memory_mib = int(params.pop("memory_mib", 0))
+        ignored = tuple(params.pop("ignored", ()))
         values = {p.name: p.default for p in contract.params}
         made = StepPlan(
             path=path,
@@ -96,7 +97,7 @@ class Maker:
             fields={k: v for k, v in IDENTITY.items() if k in contract.identity_fields},
             edges=tuple(_edge(contract, port, source) for port, source in inputs.items()),
             resources=Resources(memory_mib=memory_mib),
-            cache=Cache(reuse=self.reuse),
+            cache=Cache(reuse=self.reuse, ignored_inputs=ignored),
         )
         self.steps.append(made)
         return made
@@ -213,3 +214,13 @@ def mixed(m: Maker) -> None:
     second = m.step("again", "test.map", {"rows": out(first)}, value="again")
     m.step("count", "test.noop", {"a": out(first, "metrics"), "b": out(second, "metrics")})
     m.step("last", "data.sql", {"rows": out(second)}, query=f"select {m.rng.randrange(3)}")
+
+
+@shape("private")
+def private(m: Maker) -> None:
+    """Steps whose names leave an input out: what they make stays with its tenant."""
+    corpus = m.step("corpus", "test.map", {"rows": m.data("mmlu", m.rows)}, value=m.rng.random())
+    rows: Source = m.data("gsm8k", m.rows)
+    for n in range(2):
+        inputs: dict[str, Source] = {"rows": rows, "corpus": out(corpus)}
+        rows = out(m.step(f"s{n}", "retrieve.topk", inputs, k=n + 1, ignored=["corpus"]))

@@ -87,7 +87,7 @@ class Shelf:
 
     def _arrived(self, digest: Digest) -> None:
         fetch = self._fetching[digest]
-        lost = self._store.missing(fetch.blobs)
+        lost = self._store.unreadable(fetch.blobs)
         if lost:
             named = " ".join(lost)
             self._over(

@@ -67,15 +67,16 @@ class Simulation:
             trace=self.trace,
             checker=self.checker,
             measures=self.measures,
+            grace_s=scenario.control.grace_s,
         )
         fabric = self.fabric
-        self.checker.store = fabric.store
         self.measures.now_s = lambda: fabric.engine.now_s
         fabric.start()
         around = self._around()
         self.provisioner = Provisioner(
             fabric, [Pool(p, fabric, self.hardware, around) for p in scenario.pools]
         )
+        self.checker.provisioner = self.provisioner
         self.loads = [
             Workload(fabric, self.hardware, spec, number=n, sharing=scenario.sharing)
             for n, spec in enumerate(scenario.load)
@@ -213,6 +214,7 @@ def _settings(spec: ControlSpec) -> ControlSettings:
         watchdog_s=spec.watchdog_s,
         sync_window_s=spec.sync_window_s,
         replicas=spec.replicas,
+        result_ttl_s=spec.result_ttl_s,
     )
     return replace(ControlSettings(), machine=machine, sync_interval_s=spec.sync_interval_s)
 

@@ -8,7 +8,7 @@ takes is its device's and its lanes' matter.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity.digest import digest_bytes
@@ -77,7 +77,7 @@ class Surroundings:
     engine: Engine
     store: SimStore
     duties: Duties
-    network: object
+    network: Any
     observer: Observer
     capacity: Callable[[str], int]
     needs_device: Callable[[str], bool]
@@ -97,6 +97,7 @@ class SimWorker(LaneMaker):
 
     Attributes:
         slow: how many times longer everything takes here now.
+        skew_s: how far its wall clock is off.
         busy_s: seconds in which something ran; ``joules`` what it has drawn.
         gone: the process has ended; ``left_s`` says when.
     """
@@ -131,6 +132,7 @@ class SimWorker(LaneMaker):
         self.born_s = self.engine.now_s
         self.billed_since_s = billed_since_s
         self.slow = 1.0
+        self.skew_s = 0.0
         self.busy_s = 0.0
         self.joules = 0.0
         self.gone = False
@@ -161,6 +163,9 @@ class SimWorker(LaneMaker):
         """Its name."""
         return self.shape.name
 
+    def _wall_s(self, virtual_s: float) -> float:
+        return self.around.epoch_s + virtual_s + self.skew_s
+
     # -- what it says ----------------------------------------------------------------------------
 
     def hello(self, epoch: int) -> Hello:
@@ -171,7 +176,7 @@ class SimWorker(LaneMaker):
             token="",
             epoch=epoch,
             incarnation=self.incarnation,
-            started_s=self.around.epoch_s + self.billed_since_s,
+            started_s=self._wall_s(self.billed_since_s),
             shape=self.shape,
             held=tuple(self.held.progress.values()),
             ended=tuple(self.held.ended.values()),
@@ -412,8 +417,8 @@ class SimWorker(LaneMaker):
                 inline=inline or {},
                 failure=failure,
                 usage=self._usage(attempt, put_s),
-                started_s=self.around.epoch_s + attempt.started_s,
-                ended_s=self.around.epoch_s + self.engine.now_s,
+                started_s=self._wall_s(attempt.started_s),
+                ended_s=self._wall_s(self.engine.now_s),
             )
         )
         if job is not None and job.lane is not None:

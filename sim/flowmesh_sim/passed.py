@@ -1,0 +1,49 @@
+"""Which seeds this code has passed: a number a line, in a file that is named by the code's hash."""
+
+from importlib import import_module
+from pathlib import Path
+
+from blake3 import blake3
+
+PACKAGES = ("flowmesh_core", "flowmesh_store", "flowmesh_control", "flowmesh_sim")
+
+
+def code_hash() -> str:
+    """The hash of all that a simulated world depends on: sources and facts."""
+    found = blake3()
+    for name in PACKAGES:
+        module = import_module(name).__file__
+        assert module is not None, name
+        root = Path(module).parent
+        for path in sorted([*root.rglob("*.py"), *root.rglob("*.yaml")]):
+            found.update(f"{name}/{path.relative_to(root)}\0".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Passed:
+    """The file; those of other code are removed when something is added."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes where such files are."""
+        self._folder = folder
+        self._path = folder / code_hash()
+        self._begun = False
+
+    def seeds(self) -> set[int]:
+        """Those that passed."""
+        try:
+            return {int(line) for line in self._path.read_text().split()}
+        except FileNotFoundError:
+            return set()
+
+    def add(self, seed: int) -> None:
+        """Notes that a seed has passed."""
+        if not self._begun:
+            self._begun = True
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._folder.iterdir():
+                if path != self._path:
+                    path.unlink()
+        with self._path.open("a") as file:
+            file.write(f"{seed}\n")

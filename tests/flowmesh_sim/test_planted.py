@@ -1,0 +1,67 @@
+"""Mistakes that somebody could make, planted into a copy of the code: the soak catches each.
+
+Each patch in ``planted/`` is one. How many seeds each needs is printed (``-s``) and told in
+``docs/simulator.md``.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PATCHES = sorted((Path(__file__).parent / "planted").glob("*.patch"))
+PACKAGES = ("core", "store", "control", "sim")
+SEEDS = 300
+"""Among so many worlds each mistake shows."""
+
+
+def planted(patch: Path, folder: Path) -> dict[str, str]:
+    """Copies the packages with the mistake in them; the environment to run them in."""
+    for name in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    applied = subprocess.run(
+        ["git", "apply", str(patch)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert applied.returncode == 0, (
+        f"{patch.name} no longer applies, since the code around the mistake has changed: make the "
+        f"same mistake in the code as it is now and write its diff there\n{applied.stderr}"
+    )
+    paths = os.pathsep.join(str(folder / name) for name in PACKAGES)
+    return {**os.environ, "PYTHONPATH": paths}
+
+
+def test_there_are_five() -> None:
+    assert len(PATCHES) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda p: p.stem)
+def test_a_planted_mistake_is_caught(patch: Path, tmp_path: Path) -> None:
+    environment = planted(patch, tmp_path)
+    soak = ("--seeds", f"0-{SEEDS - 1}", "--jobs", "1", "--first", "--fresh")
+    done = subprocess.run(
+        [sys.executable, "-m", "flowmesh_sim.soak", *soak],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"^seed (\d+): (.*)$", done.stdout, re.MULTILINE)
+    assert found is not None, f"{SEEDS} seeds did not show it\n{done.stdout}{done.stderr}"
+    told = f"{patch.stem}: caught after {int(found[1]) + 1} seeds: {found[2]}"
+    print(told)  # noqa: T201 - told with -s
+    assert done.returncode == 1
+
+
+def test_a_patch_that_no_longer_applies_says_what_to_do(tmp_path: Path) -> None:
+    patch = tmp_path / "old.patch"
+    patch.write_text(PATCHES[0].read_text().replace("     ", "      "))
+    with pytest.raises(AssertionError, match=r"old\.patch no longer applies"):
+        planted(patch, tmp_path / "copy")
