@@ -16,7 +16,6 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= $(or $(shell command -v python3.11),python3)
 GO ?= go
 UV_VERSION := 0.13.9
-RAY := .cache/ray/.ready
 UV := .cache/uv-$(UV_VERSION)/bin/uv
 INSTALL = $(UV) pip install --system-certs --quiet
 # Runs uv so that one sees what it does: bars on a terminal, a line a download elsewhere.
@@ -103,6 +102,13 @@ generate: $(READY) ## write the generated files anew
 soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0-999; ARGS="--shrink 7")
 	@$(BIN)/python -m flowmesh_sim.soak --seeds $(SEEDS) $(ARGS)
 
+# Each keeps its result under .cache/bench and writes its part of docs/benchmarks.md.
+.PHONY: bench
+bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharing (half an hour)
+	@$(MAKE) --no-print-directory bench-dispatch
+	@$(MAKE) --no-print-directory bench-growth
+	@$(MAKE) --no-print-directory bench-sharing
+
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)
 
@@ -110,14 +116,16 @@ bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 gpu-check: $(GPU_READY) ## a short real pass of every engine that can use a GPU (ARGS=--on-cpu rehearses it)
 	@PYTHONPATH=$(subst $() ,:,$(addprefix $(CURDIR)/,$(PACKAGES))) $(GPU_BIN)/python bench/gpu_check.py $(ARGS)
 
-bench-dispatch: $(RAY)
-bench-dispatch: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
+bench-dispatch: .cache/ray/.ready .cache/dask/.ready
+bench-sharing: .cache/ray/.ready
+bench-dispatch bench-sharing: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
+bench-dispatch: export FLOWMESH_DASK_PYTHON := $(CURDIR)/.cache/dask/bin/python
 
-# Ray's own environment: its pins and ours need not agree.
-$(RAY): constraints/ray.txt $(UV)
-	@echo "setting up Ray's own environment, to compare with (half a minute, once)"
-	@$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .cache/ray
-	@VIRTUAL_ENV=.cache/ray $(INSTALL) --requirements constraints/ray.txt
+# Each peer's own environment: its pins and ours need not agree.
+.cache/ray/.ready .cache/dask/.ready: .cache/%/.ready: constraints/%.txt $(UV)
+	@echo "setting up the environment of $*, to compare with (half a minute, once)"
+	@$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .cache/$*
+	@VIRTUAL_ENV=.cache/$* $(INSTALL) --requirements constraints/$*.txt
 	@touch $@
 
 .PHONY: system
@@ -149,6 +157,7 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 		--overrides constraints/overrides-cpu.txt -o constraints/cpu.txt $(ARGS)
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra otel --extra worker-gpu -o constraints/gpu.txt $(ARGS)
 	@echo ray | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
+	@echo distributed | $(UV) $(PIN) - -o constraints/dask.txt $(ARGS)
 
 .PHONY: plugin
 plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plugin DIR=examples/plugin

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dispatch import Bench
+from fabric import Bench
 from generate import (
     BUILTIN,
     MAX_TOKENS,

@@ -1,12 +1,16 @@
-"""Ray's half of ``bench/dispatch.py``: runs in Ray's own environment, imports nothing of ours.
+"""Ray's part of ``bench/dispatch.py``: runs in Ray's own environment, imports nothing of ours.
 
-Reads ``SHAPE COUNT`` a line, runs that graph of no-op tasks, and answers with the seconds it took.
+Each line of standard input is an order in JSON, answered in JSON: ``graph`` runs a graph of no-op
+tasks and tells the seconds, ``load`` hands in chains at given moments and tells when each was done.
 """
 
+import json
 import sys
 import time
+from typing import Any
 
 import ray
+from graphs import LOAD_CHAIN, arrivals, ends, graph
 
 
 @ray.remote
@@ -14,53 +18,47 @@ def noop(*_: object) -> None:
     """Does nothing, after what it is given."""
 
 
-def flat(count: int) -> None:
-    """Independent tasks."""
-    ray.get([noop.remote() for _ in range(count)])
+def run(shape: str, count: int) -> dict[str, Any]:
+    """Runs a graph; the tasks in it are handed over one by one, as Ray has it."""
+    started = time.monotonic()
+    wanted = []
+    for group in graph(shape, count):
+        tasks: list[Any] = []
+        for before in group:
+            tasks.append(noop.remote(*[tasks[b] for b in before]))
+        wanted += [tasks[n] for n in ends(group)]
+    ray.get(wanted)
+    return {"seconds": time.monotonic() - started}
 
 
-def chains(count: int, length: int = 100) -> None:
-    """Chains of tasks, each after the one before it."""
-    ends = []
-    for _ in range(count // length):
+def load(rate: float, seconds: float, seed: int) -> dict[str, Any]:
+    """Chains at random moments; seconds from each one's moment to its end."""
+    done: list[float] = []
+    futures = []
+    started = time.monotonic()
+    for due in arrivals(rate, seconds, seed):
+        at = started + due
+        time.sleep(max(0.0, at - time.monotonic()))
         last = noop.remote()
-        for _ in range(length - 1):
+        for _ in range(LOAD_CHAIN - 1):
             last = noop.remote(last)
-        ends.append(last)
-    ray.get(ends)
-
-
-def diamonds(count: int) -> None:
-    """One task, then two, then one that joins them."""
-    ends = []
-    for _ in range(count // 4):
-        top = noop.remote()
-        ends.append(noop.remote(noop.remote(top), noop.remote(top)))
-    ray.get(ends)
-
-
-def fans(count: int, width: int = 100) -> None:
-    """One task, then all others of its group after it."""
-    ends = []
-    for _ in range(count // width):
-        top = noop.remote()
-        ends += [noop.remote(top) for _ in range(width - 1)]
-    ray.get(ends)
-
-
-SHAPES = {"flat": flat, "chains": chains, "diamonds": diamonds, "fans": fans}
+        future = last.future()
+        future.add_done_callback(lambda _, at=at: done.append(time.monotonic() - at))
+        futures.append(future)
+    for future in futures:
+        future.result()
+    return {"latencies_s": done}
 
 
 def main() -> None:
     """Serves until standard input ends."""
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    flat(1000)
-    print("ready", ray.__version__, flush=True)
+    run("flat", 1000)
+    print(json.dumps({"version": ray.__version__}), flush=True)
     for line in sys.stdin:
-        shape, count = line.split()
-        started = time.monotonic()
-        SHAPES[shape](int(count))
-        print(time.monotonic() - started, flush=True)
+        order = json.loads(line)
+        do = {"graph": run, "load": load}[order.pop("do")]
+        print(json.dumps(do(**order)), flush=True)
     ray.shutdown()
 
 

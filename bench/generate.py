@@ -65,8 +65,11 @@ def prompts(count: int = PROMPT_COUNT) -> list[str]:
 class RawVllm:
     """The ``AsyncLLM`` of a worker, used without engine, host, agent or control plane."""
 
-    def __init__(self, engine: Any, thread: ThreadPoolExecutor, model: Path) -> None:
+    def __init__(
+        self, engine: Any, thread: ThreadPoolExecutor, model: Path, max_tokens: int
+    ) -> None:
         """Takes a running engine and the thread that owns it."""
+        self._max_tokens = max_tokens
         self._engine = engine
         self._thread = thread
         self._passes = 0
@@ -74,40 +77,48 @@ class RawVllm:
         self.model = model
 
     @classmethod
-    async def start(cls, model: Path, settings: HostSettings) -> "RawVllm":
+    async def start(
+        cls, model: Path, settings: HostSettings, max_tokens: int = MAX_TOKENS
+    ) -> "RawVllm":
         """Loads the model with exactly a worker's settings."""
         start = prepare_start(read_facts(model), settings)
         thread = ThreadPoolExecutor(max_workers=1)
         engine = await asyncio.get_running_loop().run_in_executor(thread, start)
-        return cls(engine, thread, model)
+        return cls(engine, thread, model, max_tokens)
 
-    async def together(self, texts: Sequence[str]) -> Outcome:
-        """All prompts at once."""
+    async def together(self, texts: Sequence[str], salt: str = "") -> Outcome:
+        """All prompts at once.
+
+        Args:
+            texts: the prompts, no two the same.
+            salt: of the prefix cache; one of its own for each pass where empty, so that nothing is
+                answered from the last one's prefixes.
+        """
         self._passes += 1
+        number = self._passes
         began = time.perf_counter()
-        answers = await asyncio.gather(*map(self._one, texts))
+        answers = await asyncio.gather(*(self._one(t, number, salt or str(number)) for t in texts))
         return self._outcome(texts, answers, began)
 
     async def one_at_a_time(self, texts: Sequence[str]) -> Outcome:
         """Each prompt when the one before is answered."""
         self._passes += 1
         began = time.perf_counter()
-        answers = [await self._one(t) for t in texts]
+        answers = [await self._one(t, self._passes, str(self._passes)) for t in texts]
         return self._outcome(texts, answers, began)
 
     async def stop(self) -> None:
         """Ends the engine."""
         await stop_async_llm(self._engine, self._thread)
 
-    async def _one(self, text: str) -> tuple[str, int]:
+    async def _one(self, text: str, number: int, salt: str) -> tuple[str, int]:
         from vllm.inputs.engine import tokens_input  # noqa: PLC0415 - vLLM is heavy
 
         parts, tokens = [], 0
-        # A salt of its own for each pass: nothing is answered from the last one's prefixes.
-        prompt = tokens_input(self._tokenizer(text)["input_ids"], cache_salt=str(self._passes))
-        sampling = Sampling(temperature=TEMPERATURE, max_tokens=MAX_TOKENS)
+        prompt = tokens_input(self._tokenizer(text)["input_ids"], cache_salt=salt)
+        sampling = Sampling(temperature=TEMPERATURE, max_tokens=self._max_tokens)
         seed = sample_seed(STEP_SEED, Rendered(text=text).canonical(), 0)
-        name = f"{self._passes}/{text}"
+        name = f"{number}/{text}"
         async for out in self._engine.generate(prompt, sampling_params(sampling, seed), name):
             parts.append(out.outputs[0].text)
             tokens += len(out.outputs[0].token_ids)

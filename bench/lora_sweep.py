@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dispatch import Bench
+from fabric import Bench
 from generate import BUILTIN, prompts
 
 RATES = (1e-4, 2e-4, 5e-4, 1e-3)

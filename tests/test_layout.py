@@ -35,7 +35,7 @@ def test_every_package_is_typed_and_installed() -> None:
         assert (package / "py.typed").exists()
 
 
-@pytest.mark.parametrize("name", ["cpu.txt", "gpu.txt", "ray.txt"])
+@pytest.mark.parametrize("name", ["cpu.txt", "gpu.txt", "ray.txt", "dask.txt"])
 def test_constraints_pin_every_package_and_name_no_host(name: str) -> None:
     lines = (ROOT / "constraints" / name).read_text().splitlines()
     odd = [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[\w.+!]+", line)]

@@ -1,0 +1,168 @@
+"""A control plane and local workers, started and asked as the benchmarks need them."""
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from flowmesh_control.access import StaticUsers
+from flowmesh_control.admission import Submission
+from flowmesh_control.assembly import Parts
+from flowmesh_control.control import ControlPlane
+from flowmesh_control.downloads import manifest_of
+from flowmesh_control.joining import StaticTokens
+from flowmesh_control.plugins import load_catalog
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.run.state import parse_attempt_id
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.datasets import read_dataset
+from flowmesh_store.store import open_store
+from flowmesh_store.tree import fetch_tree
+
+TOKEN = secrets.token_hex(16)
+WORKERS = 2
+MEMORY = "memory:"
+
+
+class NoSecrets:
+    """No step of this bench names a secret."""
+
+    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+        """Refuses."""
+        raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
+
+
+class Bench:
+    """A control plane in this process and workers in theirs.
+
+    Attributes:
+        waits_s: of every attempt that was sent, seconds from its action being ready to the message
+            to the worker; for the caller to clear.
+    """
+
+    def __init__(
+        self, root: Path, *, workers: int = WORKERS, memory_mib: int = 1024, store: str = ""
+    ) -> None:
+        """Takes an empty directory, and how many workers with how much memory there are.
+
+        Args:
+            root: for the caches of the workers, and for the store unless another one is named.
+            workers: how many.
+            memory_mib: of each.
+            store: address of another store; workers have none of a memory store's, which is enough
+                for results that travel inside messages.
+        """
+        self._root = root
+        self._count = workers
+        self._memory_mib = memory_mib
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self.waits_s: list[float] = []
+        kept = str(root / "store")
+        self._workers_store = kept if store == MEMORY else store or kept
+        self._control = ControlPlane(
+            open_store(store or kept),
+            ControlSettings(),
+            catalog=load_catalog(),
+            master_key=secrets.token_bytes(32),
+            users=StaticUsers(TOKEN),
+            tokens=StaticTokens({"local": TOKEN}),
+            secrets=NoSecrets(),
+        )
+
+    async def start(self) -> None:
+        """Starts everything and waits until the workers have joined."""
+        await self._control.start()
+        gateway = self._control.parts.gateway
+        plain = gateway.assign
+
+        def assign(worker: str, assignment: Assignment) -> None:
+            actions = self._control.parts.given.machine.state.actions
+            action = actions.get(parse_attempt_id(assignment.attempt_id))
+            if action is not None:
+                self.waits_s.append(time.time() - action.ready_s)
+            plain(worker, assignment)
+
+        gateway.assign = assign  # type: ignore[method-assign]
+        for n in range(self._count):
+            self._workers.append(self._worker(f"w{n}"))
+        while len(self._control.parts.given.machine.state.workers) < self._count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """Ends everything that was started."""
+        for worker in self._workers:
+            worker.terminate()
+        for worker in self._workers:
+            await asyncio.to_thread(worker.wait)
+        await self._control.stop()
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the running control plane."""
+        return self._control.parts
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers; what they start are descendants."""
+        return [worker.pid for worker in self._workers]
+
+    async def submit(self, document: dict[str, object], namespace: str = "") -> str:
+        """Hands a workflow in; gives the run's uid."""
+        submission = Submission(document, namespace=namespace)
+        return (await self._control.parts.admission.submit(submission)).uid
+
+    async def ended(self, uid: str) -> RunStatus:
+        """Waits for a run's end; gives its status."""
+        parts = self._control.parts
+        while uid not in parts.given.archive:  # noqa: ASYNC110 - as a user would poll
+            await asyncio.sleep(0.01)
+        return await parts.views.status(uid)
+
+    async def rows(self, uid: str, output: str) -> list[dict[str, Any]]:
+        """The rows of a run's output."""
+        parts = self._control.parts
+        artifacts = (await parts.views.outputs(uid))[output]
+        found: list[dict[str, Any]] = []
+        for artifact in artifacts:
+            manifest = await manifest_of(parts.given.store.blobs, artifact)
+            found += await read_dataset(parts.given.store.blobs.get, manifest)
+        return found
+
+    async def metrics(self, uid: str, output: str) -> dict[str, Any]:
+        """The metrics of a run's output."""
+        [artifact] = (await self._control.parts.views.outputs(uid))[output]
+        data = await self._control.parts.given.store.blobs.get(artifact.blob)
+        return dict(json.loads(data))
+
+    async def directory(self, uid: str, output: str, target: Path) -> None:
+        """Fetches a run's model or adapter."""
+        [artifact] = (await self._control.parts.views.outputs(uid))[output]
+        await fetch_tree(self._control.parts.given.store.blobs, artifact.digest, target)
+
+    def hosts(self, engine: str) -> set[tuple[str, str]]:
+        """Worker and signature of every host of an engine that there is now."""
+        workers = self._control.parts.given.machine.state.workers
+        lanes = ((name, lane) for name, w in workers.items() for lane in w.lanes)
+        return {(name, lane.signature) for name, lane in lanes if lane.engine == engine}
+
+    def _worker(self, name: str) -> "subprocess.Popen[bytes]":
+        gateway = self._control.url.replace("http://", "ws://")
+        arguments = ["--gateway", gateway, "--store", self._workers_store, "--name", name]
+        arguments += ["--cache-dir", str(self._root / name), "--memory-mib", str(self._memory_mib)]
+        arguments += ["--cpus", str(3 - self._count)]
+        arguments += ["--price-usd-per-hour", "0.10", "--cpu-only", "--grace", "1"]
+        log = (self._root / f"{name}.log").open("wb")
+        with log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flowmesh_worker", *arguments],
+                env={**os.environ, "FLOWMESH_WORKER_TOKEN": TOKEN},
+                stdout=log,
+                stderr=log,
+            )

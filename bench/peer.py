@@ -1,0 +1,79 @@
+"""A peer of the fabric: a script in an environment of its own, given orders line by line."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENTS = {"ray": "FLOWMESH_RAY_PYTHON", "dask": "FLOWMESH_DASK_PYTHON"}
+"""Variables that name each peer's Python; ``make`` sets them."""
+ANSWER_WITHIN_S = 300.0
+_WITHHELD = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
+
+
+def python_of(peer: str) -> str:
+    """The Python of a peer's environment; ends the program where nobody named it."""
+    named = os.environ.get(ENVIRONMENTS[peer], "")
+    if not named:
+        sys.exit(f"{ENVIRONMENTS[peer]} is not set: run this by `make bench-...`, which sets it")
+    return named
+
+
+class Peer:
+    """A running script; it has said that it is ready."""
+
+    def __init__(self, python: str, script: str, more: Mapping[str, str] | None = None) -> None:
+        """Starts a script of this folder and waits until it is warm."""
+        self._script = script
+        self._process = subprocess.Popen(
+            [python, str(Path(__file__).with_name(script))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={k: v for k, v in os.environ.items() if k not in _WITHHELD} | dict(more or {}),
+        )
+        self.ready = self._answer()
+
+    @property
+    def pid(self) -> int:
+        """Its process id; what it starts are descendants."""
+        return self._process.pid
+
+    async def ask(self, do: str, **order: Any) -> dict[str, Any]:
+        """Gives an order and waits for the answer; the event loop goes on meanwhile.
+
+        Raises:
+            RuntimeError: it ended, or did not answer in time; it is ended then.
+        """
+        line = json.dumps({"do": do, **order})
+        asked = asyncio.create_task(asyncio.to_thread(self._ask, line))
+        done, _ = await asyncio.wait([asked], timeout=ANSWER_WITHIN_S)
+        if not done:
+            self._process.kill()
+            await asyncio.wait([asked])
+            raise RuntimeError(f"bench/{self._script} did not answer {line}; run it by hand")
+        return asked.result()
+
+    def stop(self) -> None:
+        """Ends it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        """The next line that is an answer: libraries may print others."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        raise RuntimeError(f"bench/{self._script} ended; run it by hand to see why")

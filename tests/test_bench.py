@@ -1,0 +1,58 @@
+"""The benchmarks start, give all contestants the same work, and keep the rest of the page."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
+sys.path.append(str(BENCH))
+
+import graphs  # noqa: E402 - found on the path set above
+import results  # noqa: E402 - as above
+
+
+@pytest.mark.parametrize("name", ["dispatch", "growth", "sharing"])
+def test_a_benchmark_of_the_page_takes_its_command_line_and_has_a_place(name: str) -> None:
+    asked = [sys.executable, str(BENCH / f"{name}.py"), "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "--draft" in done.stdout
+    page = results.PAGE.read_text()
+    assert results.replaced(page, name, "anew\n") != page
+
+
+def test_a_result_replaces_its_own_part_of_the_page_only() -> None:
+    page = "a <!-- bench:x -->old<!-- end:x --> b <!-- bench:y -->kept<!-- end:y --> c"
+    expected = "a <!-- bench:x -->\n\\1 new\n<!-- end:x --> b <!-- bench:y -->kept<!-- end:y --> c"
+    assert results.replaced(page, "x", "\\1 new\n") == expected
+    with pytest.raises(ValueError, match="no place for z"):
+        results.replaced(page, "z", "")
+
+
+@pytest.mark.parametrize("shape", graphs.SHAPES)
+def test_a_graph_has_whole_groups_whose_tasks_come_after_earlier_ones(shape: str) -> None:
+    found = list(graphs.graph(shape, 400))
+    assert sum(map(len, found)) == 400
+    for group in found:
+        assert all(b < n for n, before in enumerate(group) for b in before)
+        after = {b for before in group for b in before}
+        assert set(graphs.ends(group)) | after == set(range(len(group)))
+
+
+def test_arrivals_are_the_same_for_the_same_seed_and_come_at_the_rate() -> None:
+    found = graphs.arrivals(200.0, 10.0, 1)
+    assert found == graphs.arrivals(200.0, 10.0, 1) != graphs.arrivals(200.0, 10.0, 2)
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(10.0, rel=0.1)
+
+
+@pytest.mark.slow
+def test_dispatch_runs_every_shape_and_half_load_on_two_stores() -> None:
+    asked = [sys.executable, str(BENCH / "dispatch.py"), "--draft", "--count", "100"]
+    asked += ["--rounds", "1", "--load-s", "0.5", "--peers", "--stores", "filesystem", "memory"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    rows = re.findall(r"^\| (?:flat|\w+ \(\d+\)) \| ([\d,]+) .*\| ([\d,]+) ", done.stdout, re.M)
+    assert len(rows) == len(graphs.SHAPES)
+    assert "ready to sent" in done.stdout
