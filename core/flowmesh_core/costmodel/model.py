@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
+import msgspec
+
 from flowmesh_core.costmodel import prior
 from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S, ZONE_BYTES_PER_S
 from flowmesh_core.costmodel.regression import LEAST_S, Fit
@@ -88,8 +90,7 @@ class Prediction:
         return self.seconds * self.share * power_w
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True, gc=False):
     """A prediction as a linear function of the work, for one signature, device class and batch."""
 
     once_s: float

@@ -6,6 +6,8 @@ another. Decoding follows the serial roofline (step = bytes read over bandwidth,
 in the sequences of the batch), fitted to the published points named in ``devices``.
 """
 
+from functools import lru_cache
+
 from flowmesh_core.costmodel.devices import (
     ACTION_S,
     HOST_START_S,
@@ -35,6 +37,7 @@ def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float
     return fixed, per_sequence
 
 
+@lru_cache(maxsize=4096)
 def unit_features(
     work_unit: str, device_class: str, component_bytes: int, batch: float
 ) -> tuple[Features, Features, Features, Features]:

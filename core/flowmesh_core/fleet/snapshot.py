@@ -167,8 +167,7 @@ class RejectionCause(StrEnum):
     SUSPENDED = "suspended"
 
 
-@dataclass(frozen=True, slots=True)
-class UtilityTerms:
+class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
     """The terms of U for one candidate, each in [0, 1], and what they came from."""
 
     throughput: float
@@ -209,8 +208,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lane: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """A batch of actions of one signature and the worker it goes to.
 
     Attributes:

@@ -150,8 +150,10 @@ def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str)
     if view is not None:
         known = view.load_remaining_s <= 0.0
         capacity = view.capacity if known else max(view.capacity, info.capacity)
-    factor = info.requirement.capacity_factor.get(device_class, 1.0)
-    return max(1, int(capacity * min(1.0, factor)))
+    factors = info.requirement.capacity_factor
+    if factors:
+        capacity = int(capacity * min(1.0, factors.get(device_class, 1.0)))
+    return capacity if capacity > 1 else 1
 
 
 def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
@@ -159,7 +161,8 @@ def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> in
 
     The engine would run what is held ahead of a load that was cut after running out of memory.
     """
-    bounded = requirement.capacity_factor.get(device_class, 1.0) < 1.0
+    factors = requirement.capacity_factor
+    bounded = bool(factors) and factors.get(device_class, 1.0) < 1.0
     return capacity if bounded else 2 * capacity
 
 

@@ -19,7 +19,7 @@ from flowmesh_core.scheduler.accounts import RUN, lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.utility import Prospect, Prospects
+from flowmesh_core.scheduler.utility import Prospect, Prospects, share_near
 from flowmesh_core.units import Digest
 
 
@@ -133,6 +133,7 @@ class _Empty:
             near_bytes=0.0,
             needed_bytes=self.needed,
             lane=False,
+            locality=share_near(0.0, self.needed),
         )
 
 

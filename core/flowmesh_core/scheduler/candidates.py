@@ -4,36 +4,14 @@ Hard constraints first (``constraints``), then what the worker holds: an open la
 full or not, or room for a new one without evicting anything that holds work (``sites``).
 """
 
-from dataclasses import dataclass
-
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause, Tier
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.outlook import Outlook
-from flowmesh_core.scheduler.sites import find_sites
+from flowmesh_core.scheduler.sites import Site, find_sites
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Prospects
-
-
-@dataclass(slots=True, eq=False)
-class Option:
-    """Workers that are one to a group, and the prospect on any of them."""
-
-    members: list[int]
-    prospect: Prospect
-
-
-class Offers:
-    """The options of groups that differ in their weights alone, in order of their first member."""
-
-    __slots__ = ("by_member", "options", "prospects")
-
-    def __init__(self, options: list[Option]) -> None:
-        """Takes at least one."""
-        self.options = options
-        self.by_member = {member: option for option in options for member in option.members}
-        self.prospects = Prospects([option.prospect for option in options])
 
 
 class Candidates:
@@ -43,30 +21,38 @@ class Candidates:
         """Takes the tick; sites are found on its accounts as they are when first asked for."""
         self._tick = tick
         self._outlooks: dict[tuple[object, ...], Outlook] = {}
-        self._offers: dict[tuple[object, ...], Offers] = {}
+        self._by_cohort: dict[tuple[object, ...], Outlook] = {}
+        self._prospects: dict[tuple[object, ...], Prospects] = {}
 
     def outlook(self, group: Group) -> Outlook:
         """Where a group could go."""
-        work = group.work
-        key = (group.cautions, group.info.signature, work.component_bytes)
+        known = self._by_cohort.get(group.cohort)
+        if known is not None:
+            return known
+        key = (group.cautions, group.info.signature, group.work.component_bytes)
         found = self._outlooks.get(key)
         if found is None:
             cause, detail = self._reason(group)
             sites = find_sites(self._tick, group) if cause is RejectionCause.BUSY else []
             found = self._outlooks[key] = Outlook(self._tick, group, sites, cause, detail)
+        self._by_cohort[group.cohort] = found
         return found
 
-    def offers(self, group: Group) -> Offers | None:
-        """What a group's sites would give; None where there are none."""
-        found = self._offers.get(group.cohort)
-        sites = self.outlook(group).sites
+    def prospects(self, group: Group, sites: list[Site]) -> Prospects | None:
+        """What each of a group's sites would give; None where there are none.
+
+        Groups that differ in their weights alone share them.
+        """
+        found = self._prospects.get(group.cohort)
         if found is None and sites:
             large = group.large_bytes
-            needed = sum(size for _, size in group.info.components) + large
+            needed = large
+            for _, size in group.info.components:
+                needed += size
             fetch_s = self._tick.model.fetch_s(large)
-            found = self._offers[group.cohort] = Offers(
-                [Option(site.members, site.prospect(group, needed, fetch_s)) for site in sites]
-            )
+            work = group.work
+            found = Prospects([site.prospect(work, needed, fetch_s) for site in sites])
+            self._prospects[group.cohort] = found
         return found
 
     def _reason(self, group: Group) -> tuple[RejectionCause, str]:
@@ -93,11 +79,11 @@ def _busy(able: int) -> str:
     return f"{full} full, or soon better than an idle one"
 
 
-def with_inputs(tick: Tick, option: Option, action: ReadyAction, member: int) -> Prospect:
+def with_inputs(tick: Tick, prospect: Prospect, action: ReadyAction, member: int) -> Prospect:
     """The prospect on a worker that may hold inputs of this very action."""
-    held = tick.holders(action).get(member)
+    held = tick.holders(action).get(member) if action.inputs else None
     if held is None:
-        return option.prospect
+        return prospect
     near = sum(NEARNESS[tier] * size for tier, size in held)
-    here = sum(size for tier, size in held if tier not in {Tier.ZONE, Tier.FAR})
-    return option.prospect.nearer(near, tick.model.fetch_s(here))
+    here = sum(size for tier, size in held if tier is not Tier.ZONE and tier is not Tier.FAR)
+    return prospect.nearer(near, tick.model.fetch_s(here))

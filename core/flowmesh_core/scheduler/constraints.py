@@ -3,7 +3,7 @@
 They concern what a worker *is*, not what it holds; called once per signature and kind of worker.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
 from flowmesh_core.protocol.messages import WorkerShape
@@ -43,10 +43,7 @@ def _holds(shape: WorkerShape, model: str) -> bool:
 
 
 def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
-    labels = shape.labels
-    if any(labels.get(k) != v for k, v in requirement.labels.items()) or any(
-        labels.get(k) == v for k, v in requirement.anti_labels.items()
-    ):
+    if (requirement.labels or requirement.anti_labels) and not _labelled(requirement, shape.labels):
         return RejectionCause.LABELS
     if requirement.tensor_parallel > shape.devices or (
         requirement.gpu_product and shape.device_class not in requirement.gpu_product
@@ -58,6 +55,12 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
     ):
         return RejectionCause.MEMORY
     return None
+
+
+def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    if any(labels.get(k) != v for k, v in requirement.labels.items()):
+        return False
+    return all(labels.get(k) != v for k, v in requirement.anti_labels.items())
 
 
 def _wish(requirement: Requirement) -> Wish:

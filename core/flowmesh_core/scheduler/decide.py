@@ -5,6 +5,7 @@ laptop mode and the simulator.
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, RejectionCause, Snapshot
@@ -15,6 +16,9 @@ from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, ser
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.scheduler.outlook import Outlook
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
@@ -68,9 +72,13 @@ def _placement(tick: Tick, others: RunnersUp, member: int, batch: list[Served]) 
     predicted: list[float] = []
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S
+    like = batch[0].seeker.group
+    rate = tick.rate(like, shape.device_class, at_once)
     for one in batch:
         prospect = one.place.prospect
-        rate = tick.rate(one.seeker.group, shape.device_class, at_once)
+        if one.seeker.group is not like:
+            like = one.seeker.group
+            rate = tick.rate(like, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
         once_s = 0.0 if prospect.lane else prospect.start_s / len(batch)
         predicted.append(seconds)
@@ -92,11 +100,13 @@ def _rejections(clients: list[Client], snapshot: Snapshot) -> tuple[Rejection, .
     counts = Counter[tuple[str, RejectionCause, str]]()
     for _, _, action in snapshot.ready.backoff:
         counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
+    alike: dict[Outlook, int] = {}
     for client in clients:
         left = client.group.count - client.served
         if left:
-            outlook = client.outlook
-            counts[client.group.info.signature, outlook.cause, outlook.detail] += left
+            alike[client.outlook] = alike.get(client.outlook, 0) + left
+    for outlook, left in alike.items():
+        counts[outlook.like.info.signature, outlook.cause, outlook.detail] += left
     return tuple(
         Rejection(Digest(signature), cause, count, detail)
         for (signature, cause, detail), count in sorted(counts.items())

@@ -6,13 +6,14 @@ to their next best, as long as the sum of utilities grows. It ends after a fixed
 places, so that a tick stays short; on 100 actions and 50 workers it reaches the optimum within 1%.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from flowmesh_core.scheduler.accounts import AHEAD, RUN, LaneAccount
 from flowmesh_core.scheduler.candidates import with_inputs
 from flowmesh_core.scheduler.groups import is_urgent
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.serve import Served
+from flowmesh_core.scheduler.spots import OwnSpots, Spot, Spots
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect
 from flowmesh_core.units import Digest
@@ -21,12 +22,11 @@ LOOKS = 2_000
 """Places looked at in one tick; about a microsecond each."""
 EPSILON = 1e-9
 
-Spot = tuple[int, int]
+At = tuple[int, int]
 """Worker and tier."""
 
 
-@dataclass(slots=True, eq=False)
-class _Item:
+class _Item(msgspec.Struct, eq=False):
     """A served action that may move.
 
     Attributes:
@@ -35,7 +35,7 @@ class _Item:
     """
 
     served: Served
-    spots: "_Spots"
+    spots: Spots
     utility: float
 
     @property
@@ -48,7 +48,7 @@ class _Item:
         return self.served.action.signature
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> At:
         return self.served.place.member, self.served.place.tier
 
 
@@ -69,21 +69,29 @@ class _Exchange:
         self._tick = tick
         self._looks = LOOKS
         self.left: set[int] = set()
-        self._spots: dict[Seeker, _Spots] = {}
+        self._spots: dict[Seeker, Spots] = {}
         self._items: list[_Item] = []
         self._there: dict[tuple[int, Digest, int], list[_Item]] = {}
         self._pinned: dict[tuple[int, Digest, int], int] = {}
 
     def add(self, served: list[Served]) -> None:
         """Takes the actions that may move: no suspects, replicas or actions with a deadline."""
+        # A place that inputs have no part in is one object for all actions of a group there.
+        known: dict[Place, float] = {}
         for one in served:
             place, group = one.place, one.seeker.group
             key = (place.member, one.action.signature, place.tier)
             if group.isolate or group.replica_of or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue
-            prospect = self._prospect(one, place.member)
-            utility = one.seeker.scale.utility(prospect, place.tier)
+            utility = known.get(place)
+            if utility is None:
+                prospect = place.prospect
+                if one.action.inputs:
+                    prospect = self._prospect(one, place.member)
+                utility = one.seeker.scale.utility(prospect, place.tier)
+                if not one.action.inputs:
+                    known[place] = utility
             item = _Item(one, self._spots_of(one), utility)
             self._items.append(item)
             self._there.setdefault(key, []).append(item)
@@ -95,7 +103,7 @@ class _Exchange:
             moved = False
             losers = [item for item in self._items if item.loss > EPSILON]
             losers.sort(key=lambda item: -item.loss)
-            stuck: dict[tuple[_Spots, Spot], int] = {}
+            stuck: dict[tuple[Spots, At], int] = {}
             for item in losers:
                 if self._looks <= 0:
                     return
@@ -110,27 +118,22 @@ class _Exchange:
                 else:
                     stuck[like] = before - self._looks
 
-    def _spots_of(self, one: Served) -> "_Spots":
+    def _spots_of(self, one: Served) -> Spots:
         seeker = one.seeker
         known = self._spots.get(seeker)
         if known is None:
-            known = self._spots[seeker] = _Spots(seeker)
-        holders = self._tick.holders(one.action)
+            known = self._spots[seeker] = Spots(seeker)
+        holders = self._tick.holders(one.action) if one.action.inputs else None
         if not holders:
             return known
-        spots = [self._own(one, spot) if spot[1] in holders else spot for spot in known.all]
-        return _Spots(seeker, sorted(spots, key=_rank))
-
-    def _own(self, one: Served, spot: tuple[float, int, int]) -> tuple[float, int, int]:
-        """A spot on a worker that holds inputs of this very action."""
-        _, member, tier = spot
-        return one.seeker.scale.utility(self._prospect(one, member), tier), member, tier
+        prospects = {m: self._prospect(one, m) for m in holders if seeker.prospect_at(m)}
+        return OwnSpots(known, prospects)
 
     def _prospect(self, one: Served, member: int) -> Prospect:
-        option = one.seeker.option_of(member)
-        if option is None:
+        known = one.seeker.prospect_at(member)
+        if known is None:
             raise ValueError(f"worker number {member} is no candidate of {one.action.action_id}")
-        return with_inputs(self._tick, option, one.action, member)
+        return with_inputs(self._tick, known, one.action, member)
 
     def _better(self, item: _Item) -> bool:
         """Moves an item to the best place that makes the sum grow."""
@@ -151,7 +154,7 @@ class _Exchange:
                 return True
         return False
 
-    def _push(self, item: _Item, spot: tuple[float, int, int], victims: list[_Item]) -> bool:
+    def _push(self, item: _Item, spot: Spot, victims: list[_Item]) -> bool:
         """Takes a spot from others if they lose less than the item gains; undoes it otherwise."""
         utility, member, tier = spot
         self._looks -= len(victims)
@@ -179,7 +182,7 @@ class _Exchange:
             self._enter(one, old, at)
         return False
 
-    def _next_best(self, victim: _Item, spare: float) -> tuple[float, int, int] | None:
+    def _next_best(self, victim: _Item, spare: float) -> Spot | None:
         """The best free place of one that is pushed, unless it costs more than is there to gain."""
         for utility, member, tier in victim.spots.all:
             if victim.utility - utility >= spare - EPSILON or self._looks <= 0:
@@ -221,7 +224,7 @@ class _Exchange:
         taken = len(self._there.get(key, ())) + self._pinned.get(key, 0)
         return taken < _places(lane if lane is not None else account.new_lane(info), tier)
 
-    def _move(self, item: _Item, utility: float, spot: Spot) -> None:
+    def _move(self, item: _Item, utility: float, spot: At) -> None:
         self.left.add(item.spot[0])
         self._leave(item)
         self._enter(item, utility, spot)
@@ -231,48 +234,12 @@ class _Exchange:
         self._there[member, item.signature, tier].remove(item)
         self._tick.accounts[member].give_back(item.served.seeker.group.info)
 
-    def _enter(self, item: _Item, utility: float, spot: Spot) -> None:
+    def _enter(self, item: _Item, utility: float, spot: At) -> None:
         member, tier = spot
         self._there.setdefault((member, item.signature, tier), []).append(item)
         self._tick.accounts[member].take(item.served.seeker.group.info, alone=False)
         item.utility = utility
         item.served.place = Place(self._prospect(item.served, member), member, tier)
-
-
-class _Spots:
-    """(utility, worker, tier) of every place that a group or an action had on the snapshot.
-
-    Attributes:
-        top: the greatest utility.
-    """
-
-    def __init__(self, seeker: Seeker, own: list[tuple[float, int, int]] | None = None) -> None:
-        """Takes the group's seeker, and what is an action's own."""
-        self._seeker = seeker
-        self._all = own
-        self.top = own[0][0] if own else seeker.top()
-
-    @property
-    def all(self) -> list[tuple[float, int, int]]:
-        """Best first; listed when first asked for, since most items never move."""
-        if self._all is None:
-            self._all = _group_spots(self._seeker)
-        return self._all
-
-
-def _group_spots(seeker: Seeker) -> list[tuple[float, int, int]]:
-    found = [
-        (seeker.scale.utility(option.prospect, tier), member, tier)
-        for option in seeker.options
-        for tier in (RUN, AHEAD)
-        if tier >= option.prospect.first_tier
-        for member in option.members
-    ]
-    return sorted(found, key=_rank)
-
-
-def _rank(spot: tuple[float, int, int]) -> tuple[float, int, int]:
-    return -spot[0], spot[1], spot[2]
 
 
 def _places(lane: LaneAccount, tier: int) -> int:

@@ -26,14 +26,16 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
     tick = Tick(seen, model)
     group = group_of(seen, action.kind)
-    offers = Candidates(tick).offers(group)
-    if offers is None:
+    candidates = Candidates(tick)
+    sites = candidates.outlook(group).sites
+    prospects = candidates.prospects(group, sites)
+    if prospects is None:
         return []
-    scale = Scale.over(group.weights, offers.prospects)
+    scale = Scale.over(group.weights, prospects)
     ranked: list[tuple[float, int, Candidate]] = []
-    for option in offers.options:
-        for member in option.members:
-            prospect = with_inputs(tick, option, action, member)
+    for site, known in zip(sites, prospects.all, strict=True):
+        for member in site.members:
+            prospect = with_inputs(tick, known, action, member)
             terms = scale.terms(prospect, prospect.first_tier)
             name = snapshot.workers[member].name
             ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))

@@ -4,8 +4,9 @@ Ten thousand ready actions are a few hundred groups; everything that costs time 
 Where single inputs lie is looked at when an action is served, see ``inputs``.
 """
 
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, ReadyAction, Work
 from flowmesh_core.fleet.ready_index import ReadyGroup
@@ -13,8 +14,7 @@ from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import Weights
 
 
-@dataclass(slots=True, eq=False)
-class Group:
+class Group(msgspec.Struct, eq=False):
     """Actions that are interchangeable where placement is concerned, as a tick sees them.
 
     Attributes:
@@ -54,12 +54,15 @@ class Group:
 
 def groups_of(snapshot: Snapshot) -> list[Group]:
     """The groups of a snapshot's ready actions; those in backoff are in none."""
-    return [group_of(snapshot, kind) for kind in snapshot.ready.groups]
+    return [_group(snapshot, ready) for ready in snapshot.ready.groups.values()]
 
 
 def group_of(snapshot: Snapshot, kind: Kind) -> Group:
     """The group of actions of one kind."""
-    ready = snapshot.ready.groups[kind]
+    return _group(snapshot, snapshot.ready.groups[kind])
+
+
+def _group(snapshot: Snapshot, ready: ReadyGroup) -> Group:
     like, cohort = ready.like, ready.cohort
     return Group(
         ready,

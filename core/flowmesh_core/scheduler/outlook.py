@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.scheduler.accounts import RUN, WAIT
+from flowmesh_core.scheduler.accounts import RUN, WAIT, WorkerAccount
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.sites import Site
 from flowmesh_core.scheduler.tick import Tick
@@ -38,16 +38,25 @@ class Outlook:
     members: list[int] = field(init=False)
     best_tier: int = field(init=False)
     version: int = 0
+    _watched: list[WorkerAccount] = field(init=False)
     _seen: list[int] = field(init=False)
     _changes: int = -1
+    _numbers: dict[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Takes the sites as they were found."""
         accounts = self.tick.accounts
         self.tiers = [site.first_tier for site in self.sites]
         self.members = [site.members[0] for site in self.sites]
-        self._seen = [accounts[member].version for member in self.members]
+        self._watched = [accounts[member] for member in self.members]
+        self._seen = [account.version for account in self._watched]
         self.best_tier = min(self.tiers, default=NOWHERE)
+
+    def number_of(self, member: int) -> int | None:
+        """The number of the site that a worker belongs to."""
+        if self._numbers is None:
+            self._numbers = {m: n for n, site in enumerate(self.sites) for m in site.members}
+        return self._numbers.get(member)
 
     @property
     def full(self) -> bool:
@@ -59,10 +68,9 @@ class Outlook:
         if self._changes == self.tick.changes:
             return
         self._changes = self.tick.changes
-        accounts, members, tiers = self.tick.accounts, self.members, self.tiers
-        before = self.version
-        for number, seen in enumerate(self._seen):
-            if accounts[members[number]].version != seen and tiers[number] != NOWHERE:
+        tiers, before = self.tiers, self.version
+        for number, (account, seen) in enumerate(zip(self._watched, self._seen, strict=True)):
+            if account.version != seen and tiers[number] != NOWHERE:
                 self._find(number, tiers[number])
         if self.version != before:
             self.best_tier = min(tiers)
@@ -92,4 +100,5 @@ class Outlook:
         if found != self.tiers[number] or at != self.members[number]:
             self.version += 1
         self.tiers[number], self.members[number] = found, at
-        self._seen[number] = self.tick.accounts[at].version
+        account = self._watched[number] = self.tick.accounts[at]
+        self._seen[number] = account.version

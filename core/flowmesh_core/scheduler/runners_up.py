@@ -7,14 +7,15 @@ first groups alone: a decision must not wait for what only people read later.
 from heapq import nlargest
 
 from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
-from flowmesh_core.scheduler.candidates import Option
 from flowmesh_core.scheduler.seeker import Place, Seeker
+from flowmesh_core.scheduler.utility import Prospect
 
 OTHERS = 4
 GROUPS = 16
 """Of so many groups a tick the others are named; of the rest the chosen worker alone."""
 
-_Ranked = list[tuple[Option, ScoredWorker]]
+_Ranked = list[tuple[list[int], Prospect, ScoredWorker]]
+"""Members of a site, what it would give, and the first of them."""
 
 
 class RunnersUp:
@@ -35,22 +36,21 @@ class RunnersUp:
                 return (chosen,)
             ranked = self._ranked[seeker] = _rank(seeker)
         found = [chosen]
-        for option, scored in ranked:
-            if option.members[0] != place.member:
+        for members, prospect, scored in ranked:
+            if members[0] != place.member:
                 found.append(scored)
-            elif len(option.members) > 1:
-                found.append(_of(seeker, option, option.members[1]))
+            elif len(members) > 1:
+                found.append(_of(seeker, prospect, members[1]))
         return tuple(found[: OTHERS + 1])
 
 
 def _rank(seeker: Seeker) -> _Ranked:
     best = nlargest(OTHERS + 1, enumerate(seeker.utilities), key=lambda n: (n[1], -n[0]))
-    chosen = [seeker.options[number] for number, _ in best]
-    return [(option, _of(seeker, option, option.members[0])) for option in chosen]
+    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number, _ in best]
+    return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
 
 
-def _of(seeker: Seeker, option: Option, member: int) -> ScoredWorker:
-    prospect = option.prospect
+def _of(seeker: Seeker, prospect: Prospect, member: int) -> ScoredWorker:
     terms = seeker.scale.terms(prospect, prospect.first_tier)
     return _scored(seeker, member, terms, lane=prospect.lane)
 

@@ -1,20 +1,20 @@
 """Hands out a group's best remaining place, as the tick fills the workers."""
 
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import floor, inf
 
+import msgspec
+
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.scheduler.accounts import WAIT
-from flowmesh_core.scheduler.candidates import Offers, Option, with_inputs
+from flowmesh_core.scheduler.candidates import with_inputs
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.outlook import NOWHERE, Outlook
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Prospect, Scale
+from flowmesh_core.scheduler.utility import Prospect, Prospects, Scale
 
 
-@dataclass(slots=True, eq=False)
-class Place:
+class Place(msgspec.Struct, eq=False):
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
 
     prospect: Prospect
@@ -30,23 +30,23 @@ class Seeker:
     judged by places as this group last saw them (ADR 13).
     """
 
-    def __init__(self, tick: Tick, group: Group, outlook: Outlook, offers: Offers) -> None:
-        """Takes the candidates on the snapshot, and what is left of their places."""
+    def __init__(self, tick: Tick, group: Group, outlook: Outlook, prospects: Prospects) -> None:
+        """Takes what its sites would give on the snapshot, and what is left of their places."""
         self.tick = tick
         self.group = group
-        self.options = offers.options
-        self.scale = Scale.over(group.weights, offers.prospects)
-        self.utilities = offers.prospects.utilities(group.weights)
+        self.sites = outlook.sites
+        self.prospects = prospects.all
+        self.scale = Scale.over(group.weights, prospects)
+        self.utilities = prospects.utilities(group.weights)
         self._outlook = outlook
-        # (-utility, number of the option, tier); no two have the same number.
+        # (-utility, number of the site, tier); no two have the same number.
         self._entries = [
-            (-utility, number, option.prospect.first_tier)
-            for number, (utility, option) in enumerate(
-                zip(self.utilities, self.options, strict=True)
+            (-utility, number, tier)
+            for number, (utility, tier) in enumerate(
+                zip(self.utilities, prospects.first_tiers, strict=True)
             )
         ]
         heapify(self._entries)
-        self._by_member = offers.by_member
         self._last: Place | None = None
         self._would_wait: float | None = None
 
@@ -54,9 +54,9 @@ class Seeker:
         """Looks again at every place, after some became free."""
         self._last = self._would_wait = None
         self._entries = [
-            (-self.scale.utility(option.prospect, tier), number, tier)
-            for number, (option, tier) in enumerate(
-                zip(self.options, self._outlook.tiers, strict=True)
+            (-self.scale.utility(prospect, tier), number, tier)
+            for number, (prospect, tier) in enumerate(
+                zip(self.prospects, self._outlook.tiers, strict=True)
             )
             if tier != NOWHERE
         ]
@@ -74,7 +74,7 @@ class Seeker:
             if outlook.tiers[number] == tier:
                 last, member = self._last, outlook.members[number]
                 if last is None or last.member != member or last.tier != tier:
-                    last = self._last = Place(self.options[number].prospect, member, tier)
+                    last = self._last = Place(self.prospects[number], member, tier)
                 return last
             self._put_back(number, outlook.tiers[number])
         return None
@@ -85,7 +85,7 @@ class Seeker:
         if tier == NOWHERE:
             heappop(self._entries)
         else:
-            worse = -self.scale.utility(self.options[number].prospect, tier)
+            worse = -self.scale.utility(self.prospects[number], tier)
             heapreplace(self._entries, (worse, number, tier))
 
     def top(self) -> float:
@@ -93,20 +93,20 @@ class Seeker:
         there = [
             (utility, -number)
             for number, utility in enumerate(self.utilities)
-            if self.options[number].prospect.first_tier < WAIT
+            if self.prospects[number].first_tier < WAIT
         ]
-        prospect = self.options[-max(there)[1]].prospect
+        prospect = self.prospects[-max(there)[1]]
         return self.scale.utility(prospect, prospect.first_tier)
 
     def best_for(self, action: ReadyAction) -> Place | None:
         """The best place for an action that may have inputs on some worker."""
         best = self.best()
         for member in self.tick.holders(action):
-            option = self.option_of(member)
-            tier = self._outlook.tier_of(member) if option is not None else None
-            if option is None or tier is None:
+            known = self.prospect_at(member)
+            tier = self._outlook.tier_of(member) if known is not None else None
+            if known is None or tier is None:
                 continue
-            prospect = with_inputs(self.tick, option, action, member)
+            prospect = with_inputs(self.tick, known, action, member)
             utility = self.scale.utility(prospect, tier)
             if best is None or utility > self.scale.utility(best.prospect, best.tier):
                 best = Place(prospect, member, tier)
@@ -115,11 +115,11 @@ class Seeker:
     def best_by(self, action: ReadyAction, due_s: float) -> Place | None:
         """The best place that finishes within ``due_s`` seconds, else that which finishes first."""
         places: list[Place] = []
-        for option in self.options:
-            for member in option.members:
+        for site, known in zip(self.sites, self.prospects, strict=True):
+            for member in site.members:
                 tier = self._outlook.tier_of(member)
                 if tier is not None:
-                    prospect = with_inputs(self.tick, option, action, member)
+                    prospect = with_inputs(self.tick, known, action, member)
                     places.append(Place(prospect, member, tier))
         in_time = [p for p in places if p.prospect.finish_s(p.tier) <= due_s]
         if in_time:
@@ -134,7 +134,7 @@ class Seeker:
             return None
         _, number, tier = min(there)
         member = outlook.members[number]
-        prospect = with_inputs(self.tick, self.options[number], action, member)
+        prospect = with_inputs(self.tick, self.prospects[number], action, member)
         return Place(prospect, member, tier)
 
     def would_wait(self) -> float:
@@ -147,24 +147,31 @@ class Seeker:
         return self._would_wait
 
     def _count_waiting(self) -> float:
-        bound = max([-utility for utility, _, tier in self._entries if tier < WAIT], default=None)
+        bound = max([-worth for worth, _, tier in self._entries if tier < WAIT], default=None)
         if bound is None:
             return inf
         count = 0.0
-        for utility, number, tier in self._entries:
-            if tier >= WAIT and -utility >= bound:
-                option = self.options[number]
-                latest = self.scale.latest_tier(option.prospect, bound)
+        lowest = -bound
+        for worth, number, tier in self._entries:
+            if tier >= WAIT and worth <= lowest:
+                latest = self.scale.latest_tier(self.prospects[number], bound)
                 if latest == inf:
                     return inf
-                count += self._capacity(option) * max(0, floor(latest) - tier + 1)
+                more = floor(latest) - tier + 1
+                if more > 0:
+                    count += self._capacity(number) * more
         return count
 
-    def _capacity(self, option: Option) -> int:
-        signature = self.group.info.signature
-        lanes = [self.tick.accounts[m].lanes.get(signature) for m in option.members]
-        return sum([lane.capacity for lane in lanes if lane is not None])
+    def _capacity(self, number: int) -> int:
+        signature, accounts = self.group.info.signature, self.tick.accounts
+        capacity = 0
+        for member in self.sites[number].members:
+            lane = accounts[member].lanes.get(signature)
+            if lane is not None:
+                capacity += lane.capacity
+        return capacity
 
-    def option_of(self, member: int) -> Option | None:
-        """The option that a worker belongs to."""
-        return self._by_member.get(member)
+    def prospect_at(self, member: int) -> Prospect | None:
+        """The prospect on a worker, its inputs left out of account; None where it is no site's."""
+        number = self._outlook.number_of(member)
+        return None if number is None else self.prospects[number]

@@ -1,9 +1,10 @@
 """Serves the ready actions in fair order, each at its best place."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from math import floor
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 MANY = 2**40
 
 
-@dataclass(slots=True, eq=False)
-class Client:
+class Client(msgspec.Struct, eq=False):
     """A group that is to be served.
 
     Attributes:
@@ -41,13 +41,12 @@ class Client:
     def seek(self, tick: Tick) -> Seeker | None:
         """The seeker for its turn."""
         if self.seeker is None:
-            offers = self.candidates.offers(self.group)
-            self.seeker = Seeker(tick, self.group, self.outlook, offers) if offers else None
+            found = self.candidates.prospects(self.group, self.outlook.sites)
+            self.seeker = Seeker(tick, self.group, self.outlook, found) if found else None
         return self.seeker
 
 
-@dataclass(slots=True, eq=False)
-class Served:
+class Served(msgspec.Struct, eq=False):
     """An action with the place it got."""
 
     action: ReadyAction
@@ -76,6 +75,8 @@ def serve(
         if outlook.cause is RejectionCause.BUSY and not outlook.full:
             able[ready] = client
             alike.setdefault(outlook, []).append(ready)
+    if not able:
+        return []
     snapshot = tick.snapshot
     order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
     served: list[Served] = []

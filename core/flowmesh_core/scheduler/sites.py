@@ -4,9 +4,10 @@ A site holds what does not depend on the size of an action, so that it is found 
 and reused for all sizes and policies.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from flowmesh_core.costmodel import Rate
+from flowmesh_core.fleet.ready import Work
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.scheduler.accounts import RUN
 from flowmesh_core.scheduler.groups import Group
@@ -16,8 +17,7 @@ from flowmesh_core.scheduler.utility import NEARNESS, Prospect
 NANO_HOUR_S = 3600.0
 
 
-@dataclass(slots=True, eq=False)
-class Site:
+class Site(msgspec.Struct, eq=False):
     """Workers that are one to a signature.
 
     Attributes:
@@ -41,9 +41,9 @@ class Site:
     price_nanousd_per_hour: int
     near_bytes: float
 
-    def prospect(self, group: Group, needed_bytes: int, fetch_s: float) -> Prospect:
-        """What an action of the group's size would get here, none of its inputs being near."""
-        run_s = self.rate.seconds(group.work) * self.slowdown
+    def prospect(self, work: Work, needed_bytes: int, fetch_s: float) -> Prospect:
+        """What an action of this size would get here, none of its inputs being near."""
+        run_s = self.rate.seconds(work) * self.slowdown
         start_s = self.load_s + fetch_s
         lane_s = self.paid_s / self.batch + (run_s + fetch_s) * self.rate.share
         return Prospect(
@@ -55,6 +55,7 @@ class Site:
             near_bytes=self.near_bytes,
             needed_bytes=needed_bytes,
             lane=self.lane,
+            locality=self.near_bytes / needed_bytes if needed_bytes else 1.0,
         )
 
 
@@ -131,7 +132,9 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
         slowdown = max(1.0, (others + 1) / max(1, shape.cpus))
     if lane is not None and lane.view is not None:
         load_s, paid_s, remaining_s = lane.view.load_remaining_s, 0.0, lane.view.remaining_s
-        near = float(sum(size for _, size in info.components))
+        near = 0.0
+        for _, size in info.components:
+            near += size
     else:
         load_s = paid_s = tick.load_s(group, member)
         remaining_s = 0.0

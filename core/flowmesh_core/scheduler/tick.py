@@ -1,6 +1,6 @@
 """What is computed once for all groups of a tick, and the accounts of what it gives away."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
@@ -37,7 +37,7 @@ class Tick:
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
         self.changes = 0
-        self.waiting = Counter[str]()
+        self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
         self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}

@@ -5,7 +5,6 @@ whose open lane it could wait for. A worker that is not feasible does not enter,
 a rank. The coefficients are computed once a tick, on the snapshot.
 """
 
-from dataclasses import dataclass
 from math import inf
 
 import msgspec
@@ -38,6 +37,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         nanousd: the action's share, loading and transfer included.
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
+        locality: share of the bytes needed that are near; 1 where none are needed.
     """
 
     start_s: float
@@ -48,11 +48,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     near_bytes: float
     needed_bytes: int
     lane: bool
-
-    @property
-    def locality(self) -> float:
-        """Share of the bytes needed that are near; 1 where none are needed."""
-        return self.near_bytes / self.needed_bytes if self.needed_bytes else 1.0
+    locality: float
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -68,11 +64,18 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
         """The same on a worker that holds some of the inputs."""
+        near = min(float(self.needed_bytes), self.near_bytes + near_bytes)
         return structs.replace(
             self,
             start_s=max(0.0, self.start_s - saved_s),
-            near_bytes=min(float(self.needed_bytes), self.near_bytes + near_bytes),
+            near_bytes=near,
+            locality=share_near(near, self.needed_bytes),
         )
+
+
+def share_near(near_bytes: float, needed_bytes: int) -> float:
+    """The share of the bytes needed that are near; 1 where none are needed."""
+    return near_bytes / needed_bytes if needed_bytes else 1.0
 
 
 class Prospects:
@@ -83,13 +86,14 @@ class Prospects:
         dearest_nanousd: of their predicted costs.
     """
 
-    __slots__ = ("_terms", "all", "dearest_nanousd", "earliest_s")
+    __slots__ = ("_terms", "all", "dearest_nanousd", "earliest_s", "first_tiers")
 
     def __init__(self, found: list[Prospect]) -> None:
         """Takes at least one."""
         self.all = found
+        self.first_tiers = [p.first_tier for p in found]
         self._terms = [(p.finish_s(p.first_tier), p.nanousd, p.locality) for p in found]
-        self.earliest_s = min([finish_s for finish_s, _, _ in self._terms])
+        self.earliest_s = min(self._terms)[0]
         self.dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
 
     def utilities(self, w: Weights) -> list[float]:
@@ -101,8 +105,7 @@ class Prospects:
         return [gain / finish_s - price * usd + gamma * near for finish_s, usd, near in self._terms]
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True, gc=False):
     """What the terms of one group are measured against.
 
     Attributes:

@@ -53,12 +53,13 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
     for number, action in enumerate(served):
         group = by_key[action.kind]
-        offers = candidates.offers(group)
-        assert offers is not None
-        scale = Scale.over(group.weights, offers.prospects)
-        for option in offers.options:
-            for member in option.members:
-                prospect = with_inputs(tick, option, action, member)
+        sites = candidates.outlook(group).sites
+        prospects = candidates.prospects(group, sites)
+        assert prospects is not None
+        scale = Scale.over(group.weights, prospects)
+        for site, known in zip(sites, prospects.all, strict=True):
+            for member in site.members:
+                prospect = with_inputs(tick, known, action, member)
                 for tier in (RUN, AHEAD):
                     if tier >= prospect.first_tier:
                         value = scale.utility(prospect, tier) + action.weights.beta
