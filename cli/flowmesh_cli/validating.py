@@ -18,6 +18,9 @@ from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
+_READ_BYTES_MAX = 64 << 20
+"""A larger file of rows is left to the upload, which reads it anyway."""
+
 
 def validate_files(chosen: Chosen, *, as_json: bool, kubernetes: bool = False) -> None:
     """Checks files as admission would, as far as that needs no upload.
@@ -118,6 +121,8 @@ def _columns(source: Source) -> dict[str, list[str]]:
         if kind != "dataset":
             continue
         path = local_path(text, source.folder)
+        if path.stat().st_size > _READ_BYTES_MAX:
+            continue
         try:
             rows = read_rows_file(path.name, path.read_bytes())
         except FlowMeshError as e:
