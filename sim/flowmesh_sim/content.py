@@ -117,6 +117,10 @@ class Contents:
         found = self.by_digest.get(artifact.digest)
         return found if isinstance(found, Weights) else None
 
+    def is_weights(self, digest: "Digest") -> bool:
+        """Whether this is a model or an adapter."""
+        return type(self.by_digest.get(digest)) is Weights
+
     def allow(self, artifact: Artifact, scope: str) -> None:
         """Notes that an artifact was uploaded or published in a scope."""
         for blob in artifact.blobs():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowmesh_control.accounts import capture
 from flowmesh_control.finishing import outputs_of
-from flowmesh_control.loop import DECIDE_GAP_S, REST, TICK_S
+from flowmesh_control.loop import DECIDE_GAP_S, REST
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.figures.figures import Figures
@@ -219,7 +219,7 @@ class Control:
             return
         self._ticking = True
         waits = state.ready or state.recovering_until_s
-        self._engine.after(TICK_S if waits else QUIET_TICK_S, self._tick)
+        self._engine.after(self._fabric.tick_s if waits else QUIET_TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._ticking = False

@@ -65,7 +65,7 @@ class Duties:
     def __init__(self, hardware: Hardware, contents: Contents, catalog: Catalog) -> None:
         """Takes the constants, what bytes are, and the contracts."""
         self._hardware = hardware
-        self._contents = contents
+        self.contents = contents
         self._catalog = catalog
         facts = hardware.facts
         self._training = facts.group("training")
@@ -242,12 +242,12 @@ class Duties:
 
     def _weights(self, a: Assignment, port: str) -> Weights | None:
         given = a.inputs.get(port)
-        return None if given is None else self._contents.weights_of(given.artifact)
+        return None if given is None else self.contents.weights_of(given.artifact)
 
     def _rows(self, a: Assignment) -> list[Rows]:
         main = a.inputs.get("rows")
         given = [main] if main is not None else [a.inputs[p] for p in sorted(a.inputs)]
-        return [r for g in given for r in self._contents.rows_of(g.artifact)]
+        return [r for g in given for r in self.contents.rows_of(g.artifact)]
 
     @staticmethod
     def _read(chunks: list[Rows], longest: float) -> tuple[int, float]:
@@ -268,7 +268,7 @@ class Duties:
                 grows = duty.grown_tokens if port in (row_output, "rows") else 0.0
                 samples = int(a.params.get("samples") or 1)
                 chunks = [
-                    self._contents.chunk(f"{name}/{n}", grown(r, grows, samples))
+                    self.contents.chunk(f"{name}/{n}", grown(r, grows, samples))
                     for n, r in enumerate(self._rows(a))
                 ]
                 return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
@@ -278,7 +278,7 @@ class Duties:
                 size = self._hardware.models[base].weights_bytes
                 if kind is PortKind.ADAPTER:
                     size = int(self._training.adapter_mib * MIB)
-                made = self._contents.model(base, size, name)
+                made = self.contents.model(base, size, name)
                 return Artifact(kind, made.digest, made.blob, size)
         digest = digest_bytes(_pin(a))
         return Artifact(kind, digest, digest, len(_pin(a)))

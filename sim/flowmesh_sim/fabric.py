@@ -50,6 +50,7 @@ class Fabric:
         facts: Facts,
         seed: int,
         settings: ControlSettings,
+        tick_s: float,
         policy: Policy,
         trace: Trace,
         checker: "Checker",
@@ -62,6 +63,7 @@ class Fabric:
         self.facts = facts
         self.times: Any = facts.group("control")
         self.settings = settings
+        self.tick_s = tick_s
         self.policy = policy
         self.trace = trace
         self.checker = checker

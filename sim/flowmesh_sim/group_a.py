@@ -6,6 +6,8 @@ TruthfulQA, with the three Llama models. The graphs are our reading (ASSUMED): t
 
 from flowmesh_sim.shapes import Maker, out, shape
 
+HINTED_BESIDES_MIB = 4096
+"""What a user who knows the model's weights asks for besides them."""
 LARGE, MIDDLE, SMALL = "llama-3.1-8b", "llama-3.2-3b", "llama-3.2-1b"
 
 
@@ -132,6 +134,40 @@ def agents(m: Maker) -> None:
         maxTokens=384,
         prompt="write",
     )
+
+
+def _hinted(m: Maker, share: float) -> None:
+    """A chain whose first step states its memory, as a share of what it needs."""
+    rows = m.data("gsm8k")
+    needed = m.hardware.models[LARGE].weights_mib + HINTED_BESIDES_MIB
+    first = m.step(
+        "solve",
+        "llm.generate",
+        {"model": m.model(LARGE), "rows": rows},
+        maxTokens=512,
+        prompt="solve",
+        memory_mib=int(share * needed),
+    )
+    last = m.step(
+        "check",
+        "llm.generate",
+        {"model": m.model(MIDDLE), "rows": out(first)},
+        maxTokens=256,
+        prompt="check",
+    )
+    m.step("grade", "eval.exact-match", {"rows": out(last)}, prediction="answer", target="gold")
+
+
+@shape("a-right")
+def right(m: Maker) -> None:
+    """A chain that states the memory that it needs."""
+    _hinted(m, 1.0)
+
+
+@shape("a-tight")
+def tight(m: Maker) -> None:
+    """The same chain, its memory under-specified by half: it runs out, and goes where it fits."""
+    _hinted(m, 0.5)
 
 
 GROUP_A = ("a-chain", "a-rag", "a-debate", "a-vote", "a-agents")

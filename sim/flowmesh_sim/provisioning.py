@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from flowmesh_core.protocol.messages import Honours, WorkerShape
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler.backlog import Hysteresis, PoolView, backlog_of
-from flowmesh_core.units import nano_usd
+from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric
 from flowmesh_sim.scenario import PoolSpec
@@ -23,6 +23,7 @@ class Pool:
 
     Attributes:
         workers: those that live; ``coming`` are on their way.
+        waited_s: of each worker that was ordered, seconds from the order until its agent ran.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class Pool:
         self._made = 0
         self.workers: dict[str, SimWorker] = {}
         self.coming = 0
+        self.waited_s: list[float] = []
+        self._disks: list[dict[Digest, int]] = []
         self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
         self.shape = self._shape(fabric.catalog)
 
@@ -84,6 +87,7 @@ class Pool:
         """Wants one more worker; it is paid for from when its machine runs."""
         self.coming += 1
         delay_s = self.start_s * self._rng.uniform(0.8, 1.4)
+        self.waited_s.append(delay_s)
         self._fabric.engine.after(delay_s, self._arrives)
 
     def _arrives(self) -> None:
@@ -104,6 +108,8 @@ class Pool:
             phase_s=self._rng.random(),
             on_gone=self._gone,
         )
+        if self._disks:
+            worker.shelf.held.update(self._disks.pop())
         self.workers[name] = worker
         self._fabric.measures.workers.append(worker)
         self._fabric.trace.add(engine.now_s, "worker", name)
@@ -111,6 +117,8 @@ class Pool:
 
     def _gone(self, worker: SimWorker) -> None:
         self.workers.pop(worker.name, None)
+        if self.spec.disk == "kept" and worker.draining:
+            self._disks.append(dict(worker.shelf.held))
         self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
 
     def resize(self, wanted: int) -> None:

@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from flowmesh_control.loop import TICK_S
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_sim.facts import read_facts
@@ -66,6 +67,8 @@ class PoolSpec(_Part):
         devices: of one worker.
         autoscale: whether the shipped signal changes their number.
         start: how a worker is made: ``pod`` (image there), ``pull`` (image fetched) or ``lease``.
+        disk: what a new worker finds on its disk: nothing (``fresh``), or what one of the pool left
+            there that was drained away (``kept``): a machine that was paused, a claim.
     """
 
     name: str
@@ -84,6 +87,7 @@ class PoolSpec(_Part):
     target_s: Positive = 60.0
     calm_s: Positive = 120.0
     start: Literal["pod", "pull", "lease"] = "pod"
+    disk: Literal["fresh", "kept"] = "fresh"
     latency_s: NotNegative | None = None
 
     @model_validator(mode="after")
@@ -185,6 +189,8 @@ class ControlSpec(_Part):
     Attributes:
         result_ttl_s: how long results are kept.
         grace_s: nothing younger is collected.
+        tick_s: between looks at what waits while nothing else happens; events are decided on at
+            once. Longer makes long simulations cheaper.
     """
 
     watchdog_s: Positive = 10.0
@@ -193,6 +199,7 @@ class ControlSpec(_Part):
     replicas: bool = True
     result_ttl_s: Positive = 30 * 86400.0
     grace_s: Positive = 86400.0
+    tick_s: Positive = TICK_S
 
 
 class Scenario(_Part):
@@ -201,6 +208,7 @@ class Scenario(_Part):
     Attributes:
         sharing: whom results are shared with: ``private`` to a tenant, every other tenant one
             ``group``, or ``all``; with ``never`` nothing is reused, not even within a tenant.
+        policy_options: what the policy's constructor takes.
         facts: constants that differ from ``facts.yaml``, by path.
         limit_s: virtual seconds after which a run that has not ended is lost.
     """
@@ -212,6 +220,7 @@ class Scenario(_Part):
     control: ControlSpec = ControlSpec()
     seed: int = 0
     policy: str = "shipped"
+    policy_options: dict[str, float] = {}
     sharing: Literal["never", "private", "group", "all"] = "all"
     facts: dict[str, float] = {}
     limit_s: Positive = 7 * 86400.0

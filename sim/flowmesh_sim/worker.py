@@ -99,6 +99,8 @@ class SimWorker(LaneMaker):
         slow: how many times longer everything takes here now.
         skew_s: how far its wall clock is off.
         busy_s: seconds in which something ran; ``joules`` what it has drawn.
+        held_s: seconds in which it held an attempt, loading and fetching included; ``freed_s`` when
+            it last held one.
         gone: the process has ended; ``left_s`` says when.
     """
 
@@ -134,6 +136,8 @@ class SimWorker(LaneMaker):
         self.slow = 1.0
         self.skew_s = 0.0
         self.busy_s = 0.0
+        self.held_s = 0.0
+        self.freed_s = self.engine.now_s
         self.joules = 0.0
         self.gone = False
         self.left_s = 0.0
@@ -191,11 +195,11 @@ class SimWorker(LaneMaker):
         """Models and adapters with the nearest tier."""
         tier = "device" if self.device.accelerator else "host"
         loaded = {d for lane in self.lanes for d in lane.loaded if lane.state == "ready"}
-        contents = self.around.store.contents
+        is_weights = self.around.store.contents.is_weights
         return tuple(
             Component(d, tier if d in loaded else "disk", size)
             for d, size in self.shelf.held.items()
-            if contents.weights_of(Artifact("model", d, d)) is not None
+            if is_weights(d)
         )
 
     def refresh(self) -> None:
@@ -253,6 +257,8 @@ class SimWorker(LaneMaker):
         if self.held.knows(a.attempt_id):
             return
         self._count += 1
+        if not self._attempts:
+            self.freed_s = self.engine.now_s
         attempt = _Attempt(a, self._count, started_s=self.engine.now_s)
         self._attempts[a.attempt_id] = attempt
         self.held.take(a.attempt_id)
@@ -408,6 +414,9 @@ class SimWorker(LaneMaker):
         a, job = attempt.assignment, attempt.job
         if self._attempts.pop(a.attempt_id, None) is None:
             return
+        if not self._attempts:
+            self.held_s += self.engine.now_s - self.freed_s
+            self.freed_s = self.engine.now_s
         cancel(attempt.timer)
         self.held.end(
             AttemptEnd(

@@ -10,7 +10,7 @@ from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.commands import Command
 from flowmesh_core.run.state import State
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.policies import Fifo
+from flowmesh_sim.policies.fifo import Fifo
 from flowmesh_sim.scenario import Arrivals, scenario_of
 from flowmesh_sim.simulation import Simulation
 from flowmesh_sim.workload import arrival_times

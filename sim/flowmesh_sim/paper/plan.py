@@ -1,0 +1,137 @@
+"""What is to be simulated: the cells of ``plan.yaml`` as scenarios, and the seeds of each."""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import log
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from flowmesh_sim.facts import read_facts
+from flowmesh_sim.scenario import Scenario, scenario_of
+
+Json = dict[str, Any]
+HALVED, DOUBLED = 0.5, 2.0
+LOGARITHM = "_mu"
+"""Facts that are logarithms end so; halving and doubling adds to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One simulation, to be made at several seeds.
+
+    Attributes:
+        experiment: table or figure that it belongs to.
+        system: key of ``systems``; ``load`` of ``loads``.
+        variant: tells cells of an experiment apart that are alike in all of these.
+        document: the scenario, as plain values.
+    """
+
+    experiment: str
+    system: str
+    load: str
+    workers: int
+    variant: str
+    document: Json
+    seeds: tuple[int, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, checked."""
+        return scenario_of(self.document, f"plan.yaml: {self.label}")
+
+    @property
+    def label(self) -> str:
+        """What progress lines call it."""
+        said = (self.experiment, self.variant, self.load, f"{self.workers} workers", self.system)
+        return " ".join(part for part in said if part)
+
+
+@cache
+def read_plan() -> Json:
+    """The file as plain values."""
+    text = files("flowmesh_sim.paper").joinpath("plan.yaml").read_text()
+    found: Json = YAML(typ="safe", pure=True).load(text)
+    return found
+
+
+def cells(plan: Json) -> Iterator[Cell]:
+    """Every cell of every experiment, the sensitivity last."""
+    for experiment, entries in plan["experiments"].items():
+        for entry in entries:
+            for load in entry["loads"]:
+                for system in entry["systems"]:
+                    yield _cell(plan, experiment, entry, load, system)
+    yield from _sensitivity(plan)
+
+
+def _cell(plan: Json, experiment: str, entry: Json, load: str, system: str) -> Cell:
+    made = plan["systems"][system]
+    document: Json = {
+        "name": "paper",
+        "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], made)),
+        "load": [deepcopy(plan["loads"][load])],
+        "policy": made["policy"],
+        "policyOptions": made.get("options", {}),
+        "sharing": made["sharing"],
+        "control": {**entry.get("control", plan["control"]), "replicas": _ours(made)},
+        "facts": dict(made.get("facts", {})),
+        "faults": entry.get("faults", []),
+    }
+    seeds = tuple(entry.get("seeds", plan["seeds"]))
+    name = str(entry.get("name", ""))
+    return Cell(experiment, system, load, entry["workers"], name, document, seeds)
+
+
+def _ours(system: Json) -> bool:
+    """Whether it is the scheduler that ships, cut or not: baselines start no replicas."""
+    return system["policy"] in ("shipped", "unbatched", "random-placement")
+
+
+def _pools(devices: list[str], workers: int, system: Json) -> Iterator[Json]:
+    elastic = system.get("elastic")
+    for number, device in enumerate(devices):
+        # The name's first letter keeps the fleet's order: first fit goes by names.
+        share = workers // len(devices)
+        pool: Json = {"name": f"{chr(97 + number)}-{device}", "device": device, "workers": share}
+        if elastic is not None:
+            pool |= {"workers": 0, "minimum": 0, "maximum": share, "autoscale": True, **elastic}
+        yield pool
+
+
+# -- sensitivity ---------------------------------------------------------------------------------
+
+
+def _sensitivity(plan: Json) -> Iterator[Cell]:
+    sweep = plan["sensitivity"]
+    entry = plan["experiments"]["fig5"][0]
+    table = read_facts().table
+    for paths in sweep["facts"]:
+        for factor in (HALVED, DOUBLED):
+            facts = {path: changed(path, table[path].value, factor) for path in paths}
+            yield from _swept(plan, sweep, entry, f"{paths[0]} x{factor:g}", {"facts": facts})
+    for key in sweep["load"]:
+        for factor in (HALVED, DOUBLED):
+            value = round(plan["loads"]["a"][key] * factor)
+            yield from _swept(plan, sweep, entry, f"{key} x{factor:g}", {"load": {key: value}})
+
+
+def changed(path: str, value: float, factor: float) -> float:
+    """A fact times a factor; what is a logarithm is added to."""
+    return value + log(factor) if path.endswith(LOGARITHM) else value * factor
+
+
+def _swept(
+    plan: Json, sweep: Json, entry: Json, variant: str, change: Mapping[str, Json]
+) -> Iterator[Cell]:
+    for system in sweep["systems"]:
+        cell = _cell(plan, "sensitivity", entry, "a", system)
+        document = deepcopy(cell.document)
+        document["facts"] |= change.get("facts", {})
+        document["load"][0] |= change.get("load", {})
+        yield Cell(
+            "sensitivity", system, "a", cell.workers, variant, document, tuple(sweep["seeds"])
+        )

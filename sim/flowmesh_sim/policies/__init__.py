@@ -1,0 +1,47 @@
+"""Who decides: the shipped scheduler, or something to compare it with; one file a policy.
+
+What each baseline is, and why it is fair, is told in its file and in docs/evaluation.md.
+"""
+
+from collections.abc import Callable, Mapping
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_sim.policies.fifo import Fifo
+from flowmesh_sim.policies.monolithic import Monolithic
+from flowmesh_sim.policies.policy import Policy
+from flowmesh_sim.policies.random_placement import RandomPlacement
+from flowmesh_sim.policies.round_robin import RoundRobin
+from flowmesh_sim.policies.shipped import Shipped
+from flowmesh_sim.policies.static_routing import StaticRouting
+from flowmesh_sim.policies.unbatched import Unbatched
+
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "shipped": Shipped,
+    "fifo": Fifo,
+    "monolithic": Monolithic,
+    "static-routing": StaticRouting,
+    "round-robin": RoundRobin,
+    "random-placement": RandomPlacement,
+    "unbatched": Unbatched,
+}
+
+__all__ = ["POLICIES", "Policy", "policy_named"]
+
+
+def policy_named(name: str, options: Mapping[str, float] | None = None) -> Policy:
+    """A policy by its name.
+
+    Args:
+        name: a key of ``POLICIES``.
+        options: what its constructor takes; only ``static-routing`` takes any.
+
+    Raises:
+        FlowMeshError: there is none of this name, or it takes no such options.
+    """
+    if name not in POLICIES:
+        raise FlowMeshError(f"no policy {name!r}{did_you_mean(name, POLICIES)}", where="policy")
+    try:
+        return POLICIES[name](**(options or {}))
+    except TypeError as e:
+        raise FlowMeshError(f"policy {name}: {e}", where="policyOptions") from e

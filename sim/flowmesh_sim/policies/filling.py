@@ -1,0 +1,99 @@
+"""A decision in the making, for baselines: who has room, and what was given away already."""
+
+from collections.abc import Iterator
+
+from flowmesh_core.costmodel import CostKey, CostModel
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot, UtilityTerms
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.accounts import WAIT, WorkerAccount, open_accounts
+from flowmesh_core.scheduler.constraints import unmet
+from flowmesh_core.units import Digest
+
+ON_DEVICE = ("llm.", "train.")
+"""Engines whose actions need a device; all others do light work on a worker's processor."""
+
+
+class Filling:
+    """Takes placements one by one; capacity and memory are respected as the scheduler does.
+
+    Attributes:
+        accounts: the workers that are not draining, in the snapshot's order.
+        free: of them, those on whose device nothing works; changes as actions are given.
+    """
+
+    def __init__(self, snapshot: Snapshot, model: CostModel, state: State) -> None:
+        """Takes the tick's snapshot, what predicts, and what is known of signatures."""
+        self.snapshot = snapshot
+        self._known = state.signatures
+        self._model = model
+        self.accounts = [a for a in open_accounts(snapshot.workers) if not a.view.draining]
+        self._batches: dict[tuple[str, Digest], list[ReadyAction]] = {}
+        self._able: dict[tuple[Digest, str], bool] = {}
+        self.free = [a for a in self.accounts if not self._device_works(a)]
+
+    def due(self) -> Iterator[ReadyAction]:
+        """The ready actions that are not in backoff, in the order in which they became ready."""
+        now_s = self.snapshot.now_s
+        for action in sorted(self.snapshot.ready, key=lambda a: (a.ready_s, a.action_id)):
+            if action.not_before_s <= now_s:
+                yield action
+
+    def able(self, account: WorkerAccount, action: ReadyAction) -> bool:
+        """Whether the worker meets the action's hard constraints."""
+        if account.view.name == action.replica_of:
+            return False
+        shape = account.view.shape
+        key = (action.signature, shape.name)
+        found = self._able.get(key)
+        if found is None:
+            requirement = self.snapshot.signatures[action.signature].requirement
+            found = self._able[key] = unmet(requirement, shape) is None
+        return found
+
+    def has_room(self, account: WorkerAccount, action: ReadyAction) -> bool:
+        """Whether an able worker has a place that runs, or that queues at the worker."""
+        tier = account.place_tier(self.snapshot.signatures[action.signature], alone=action.isolate)
+        return tier is not None and tier < WAIT
+
+    def on_device(self, action: ReadyAction) -> bool:
+        """Whether the action needs a device."""
+        return self._needs_device(action.signature)
+
+    def _needs_device(self, signature: Digest) -> bool:
+        return self._known[signature].requirement.engine.startswith(ON_DEVICE)
+
+    def _device_works(self, account: WorkerAccount) -> bool:
+        lanes = account.view.lanes.items()
+        return any(lane.held and self._needs_device(s) for s, lane in lanes)
+
+    def give(self, account: WorkerAccount, action: ReadyAction) -> None:
+        """Places an action."""
+        account.take(self.snapshot.signatures[action.signature], alone=action.isolate)
+        if account in self.free and self.on_device(action):
+            self.free.remove(account)
+        self._batches.setdefault((account.view.name, action.signature), []).append(action)
+
+    def decision(self) -> Decision:
+        """What was placed; baselines give no reasons for the rest."""
+        return Decision(
+            tuple(self._placed(w, batch) for (w, _), batch in self._batches.items()), ()
+        )
+
+    def _placed(self, worker: str, batch: list[ReadyAction]) -> Placement:
+        info = self.snapshot.signatures[batch[0].signature]
+        shape = next(w.shape for w in self.snapshot.workers if w.name == worker)
+        at_once = float(min(info.capacity, len(batch)))
+        key = CostKey.of(info)
+        predictions = [
+            self._model.predict(key, shape.device_class, a.work, batch=at_once) for a in batch
+        ]
+        price = shape.price_nanousd_per_hour
+        return Placement(
+            worker=worker,
+            signature=info.signature,
+            actions=tuple(a.action_id for a in batch),
+            terms=UtilityTerms(0.0, 0.0, 0.0, 0.0, 0.0, predictions[0].seconds, 0),
+            predicted_s=tuple(p.seconds for p in predictions),
+            reserve_nanousd=tuple(p.p95_nanousd(price) for p in predictions),
+        )

@@ -1,0 +1,90 @@
+"""The paper's monolithic baseline: a whole workflow is one job on one worker, first fit."""
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.model import Run, StepRun
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_core.units import Digest
+from flowmesh_sim.policies.filling import Filling
+
+MIB = 1 << 20
+
+
+class Monolithic:
+    """A workflow takes the first free worker that can run all its steps, and keeps it to its end.
+
+    Nothing else runs there meanwhile. Fair to the baseline: it knows every step's memory before it
+    chooses, so that it never has to move; its steps run side by side where they fit; an engine
+    that the workflow before it left loaded is used again; who does not fit lets others pass.
+
+    Attributes:
+        holder: worker → the run that holds it.
+    """
+
+    def __init__(self) -> None:
+        """Starts with every worker free."""
+        self.holder: dict[str, str] = {}
+
+    def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
+        """Frees what ended, then serves the steps of workflows in order of readiness."""
+        filling = Filling(snapshot, model, state)
+        present = {account.view.name for account in filling.accounts}
+        self.holder = {
+            w: uid for w, uid in self.holder.items() if w in present and _goes_on(state, uid)
+        }
+        for action in filling.due():
+            uid = _uid(state, action)
+            if len(self.holder) == len(present) and uid not in self.holder.values():
+                continue
+            account = self._worker_of(filling, state.runs[uid])
+            if account is not None and filling.able(account, action):
+                if filling.has_room(account, action):
+                    filling.give(account, action)
+        return filling.decision()
+
+    def _worker_of(self, filling: Filling, run: Run) -> WorkerAccount | None:
+        """The worker that the run holds, or the first free one that suffices for all of it."""
+        for account in filling.accounts:
+            if self.holder.get(account.view.name) == run.uid:
+                return account
+        needs_mib = max(_memory_mib(run, step) for step in run.steps.values())
+        for account in filling.accounts:
+            name, shape = account.view.name, account.view.shape
+            if name not in self.holder and shape.device_memory_mib >= needs_mib:
+                self.holder[name] = run.uid
+                return account
+        return None
+
+
+def _uid(state: State, action: ReadyAction) -> str:
+    scope, _, action_id = action.action_id.partition("/")
+    return state.actions[ActionKey(scope, Digest(action_id))].runs()[0]
+
+
+def _goes_on(state: State, uid: str) -> bool:
+    run = state.runs.get(uid)
+    return run is not None and any(not step.ended for step in run.steps.values())
+
+
+def _memory_mib(run: Run, step: StepRun) -> float:
+    """What a step will ask for, before its inputs are known."""
+    plan, contract = step.plan, step.contract
+    if plan.resources.memory_mib:
+        return float(plan.resources.memory_mib)
+    size = 0
+    for edge in plan.edges:
+        port = contract.input_port(edge.port)
+        if port is not None and port.component and not port.mixable:
+            size += max((_bytes(run, source) for source in edge.sources), default=0)
+    return contract.base_memory_mib + contract.component_memory_factor * size / MIB
+
+
+def _bytes(run: Run, source: object) -> int:
+    """Of a model: its own, or that of the largest that the run begins with."""
+    known = run.artifacts.get(getattr(source, "reference", ""))
+    if known is not None:
+        return known.size_bytes
+    return max((a.size_bytes for a in run.artifacts.values() if a.kind == "model"), default=0)

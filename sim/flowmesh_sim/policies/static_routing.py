@@ -1,0 +1,97 @@
+"""The paper's DS, after JellyBean: every kind of step has workers of its own, fixed beforehand."""
+
+from collections.abc import Sequence
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.run.state import State
+from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_sim.policies.filling import Filling
+
+GB = 1e9
+SIZES = (("large", 10.0), ("middle", 4.0), ("small", 0.0))
+"""Kinds of inference by the gigabytes of weights that they load, largest first."""
+ORDER = ("training", *(name for name, _ in SIZES))
+
+
+class StaticRouting:
+    """Steps go by what they are (training, or inference of a size of model) to designated workers.
+
+    The workers, those with the most memory and the dearest first, are divided among the kinds in
+    proportion to their shares of the work, at least one each while there are enough; so training
+    and the large model get the large devices. Shares are known beforehand, as JellyBean knows them
+    from profiles. A device runs one step at a time. Fair to the baseline: within a kind the first
+    free worker takes the oldest step, engines stay loaded, and steps that need no device run
+    anywhere at once. A step that does not fit its kind's devices goes to the next larger kind's.
+    """
+
+    def __init__(self, **shares: float) -> None:
+        """Takes each kind's share of the work; kinds that do not occur are left out.
+
+        Raises:
+            TypeError: a kind is unknown.
+        """
+        unknown = sorted(set(shares) - set(ORDER))
+        if unknown:
+            raise TypeError(f"no kind {unknown[0]!r}; there are {', '.join(ORDER)}")
+        self._shares = shares or {name: 1.0 for name, _ in SIZES}
+
+    def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
+        """Serves each kind's queue on its workers."""
+        filling = Filling(snapshot, model, state)
+        routes = designate(filling.accounts, self._shares)
+        for action in filling.due():
+            light = not filling.on_device(action)
+            if not (light or filling.free):
+                continue
+            for account in filling.accounts if light else _route(filling, routes, action):
+                if not (light or account in filling.free):
+                    continue
+                if filling.able(account, action) and filling.has_room(account, action):
+                    filling.give(account, action)
+                    break
+        return filling.decision()
+
+
+def designate(
+    accounts: Sequence[WorkerAccount], shares: dict[str, float]
+) -> dict[str, list[WorkerAccount]]:
+    """The workers of every kind; kinds share one where there are fewer workers than kinds."""
+    kinds = [kind for kind in ORDER if shares.get(kind, 0.0) > 0.0]
+    ranked = sorted(accounts, key=lambda a: (-a.view.shape.device_memory_mib, a.view.name))
+    if not ranked or not kinds:
+        return {kind: list(ranked) for kind in kinds}
+    whole = sum(shares[kind] for kind in kinds)
+    counts = dict.fromkeys(kinds, 1)
+    for _ in range(len(ranked) - len(kinds)):  # the next worker goes where most is lacking
+        lacks = max(kinds, key=lambda k: shares[k] / whole / counts[k])
+        counts[lacks] += 1
+    routes: dict[str, list[WorkerAccount]] = {}
+    begin = 0
+    for kind in kinds:
+        last = min(begin, len(ranked) - 1)
+        routes[kind] = ranked[last : last + counts[kind]]
+        begin += counts[kind]
+    return routes
+
+
+def kind_of(filling: Filling, action: ReadyAction) -> str:
+    """Training, or inference of a size of model."""
+    info = filling.snapshot.signatures[action.signature]
+    if info.requirement.engine.startswith("train."):
+        return "training"
+    size_gb = sum(size for _, size in info.components) / GB
+    return next(name for name, least in SIZES if size_gb >= least)
+
+
+def _route(
+    filling: Filling, routes: dict[str, list[WorkerAccount]], action: ReadyAction
+) -> list[WorkerAccount]:
+    """The designated workers, or the nearest larger kind's that could ever run the step."""
+    kind = kind_of(filling, action)
+    for name in reversed(ORDER[: ORDER.index(kind) + 1]):
+        found = routes.get(name, [])
+        if any(filling.able(account, action) for account in found):
+            return found
+    return filling.accounts
