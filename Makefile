@@ -109,6 +109,10 @@ bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharin
 	@$(MAKE) --no-print-directory bench-growth
 	@$(MAKE) --no-print-directory bench-sharing
 
+.PHONY: paper
+paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluation.md (ARGS="--seeds 3 --only fig5")
+	@$(BIN)/python -m flowmesh_sim.paper $(ARGS)
+
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)
 

@@ -17,7 +17,7 @@ from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 from flowmesh_sim.books_kept import BooksKept
 from flowmesh_sim.fleet_kept import FleetKept
-from flowmesh_sim.policies import Shipped
+from flowmesh_sim.policies.shipped import Shipped
 from flowmesh_sim.promises import Promises
 from flowmesh_sim.shares_kept import SharesKept
 from flowmesh_sim.store import Key

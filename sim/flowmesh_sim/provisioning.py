@@ -173,4 +173,4 @@ class Provisioner:
     def _view(pool: Pool) -> PoolView:
         spec = pool.spec
         most = spec.maximum or max(1, spec.workers)
-        return PoolView(spec.name, pool.shape, spec.minimum, most, pool.start_s)
+        return PoolView(spec.name, pool.shape, spec.minimum, most, pool.start_s, spec.target_s)

@@ -7,6 +7,7 @@ once and the reservation little by little: it may have been one action's data th
 """
 
 from dataclasses import dataclass, field
+from math import ceil
 
 from flowmesh_core.units import Digest
 
@@ -53,10 +54,19 @@ class LearnedMemory:
         """What a host must reserve at least; 0 where nothing was learned."""
         return self._reserve.get(signature, 0)
 
-    def succeeded(self, signature: Digest, device_class: str) -> None:
-        """An attempt ended well: the admitted load recovers by a quarter."""
-        if signature in self._reserve:
-            self._reserve[signature] = int(self._reserve[signature] / RESERVE_RECOVERY)
+    def succeeded(self, signature: Digest, device_class: str, peak_mib: int = 0) -> None:
+        """An attempt ended well: the admitted load recovers by a quarter.
+
+        Args:
+            signature: of the attempt.
+            device_class: of the worker.
+            peak_mib: what its host used at most; the reservation stays a step above it, or an
+                engine that always needs more than its contract says would fail again and again.
+        """
+        raised = self._reserve.get(signature)
+        if raised is not None:
+            least = min(raised, ceil(peak_mib * RESERVE_RECOVERY))
+            self._reserve[signature] = max(int(raised / RESERVE_RECOVERY), least)
         key = (signature, device_class)
         factor = self._factor.get(key)
         if factor is None:

@@ -124,7 +124,8 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action, end = attempt.action, attempt.end
     assert end is not None
     spec = action.spec
-    state.learned.succeeded(spec.info.signature, worker.shape.device_class)
+    peak_mib = end.usage.peak_memory_mib
+    state.learned.succeeded(spec.info.signature, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:

@@ -103,7 +103,8 @@ class Attempt:
     """One try of an action on one worker.
 
     Attributes:
-        phase: empty until the worker has said something of it.
+        phase: empty until the worker has said something of it; ``running`` once it has ended.
+        loading: when it last said something, its host had not loaded yet.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
         memory_mib: what its host reserves.
@@ -130,6 +131,7 @@ class Attempt:
     deadline_s: float = float("inf")
     reserved: dict[str, int] = field(default_factory=dict)
     phase: str = ""
+    loading: bool = False
     running_s: float = 0.0
     units: int = 0
     metered_units: int = 0

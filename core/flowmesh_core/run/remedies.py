@@ -103,7 +103,9 @@ def _out_of_memory(
         return
     signature = action.spec.info.signature
     beside = [a for a in worker.held.values() if a.action.spec.info.signature == signature]
-    alone = action.isolate or not (beside or attempt.memory_shared)
+    # Before anything ran the load was nothing, however many waited: the engine itself is too large.
+    unloaded = attempt.loading
+    alone = action.isolate or unloaded or not (beside or attempt.memory_shared)
     if alone or not attempt.memory_shared:
         state.learned.out_of_memory(
             signature,
@@ -115,7 +117,7 @@ def _out_of_memory(
     for other in beside:  # of a host that was ended they fail next, for the same want of memory
         other.memory_shared = True
     action.failures[failure.kind] += 1
-    action.isolate = True
+    action.isolate = action.isolate or not unloaded
     largest = max(w.shape.device_memory_mib for w in state.workers.values())
     if alone and attempt.memory_mib >= largest:
         failure = replace(

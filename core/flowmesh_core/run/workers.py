@@ -134,7 +134,7 @@ def _progress(
             attempt.running_s = now_s
             attempt.rate_mark = (now_s, p.units)
             actions.started(state, attempt.action, now_s)
-        attempt.phase = p.phase
+        attempt.phase, attempt.loading = p.phase, p.phase == "loading"
         attempt.units = max(attempt.units, p.units)
         attempt.done, attempt.total, attempt.unit = p.done, p.total, p.unit
         since_s, units = attempt.rate_mark

@@ -30,6 +30,7 @@ class PoolView:
     Attributes:
         shape: what one of its workers is (the name does not matter).
         start_s: predicted seconds from asking for a worker until it connects.
+        target_s: seconds of work that one worker may have before it.
     """
 
     name: str
@@ -37,6 +38,12 @@ class PoolView:
     minimum: int = 0
     maximum: int = 1
     start_s: float = 0.0
+    target_s: float = 60.0
+
+    @property
+    def most_s(self) -> float:
+        """Worker-seconds of work that it may have before it when it has grown to its maximum."""
+        return self.maximum * max(self.target_s, self.start_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ def backlog_of(
         signature = group.info.signature
         if signature not in able:
             able[signature] = _empty_workers(group, ready[signature], model, pools)
-        chosen = _choose(group, able[signature])
+        chosen = _choose(group, able[signature], found)
         if chosen is not None:
             pool, prospect = chosen
             load_s = 0.0 if signature in opened else prospect.start_s
@@ -151,19 +158,27 @@ def _empty_workers(
         capacity = float(min(lane_capacity(group.info, None, kind), ready))
         load_s = model.load_s(key, kind, size) + model.fetch_s(needed)
         rate = model.rate(key, kind, size, capacity)
-        found.append(_Empty(pool, rate, load_s, load_s / capacity, needed))
+        paid_s = load_s / float(lane_capacity(group.info, None, kind))
+        found.append(_Empty(pool, rate, load_s, paid_s, needed))
     return found
 
 
-def _choose(group: Group, able: Sequence[_Empty]) -> tuple[PoolView, Prospect] | None:
-    """The pool whose empty worker has the best utility for the group; the first of equals."""
+def _choose(
+    group: Group, able: Sequence[_Empty], found: Mapping[str, Backlog]
+) -> tuple[PoolView, Prospect] | None:
+    """The pool whose empty worker has the best utility for the group; the first of equals.
+
+    A pool that cannot grow any further and has its fill of work is passed over while another is
+    left: what it cannot take in time would be seen by nobody else.
+    """
     if not able:
         return None
     prospects = [empty.prospect(group.work) for empty in able]
     if len(able) == 1:
         return able[0].pool, prospects[0]
     utilities = Prospects(prospects).utilities(group.weights)
-    best = max(range(len(able)), key=lambda i: (utilities[i], -i))
+    open_ = [i for i, e in enumerate(able) if found[e.pool.name].seconds < e.pool.most_s]
+    best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))
     return able[best].pool, prospects[best]
 
 

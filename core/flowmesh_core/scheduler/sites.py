@@ -136,7 +136,8 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
         for _, size in info.components:
             near += size
     else:
-        load_s = paid_s = tick.load_s(group, member)
+        load_s = tick.load_s(group, member)
+        paid_s = load_s if group.isolate else load_s * batch / max(batch, float(place.capacity))
         remaining_s = 0.0
         held = account.view.near
         near = sum(NEARNESS[held.get(d, Tier.FAR)] * size for d, size in info.components)

@@ -25,12 +25,14 @@ from flowmesh_sim.scenario import scenario_of
 PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_sim")
 SAYS_ONLY = {
     "__main__.py",
+    "campaign.py",
     "plan.py",
     "plan.yaml",
     "page.py",
     "tables.py",
     "figures.py",
     "goals.py",
+    "numbers.py",
 }
 """Files of this package that change nothing of what a simulation gives."""
 
@@ -80,13 +82,12 @@ class Campaign:
     def missing(self, cells: Iterable[Cell]) -> list[Job]:
         """What is still to be simulated, each once though several tables show it."""
         jobs: dict[Path, Job] = {}
-        for cell in cells:
-            for seed in cell.seeds:
-                path = self.path(cell, seed)
-                if not path.exists():
-                    jobs.setdefault(
-                        path, Job(f"{cell.label}, seed {seed}", cell.document, seed, path)
-                    )
+        pairs = [(n, cell, seed) for cell in cells for n, seed in enumerate(cell.seeds)]
+        # Every cell at one seed before any at the next: what is broken off early is still a page.
+        for _, cell, seed in sorted(pairs, key=lambda pair: pair[0]):
+            path, label = self.path(cell, seed), f"{cell.label}, seed {seed}"
+            if not path.exists():
+                jobs.setdefault(path, Job(label, cell.document, seed, path))
         return list(jobs.values())
 
     def run(self, cells: list[Cell], *, processes: int) -> None:

@@ -69,7 +69,8 @@ def cells(plan: Json) -> Iterator[Cell]:
 
 
 def _cell(plan: Json, experiment: str, entry: Json, load: str, system: str) -> Cell:
-    made = plan["systems"][system]
+    made: Json = plan["systems"][system]
+    control: Json = entry["control"] if "control" in entry else plan["control"]
     document: Json = {
         "name": "paper",
         "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], made)),
@@ -77,11 +78,12 @@ def _cell(plan: Json, experiment: str, entry: Json, load: str, system: str) -> C
         "policy": made["policy"],
         "policyOptions": made.get("options", {}),
         "sharing": made["sharing"],
-        "control": {**entry.get("control", plan["control"]), "replicas": _ours(made)},
+        "control": {**control, "replicas": _ours(made)},
         "facts": dict(made.get("facts", {})),
         "faults": entry.get("faults", []),
     }
-    seeds = tuple(entry.get("seeds", plan["seeds"]))
+    seeds: tuple[int, ...] = tuple(plan["seeds"])
+    document["load"][0]["optimize"] = made.get("optimize", "balanced")
     name = str(entry.get("name", ""))
     return Cell(experiment, system, load, entry["workers"], name, document, seeds)
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.run.commands import Assign
 from flowmesh_core.run.events import ActionKey, Event, WorkerLost, WorkerSynced
 from flowmesh_core.run.model import Run
@@ -15,6 +14,7 @@ from flowmesh_sim.fabric import EPOCH_S
 from flowmesh_sim.invariants import Checker
 
 if TYPE_CHECKING:
+    from flowmesh_core.protocol.messages import Assignment
     from flowmesh_sim.control import Control
     from flowmesh_sim.worker import SimWorker
 

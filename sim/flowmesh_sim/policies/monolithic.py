@@ -40,9 +40,10 @@ class Monolithic:
             if len(self.holder) == len(present) and uid not in self.holder.values():
                 continue
             account = self._worker_of(filling, state.runs[uid])
-            if account is not None and filling.able(account, action):
-                if filling.has_room(account, action):
-                    filling.give(account, action)
+            if account is None or not filling.able(account, action):
+                continue
+            if filling.has_room(account, action):
+                filling.give(account, action)
         return filling.decision()
 
     def _worker_of(self, filling: Filling, run: Run) -> WorkerAccount | None:

@@ -44,3 +44,14 @@ def test_a_reservation_that_was_raised_for_one_action_fades_with_the_success_of_
     for _ in range(200):
         learned.succeeded(SIGNATURE, "cpu")
     assert learned.reserve_mib(SIGNATURE) < 100
+
+
+def test_a_reservation_does_not_fade_below_what_every_success_needs() -> None:
+    learned = LearnedMemory()
+    fail(learned, reserved=400, device=1000, alone=True)
+    for _ in range(200):
+        learned.succeeded(SIGNATURE, "cpu", peak_mib=410)
+    assert 410 < learned.reserve_mib(SIGNATURE) < 430
+    fail(learned, reserved=600, device=1000, alone=True)
+    learned.succeeded(SIGNATURE, "cpu", peak_mib=5000)
+    assert learned.reserve_mib(SIGNATURE) == 1000, "nor does a success raise it"

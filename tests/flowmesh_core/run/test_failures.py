@@ -134,6 +134,28 @@ def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger
     assert world.worker_of(only(world).attempt_id) == "large", "the next one goes there at once"
 
 
+def test_an_engine_that_is_too_large_before_it_ran_anything_reserves_more_and_isolates_nobody(
+    world: World,
+) -> None:
+    world.join("only", device_memory_mib=4096)
+    runs = [world.submit(plan(step("a", value=value))) for value in range(4)]
+    world.tick(0.1)
+    batch = world.attempts()
+    learned, signature = world.machine.state.learned, batch[0].signature
+    for attempt in batch:
+        world.loads(attempt.attempt_id)
+    for attempt in batch:  # as a worker reports a host that could not load
+        world.fail(attempt.attempt_id, "out-of-memory")
+    assert learned.capacity_factors(signature) == {}, "no load was too much: there was none"
+    assert learned.reserve_mib(signature) == 2 * batch[0].memory_mib
+    world.tick(0.1)
+    again = world.attempts()
+    assert len(again) == 4, "together, in one lane that is large enough"
+    assert {(a.isolate, a.memory_mib) for a in again} == {(False, 2 * batch[0].memory_mib)}
+    world.run()
+    assert [world.finals[uid].phase for uid in runs] == ["Succeeded"] * 4
+
+
 def test_of_a_batch_that_ran_out_of_memory_on_the_largest_device_none_fails_before_it_was_alone(
     world: World,
 ) -> None:

@@ -70,6 +70,21 @@ def test_the_policy_of_the_work_chooses_the_pool():
     assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
 
 
+def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best():
+    pools = [
+        pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=1),
+        pool("dear", device_class="nvidia-4090", price_nanousd_per_hour=10**9),
+    ]
+    work = Work(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    thrifty = Weights(0, 1, 0)
+    alone = [action("a", LLM, weights=thrifty, work=work)]
+    idle = backlog_of(snapshot([], alone, [LLM]), CostModel(), pools)
+    assert (idle["cheap"].actions, idle["dear"].actions) == (1, 0)
+    full = worker("w", lane(SQL, held=1, remaining_s=600.0), pool="cheap")
+    found = backlog_of(snapshot([full], alone, [LLM, SQL]), CostModel(), pools)
+    assert (found["cheap"].actions, found["dear"].actions) == (0, 1)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 60))
 def test_every_ready_action_that_some_pool_can_run_counts_in_exactly_one(seed, actions):

@@ -125,6 +125,19 @@ def test_policy_weights_choose_between_fast_cheap_and_near(weights, chosen):
     assert where(decide(snapshot(workers, ready, [big]), CostModel())) == {"a": chosen}
 
 
+def test_opening_a_lane_is_paid_by_all_that_it_can_run_at_once_and_by_a_suspect_alone():
+    fast = worker("w", near={"m": Tier.DISK})
+    wide = replace(LLM, capacity=32)
+
+    def cost_of(info, **fields):
+        ready = [action("a", info, **fields)]
+        (placement,) = decide(snapshot([fast], ready, [info]), CostModel()).placements
+        return placement.terms.nanousd
+
+    assert cost_of(wide) < cost_of(LLM)
+    assert cost_of(wide, isolate=True) == cost_of(LLM, isolate=True) > cost_of(LLM)
+
+
 def test_an_action_goes_where_its_large_inputs_lie():
     rows = ((digest("rows"), 900_000_000),)
     ready = [action("a", SQL, inputs=rows, work=Work(units=10, input_bytes=900_000_000))]

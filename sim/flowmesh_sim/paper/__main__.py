@@ -1,0 +1,48 @@
+"""``make paper``: simulates what is missing, and writes the page, its tables and its pictures."""
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_sim.paper.campaign import Campaign
+from flowmesh_sim.paper.numbers import Results
+from flowmesh_sim.paper.page import write
+from flowmesh_sim.paper.plan import cells, read_plan
+
+
+def main() -> None:
+    """Runs; exits with 1 where a simulation broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=0, help="how many of the plan's; 0 is all")
+    parser.add_argument("--only", nargs="*", default=[], help="experiments, such as fig5 table3")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--page", type=Path, default=Path("docs/evaluation.md"))
+    parser.add_argument("--cache", type=Path, default=Path(".cache/paper"))
+    parser.add_argument("--no-run", action="store_true", help="write what is there already")
+    options = parser.parse_args()
+    plan = read_plan()
+    found = list(cells(plan))
+    unknown = sorted(set(options.only) - {cell.experiment for cell in found})
+    if unknown:
+        parser.error(f"no experiment {unknown[0]!r}")
+    if options.seeds:
+        found = [replace(cell, seeds=cell.seeds[: options.seeds]) for cell in found]
+    wanted = [cell for cell in found if not options.only or cell.experiment in options.only]
+    campaign = Campaign(options.cache)
+    try:
+        if not options.no_run:
+            campaign.run(wanted, processes=options.jobs)
+        left = write(options.page, Results(campaign, found), plan)
+    except FlowMeshError as e:
+        print(f"make paper: {e}", file=sys.stderr)  # noqa: T201 - a command's last word
+        sys.exit(1)
+    if left:
+        print(f"not simulated, so left as they were: {', '.join(left)}", file=sys.stderr)  # noqa: T201
+    print(f"wrote {options.page}")  # noqa: T201 - as above
+
+
+if __name__ == "__main__":
+    main()

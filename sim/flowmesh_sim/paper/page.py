@@ -1,0 +1,48 @@
+"""Writes tables between the markers of ``docs/evaluation.md``; all else is written by hand."""
+
+import re
+from pathlib import Path
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_sim.paper.figures import FIGURES
+from flowmesh_sim.paper.goals import goals
+from flowmesh_sim.paper.numbers import Missing, Results
+from flowmesh_sim.paper.plan import Json
+from flowmesh_sim.paper.tables import TABLES
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """The page with another content between the markers of a name.
+
+    Raises:
+        FlowMeshError: the page has no such markers.
+    """
+    pattern = re.compile(rf"(<!-- generated: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise FlowMeshError(f"no markers for {name}", where="docs/evaluation.md")
+    return pattern.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text, count=1)
+
+
+def write(page: Path, results: Results, plan: Json) -> list[str]:
+    """Brings tables and pictures up to date; says which had to be left as they are.
+
+    Args:
+        page: the Markdown file; pictures go to ``pictures`` beside it.
+        results: what was simulated.
+        plan: for titles.
+    """
+    pictures = page.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
+    text, left = page.read_text(), []
+    for name, made in TABLES.items():
+        try:
+            content = made(results, plan)
+            if name in FIGURES:
+                FIGURES[name](results, plan, pictures / f"evaluation-{name}.png")
+        except Missing:
+            left.append(name)
+            continue
+        seeds = results.seeds(name)
+        text = fill(text, name, f"{content}\n\n{seeds} seed{'s' * (seeds != 1)}.")
+    page.write_text(fill(text, "goals", goals(results)))
+    return left
