@@ -164,6 +164,18 @@ WRONG_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         noop(1, budgetUsd="-1", deadline="soon", priority="high"),
         'spec.budgetUsd: expected an amount of dollars in quotes, such as "0.50", got the string',
     ),
+    "sql-syntax": (
+        one("data.sql", {"query": "selec 1"}),
+        'spec.steps[0].with.query: syntax error at or near "selec" at line 1',
+    ),
+    "sql-statement": (
+        one("data.sql", {"query": "drop table rows"}, inputs=ROWS),
+        "the query is no SELECT; write one SELECT",
+    ),
+    "sql-file": (
+        one("data.sql", {"query": "select * from '/etc/passwd'"}),
+        "there is no table '/etc/passwd' at line 1",
+    ),
     "rows": (
         one(
             "data.sql", {"query": "select 1"}, inputs={"rows": {"rows": [{"a": "x" * 1000}] * 9000}}
