@@ -103,6 +103,7 @@ class Control:
         self.decisions = 0
         self.decide_s = 0.0
         fabric.trace.add(self._engine.now_s, "epoch", self.epoch)
+        fabric.checker.began(self)
         for submitted in found.submitted:
             self._events.append(submitted)
         self._begin()

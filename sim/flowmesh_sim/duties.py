@@ -44,6 +44,7 @@ class Duty:
         peak_mib: device memory that it really needs.
         checkpoint_every: the share of the work after which a checkpoint is left; 0 leaves none.
         grown_tokens: tokens that a row of the output has more than one of the input.
+        beside: what each other attempt in its lane adds to its time, as a share of it.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Duty:
     peak_mib: int = 0
     checkpoint_every: float = 0.0
     grown_tokens: float = 0.0
+    beside: float = 0.0
 
 
 class Duties:
@@ -101,6 +103,13 @@ class Duties:
         if model is None or not a.engine.startswith("llm."):
             return 0.0
         return model.weights_mib + float(self._serving.kv_reserve_mib)
+
+    def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
+        """Seconds until a host's process runs, and then until it has loaded."""
+        size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
+        start = self._hardware.facts.group("start")
+        process_s = float(start.process_s if size else start.host_process_s)
+        return process_s, device.load_s(size, warm=True) - process_s
 
     def outputs(self, a: Assignment, duty: Duty) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
         """Artifacts by port, and the contents of the small ones: the same for the same action."""

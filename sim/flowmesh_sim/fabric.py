@@ -7,7 +7,6 @@ was durable.
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_control.settings import ControlSettings
-from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.events import Amended, CancelRequested, Event, Submitted
@@ -56,8 +55,9 @@ class Fabric:
         checker: "Checker",
         measures: "Measures",
         grace_s: float,
+        catalog: Catalog,
     ) -> None:
-        """Takes the constants, the seed, the knobs, who decides, who watches, what is young."""
+        """Takes the constants, the seed, the knobs, who decides, who watches, and the engines."""
         self.engine = Engine()
         self.dice = Dice(seed)
         self.facts = facts
@@ -69,7 +69,7 @@ class Fabric:
         self.checker = checker
         self.measures = measures
         self.grace_s = grace_s
-        self.catalog = Catalog(contracts())
+        self.catalog = catalog
         self.store = SimStore(lambda: self.engine.now_s)
         self.bucket = Bucket()
         self.skew_s = 0.0

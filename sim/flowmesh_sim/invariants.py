@@ -56,6 +56,10 @@ class Checker:
         self._promises = Promises()
         self.provisioner: Provisioner | None = None
 
+    def began(self, control: "Control") -> None:
+        """When an epoch begins."""
+        self._shares.began(control)
+
     # -- as it goes on ---------------------------------------------------------------------------
 
     def applied(self, control: "Control", event: Event) -> None:

@@ -313,6 +313,9 @@ class Lane:
             self._weight = 0.0
             self._kinds.clear()
         self.rate = share / slow
+        beside = max((j.duty.beside for j in self.running.values()), default=0.0)
+        if beside:
+            self.rate /= 1.0 + beside * (len(self.running) - 1)
         if self.model is not None and self._kinds[SERVING]:
             self.rate *= self._steps_per_s()
         self.watts_per_weight = watts / self._weight if self.running else 0.0

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 from flowmesh_core.errors import FlowMeshError
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from flowmesh_sim.measures import Result
+    from flowmesh_sim.replaying import Replayed
 
 
 def draw(result: "Result", path: Path) -> None:
@@ -15,15 +18,7 @@ def draw(result: "Result", path: Path) -> None:
     Raises:
         FlowMeshError: matplotlib is not installed, or does not know the format.
     """
-    try:
-        import matplotlib  # noqa: PLC0415 - of the sim extra
-    except ImportError as e:
-        raise FlowMeshError(
-            "drawing needs matplotlib", remedy="pip install 'flowmesh-fabric[sim]'"
-        ) from e
-    matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen
-
+    pyplot = _pyplot()
     figure, (over, spread) = pyplot.subplots(2, 1, figsize=(8, 7), constrained_layout=True)
     times = [s.time_s for s in result.samples]
     for name in ("ready", "running", "runs"):
@@ -38,6 +33,52 @@ def draw(result: "Result", path: Path) -> None:
     share = [(n + 1) / len(ordered) for n in range(len(ordered))]
     spread.plot(ordered, share)
     spread.set(xlabel="latency of a run, seconds", ylabel="share of runs", ylim=(0, 1))
+    _save(pyplot, figure, path)
+
+
+def draw_both(done: "Replayed", path: Path) -> None:
+    """Draws what was recorded beside what was replayed, as shares of what was recorded.
+
+    Raises:
+        FlowMeshError: as :func:`draw`.
+    """
+    pyplot = _pyplot()
+    was, now = done.recorded, done.replayed
+    bars = {
+        "makespan": (was.makespan_s, now.makespan_s),
+        "p50": (was.latency_s["p50"], now.latency_s["p50"]),
+        "p99": (was.latency_s["p99"], now.latency_s["p99"]),
+        "dollars": (was.usd, now.usd),
+        "joules": (was.joules, now.joules),
+        "goodput": (was.goodput_per_min, now.goodput_per_min),
+    }
+    figure, (ratios, spread) = pyplot.subplots(2, 1, figsize=(8, 7), constrained_layout=True)
+    ratios.bar([*bars], [after / before if before else 0.0 for before, after in bars.values()])
+    ratios.axhline(1.0, color="0.5", linewidth=1)
+    ratios.set(ylabel="replayed / recorded")
+    ratios.set_title(f"{was.runs} recorded runs under {done.policy} (simulated)")
+    ordered = sorted(r.latency_s for r in done.result.every)
+    spread.step(ordered, [(n + 1) / len(ordered) for n in range(len(ordered))])
+    spread.axvline(was.latency_s["p50"], color="0.5", linestyle="--", label="recorded p50")
+    spread.set(xlabel="latency of a run, seconds", ylabel="share of runs", ylim=(0, 1))
+    spread.legend()
+    _save(pyplot, figure, path)
+
+
+def _pyplot() -> "Any":
+    try:
+        import matplotlib  # noqa: PLC0415 - of the sim extra
+    except ImportError as e:
+        raise FlowMeshError(
+            "drawing needs matplotlib", remedy="pip install 'flowmesh-fabric[sim]'"
+        ) from e
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen
+
+    return pyplot
+
+
+def _save(pyplot: "Any", figure: "Any", path: Path) -> None:
     try:
         figure.savefig(path)
     except ValueError as e:

@@ -93,6 +93,10 @@ class Pool:
     def _arrives(self) -> None:
         self.make(self._times.agent_s)
 
+    def join(self) -> None:
+        """A worker that was there before is seen."""
+        self.make()
+
     def make(self, paid_before_s: float = 0.0) -> SimWorker:
         """A worker's process starts."""
         self.coming = max(0, self.coming - 1)
@@ -147,7 +151,10 @@ class Provisioner:
         self.pools = pools
         for pool in pools:
             for _ in range(pool.spec.workers):
-                pool.make()
+                if pool.spec.after_s:
+                    fabric.engine.at(pool.spec.after_s, pool.join)
+                else:
+                    pool.make()
         if any(pool.spec.autoscale for pool in pools):
             fabric.engine.after(SCALE_EVERY_S, self._scale)
 

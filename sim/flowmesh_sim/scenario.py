@@ -53,17 +53,20 @@ FaultKind = Literal[
 ]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """What a file may say; a field that is not here is a mistake."""
+
     model_config = ConfigDict(
         extra="forbid", alias_generator=to_camel, frozen=True, validate_by_name=False
     )
 
 
-class PoolSpec(_Part):
+class PoolSpec(Part):
     """Workers of one device.
 
     Attributes:
-        workers: there from the beginning; ``minimum`` and ``maximum`` bound what is made later.
+        workers: there from the beginning, or after ``after_s``; ``minimum`` and ``maximum`` bound
+            what is made later.
         devices: of one worker.
         autoscale: whether the shipped signal changes their number.
         start: how a worker is made: ``pod`` (image there), ``pull`` (image fetched) or ``lease``.
@@ -89,6 +92,7 @@ class PoolSpec(_Part):
     start: Literal["pod", "pull", "lease"] = "pod"
     disk: Literal["fresh", "kept"] = "fresh"
     latency_s: NotNegative | None = None
+    after_s: NotNegative = 0.0
 
     @model_validator(mode="after")
     def _bounds(self) -> "PoolSpec":
@@ -101,7 +105,7 @@ class PoolSpec(_Part):
         return self
 
 
-class Arrivals(_Part):
+class Arrivals(Part):
     """When runs come.
 
     Attributes:
@@ -117,7 +121,7 @@ class Arrivals(_Part):
     after_s: NotNegative = 0.0
 
 
-class LoadSpec(_Part):
+class LoadSpec(Part):
     """Runs of some shapes.
 
     Attributes:
@@ -153,7 +157,7 @@ class LoadSpec(_Part):
         return tuple(s for name in self.shapes for s in GROUPS.get(name, (name,)))
 
 
-class FaultSpec(_Part):
+class FaultSpec(Part):
     """Something that goes wrong at a moment, or at a rate.
 
     Attributes:
@@ -183,7 +187,7 @@ class FaultSpec(_Part):
         return self
 
 
-class ControlSpec(_Part):
+class ControlSpec(Part):
     """Knobs of the control plane; the values that ship where absent.
 
     Attributes:
@@ -202,7 +206,7 @@ class ControlSpec(_Part):
     tick_s: Positive = TICK_S
 
 
-class Scenario(_Part):
+class Scenario(Part):
     """A whole simulation.
 
     Attributes:
@@ -268,9 +272,12 @@ def scenario_of(document: Any, where: str = "scenario") -> Scenario:
     try:
         return Scenario.model_validate(document)
     except ValidationError as e:
-        raise SpecError(
-            [Problem(_place(where, x["loc"]), _said(x["msg"])) for x in e.errors()]
-        ) from e
+        raise SpecError(problems_of(e, where)) from e
+
+
+def problems_of(error: ValidationError, where: str) -> list[Problem]:
+    """Every problem with its place."""
+    return [Problem(_place(where, x["loc"]), _said(x["msg"])) for x in error.errors()]
 
 
 def _place(where: str, loc: tuple[int | str, ...]) -> str:

@@ -37,12 +37,16 @@ class SharesKept:
         self._by_wall = False
 
     def appended(self, control: "Control", uid: str, line: Line) -> None:
-        """A line of a ledger: what it charges is paid. Shares are not kept across epochs."""
+        """A line of a ledger: what it charges is paid."""
         if isinstance(line, AttemptLine):
             tenant = control.machine.state.runs[uid].plan.namespace
             paid = self._paid.setdefault(control.epoch, {})
             before = _decayed(paid.get(tenant), line.time_s)
             paid[tenant] = (before + line.share_nanousd, line.time_s)
+
+    def began(self, control: "Control") -> None:
+        """An epoch begins, with what the last one had written down."""
+        self._paid[control.epoch] = control.machine.state.fair.paid(control.now_s())
 
     def look(self, control: "Control") -> None:
         """The machine's shares are those."""

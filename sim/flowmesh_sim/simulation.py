@@ -1,13 +1,18 @@
 """A scenario, simulated to its end: puts the parts together, runs them, and says what came out."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.builtin import contracts
+from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.run.settings import Settings
 from flowmesh_core.run.states import Phase
 from flowmesh_core.units import NANO_PER_USD
+from flowmesh_sim.content import Contents
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.duties import Duties
 from flowmesh_sim.fabric import EPOCH_S, Fabric
@@ -26,6 +31,15 @@ GIB = 1 << 30
 SAMPLE_EVERY_S = 5.0
 
 
+class Load(Protocol):
+    """Whoever submits runs."""
+
+    @property
+    def left(self) -> int:
+        """Runs that have not come yet."""
+        ...
+
+
 class Simulation:
     """One run of a scenario.
 
@@ -42,6 +56,9 @@ class Simulation:
         policy: Policy | None = None,
         checker: Checker | None = None,
         trace: Path | None = None,
+        catalog: Catalog | None = None,
+        duties: Callable[[Hardware, Contents, Catalog], Duties] = Duties,
+        model: bytes = b"",
     ) -> None:
         """Puts the parts together; nothing has happened yet.
 
@@ -51,6 +68,9 @@ class Simulation:
             policy: in place of the one that the scenario names.
             checker: of the invariants; by default they are checked now and then, and at the end.
             trace: a file for the events.
+            catalog: engines in place of the built-in ones.
+            duties: what their attempts take.
+            model: what the cost model has learned already.
         """
         self.scenario = scenario
         self.seed = scenario.seed if seed is None else seed
@@ -69,16 +89,19 @@ class Simulation:
             checker=self.checker,
             measures=self.measures,
             grace_s=scenario.control.grace_s,
+            catalog=catalog or Catalog(contracts()),
         )
+        self.fabric.bucket.model = model
         fabric = self.fabric
         self.measures.now_s = lambda: fabric.engine.now_s
         fabric.start()
+        self.duties = duties(self.hardware, fabric.store.contents, fabric.catalog)
         around = self._around()
         self.provisioner = Provisioner(
             fabric, [Pool(p, fabric, self.hardware, around) for p in scenario.pools]
         )
         self.checker.provisioner = self.provisioner
-        self.loads = [
+        self.loads: list[Load] = [
             Workload(fabric, self.hardware, spec, number=n, sharing=scenario.sharing)
             for n, spec in enumerate(scenario.load)
         ]
@@ -92,7 +115,7 @@ class Simulation:
         return Surroundings(
             engine=fabric.engine,
             store=fabric.store,
-            duties=Duties(self.hardware, fabric.store.contents, fabric.catalog),
+            duties=self.duties,
             network=fabric,
             observer=self.measures,
             capacity=lambda engine: catalog[engine].capacity,

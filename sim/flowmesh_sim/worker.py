@@ -468,10 +468,7 @@ class SimWorker(LaneMaker):
             self, a, device=self.device, model=model, on=on, capacity=self.around.capacity(a.engine)
         )
         loaded = tuple(a.inputs[p].artifact.digest for p in a.components if p in a.inputs)
-        size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
-        start = self.device.start
-        process_s = float(start.process_s if size else start.host_process_s)
-        load_s = self.device.load_s(size, warm=True) - process_s
+        process_s, load_s = self.around.duties.start_s(a, self.device)
         lane.open(process_s * self.slow, load_s * self.slow, loaded)
         if self.around.duties.needs_mib(a) > a.memory_mib * max(1, len(on)):
             short = FailureReport(FailureKind.OUT_OF_MEMORY, f"{a.engine} does not fit its memory")

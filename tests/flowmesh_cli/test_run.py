@@ -124,6 +124,24 @@ def test_a_run_is_exported_as_openlineage_events(ended: Path, tmp_path: Path):
     assert made[0]["name"] == answer("status", cwd=ended)["outputs"]["answers"]["digest"]
 
 
+def test_a_run_is_traced_without_what_it_was_about_and_replayed(ended: Path, tmp_path: Path):
+    path, policy = tmp_path / "trace.jsonl", tmp_path / "new.yaml"
+    done = fmesh("trace", "small", "-o", path, cwd=ended)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(fmesh("outputs", "small", "--json", cwd=ended).stdout)
+    assert rows
+    assert "score" not in path.read_text()
+    assert "team-a" not in path.read_text()
+    policy.write_text("policy: fifo\nprices: {cpu: 9.0}\n")
+    found = answer("replay", path, "--policy", policy, cwd=tmp_path)
+    assert (found["policy"], found["recorded"]["runs"], found["replayed"]["runs"]) == ("fifo", 1, 1)
+    assert found["replayed"]["usd"] > 2 * found["recorded"]["usd"]
+    policy.write_text("pools: [{name: a, device: abacus}]\n")
+    wrong = fmesh("replay", path, "--policy", policy, cwd=tmp_path)
+    assert wrong.returncode == ExitCode.USAGE
+    assert "no device 'abacus'" in wrong.stderr
+
+
 def test_the_cache_is_counted_collected_and_forgotten(tmp_path: Path):
     flow = flows.write(tmp_path, "nap", flows.sleeping(0))
     assert answer("run", flow, cwd=tmp_path)["fabric"]["executed"] == 2

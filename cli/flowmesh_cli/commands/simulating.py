@@ -1,4 +1,4 @@
-"""Commands that run nothing: fleets and loads in virtual time."""
+"""Commands that run nothing: fleets, loads and recorded runs in virtual time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +7,14 @@ import typer
 
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption
+from flowmesh_cli.place import HERE, Place, placed
 
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     app.command("simulate", rich_help_panel="Plan")(guarded(simulate))
+    app.command("trace", rich_help_panel="Explain")(guarded(placed(trace)))
+    app.command("replay", rich_help_panel="Plan")(guarded(replay))
 
 
 def simulate(
@@ -32,3 +35,40 @@ def simulate(
     simulate_file(
         scenario, seed=seed, policy=policy, plot=plot, trace=trace, check=check, as_json=json
     )
+
+
+def trace(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or uids; the latest run where none is given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write here, not to stdout.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every run that has ended.")] = False,
+    place: Place = HERE,
+    json: Annotated[
+        bool, typer.Option("--json", help="Answer errors as JSON, too; a trace always is.")
+    ] = False,
+) -> None:
+    """Write what runs took and cost, without names and content, for `fmesh replay`."""
+    from flowmesh_cli.replaying import export_trace  # noqa: PLC0415
+
+    del json  # read by ``guarded``
+    export_trace(runs or [], every=all_, out=out, place=place)
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A file that `fmesh trace` wrote.")],
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy", metavar="FILE", help="What is to be different: policy, pools, prices ..."
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw both into this file.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what recorded runs would have cost and taken elsewhere, beside what they did."""
+    from flowmesh_cli.replaying import replay_file  # noqa: PLC0415
+
+    replay_file(trace, policy=policy, plot=plot, as_json=json)

@@ -12,7 +12,7 @@ from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made
 from flowmesh_control.run_keys import pins_key
-from flowmesh_control.run_records import pins_decoder
+from flowmesh_control.run_records import PinsRecord, pins_decoder
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import FlowMeshError, IdentityError, LostBlobError
@@ -21,6 +21,7 @@ from flowmesh_core.lineage import Derivation, Exported, run_events
 from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.sharing import REFERENCE_PREFIX
+from flowmesh_core.trace import recorded
 from flowmesh_core.units import Digest
 
 _HEX = frozenset("0123456789abcdef")
@@ -40,6 +41,7 @@ class Origins:
             of_known("GET", "/v1/lineage/{name}/rows", self.rows),
             of_run("GET", "/v1/runs/{uid}/made", self.made),
             of_run("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
+            of_run("GET", "/v1/runs/{uid}/trace", self.trace),
         ]
 
     async def lineage(self, visit: Visit) -> web.Response:
@@ -99,10 +101,7 @@ class Origins:
     async def openlineage(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
         views, uid = self._parts.views, visit.uid
-        record = await self._parts.given.store.records.read(pins_key(uid))
-        if record is None:
-            raise NotFoundError(f"the pins of run {uid!r} are gone", where=pins_key(uid))
-        pins = pins_decoder.decode(record.data)
+        pins = await self._pins(uid)
         run = Exported(
             status=await views.status(uid),
             plan=pins.plan,
@@ -112,6 +111,20 @@ class Origins:
         )
         body = b"".join(msgspec.json.encode(e) + b"\n" for e in run_events(run))
         return web.Response(body=body, content_type="application/x-ndjson")
+
+    async def trace(self, visit: Visit) -> web.Response:
+        """``GET /v1/runs/{uid}/trace`` → :class:`RecordedRun`: times, sizes, money; no content."""
+        views, uid = self._parts.views, visit.uid
+        pins = await self._pins(uid)
+        status, lines = await views.status(uid), await views.lines(uid)
+        catalog = self._parts.given.catalog
+        return answer(recorded(pins.plan, pins.scopes, lines, status, catalog))
+
+    async def _pins(self, uid: str) -> PinsRecord:
+        record = await self._parts.given.store.records.read(pins_key(uid))
+        if record is None:
+            raise NotFoundError(f"the pins of run {uid!r} are gone", where=pins_key(uid))
+        return pins_decoder.decode(record.data)
 
     async def _manifests(self, walked: tuple[Derivation, ...]) -> dict[Digest, Manifest]:
         """The manifests of data sets that row-wise steps took and gave, where they still are."""

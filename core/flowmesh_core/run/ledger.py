@@ -13,6 +13,30 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 
+class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What another policy, fleet or price would have to know of an attempt (``fmesh replay``).
+
+    Attributes:
+        signature: of its batch.
+        memory_mib: what its host reserves; ``component_bytes`` what it loads.
+        pool: of its worker, with device class, devices, price and memory of one device.
+        assigned_s: when it was dispatched.
+        fetch_s: and ``put_s``, as in ``Usage``.
+    """
+
+    signature: Digest
+    pool: str
+    device_class: str
+    price_nanousd_per_hour: int
+    devices: int
+    device_memory_mib: int
+    assigned_s: float
+    memory_mib: int = 0
+    component_bytes: int = 0
+    fetch_s: float = 0.0
+    put_s: float = 0.0
+
+
 class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True):
     """The end of an attempt, as this run saw it.
 
@@ -25,6 +49,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
         exec_nanousd: of the bill, ``load_nanousd`` for loading.
         placed: why it went to its worker: this one and the best others as the decision scored them;
             said of one attempt of a batch, and of a few batches of a step.
+        ran: where and beside what it ran; None where its worker was gone, and of older releases.
     """
 
     time_s: float
@@ -48,6 +73,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     joules_estimated: bool = True
     message: str = ""
     placed: tuple[ScoredWorker, ...] = ()
+    ran: Ran | None = None
 
 
 class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):

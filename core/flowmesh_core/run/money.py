@@ -7,7 +7,7 @@ from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.receipts.meter import Activity, split_segment
 from flowmesh_core.run.commands import Settled
-from flowmesh_core.run.ledger import RAN, AttemptLine
+from flowmesh_core.run.ledger import RAN, AttemptLine, Ran
 from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
@@ -104,11 +104,14 @@ def settle(
     shares = split_exactly(total, [1] * len(ordered))
     loads = split_exactly(attempt.load_nanousd, [1] * len(ordered))
     usage = usage or Usage()
+    ran = _ran(state, attempt, usage)
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
         mine = outcome if payer.uid == payers[0].uid or outcome not in RAN else "shared"
         placed = _why(run, payer, attempt)
-        line = _line(attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed)
+        line = _line(
+            attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed, ran
+        )
         state.append(run, line)
         state.book.receipts_nanousd += share
         state.figures.paid(
@@ -169,6 +172,7 @@ def _line(
     load: int,
     sharers: int,
     placed: tuple[ScoredWorker, ...],
+    ran: Ran | None,
 ) -> AttemptLine:
     return AttemptLine(
         time_s=now_s,
@@ -192,6 +196,27 @@ def _line(
         joules_estimated=usage.joules_estimated,
         message=message,
         placed=placed,
+        ran=ran,
+    )
+
+
+def _ran(state: State, attempt: Attempt, usage: Usage) -> Ran | None:
+    worker = state.workers.get(attempt.worker)
+    if worker is None:
+        return None
+    spec, shape = attempt.action.spec, worker.shape
+    return Ran(
+        signature=spec.info.signature,
+        pool=shape.pool,
+        device_class=shape.device_class,
+        price_nanousd_per_hour=shape.price_nanousd_per_hour,
+        devices=shape.devices,
+        device_memory_mib=shape.device_memory_mib,
+        assigned_s=attempt.assigned_s,
+        memory_mib=attempt.memory_mib,
+        component_bytes=spec.work.component_bytes,
+        fetch_s=usage.fetch_s,
+        put_s=usage.put_s,
     )
 
 
