@@ -52,7 +52,9 @@ def load(rate: float, seconds: float, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Serves until standard input ends."""
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False
+    )
     run("flat", 1000)
     print(json.dumps({"version": ray.__version__}), flush=True)
     for line in sys.stdin:

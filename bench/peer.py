@@ -12,6 +12,8 @@ from typing import Any
 ENVIRONMENTS = {"ray": "FLOWMESH_RAY_PYTHON", "dask": "FLOWMESH_DASK_PYTHON"}
 """Variables that name each peer's Python; ``make`` sets them."""
 ANSWER_WITHIN_S = 300.0
+_ALWAYS = {"RAY_worker_niceness": "0"}
+"""Ray runs its workers at a low priority, which on a busy machine would measure the others."""
 _WITHHELD = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
 
 
@@ -34,9 +36,13 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={k: v for k, v in os.environ.items() if k not in _WITHHELD} | dict(more or {}),
+            env={**self._inherited(), **_ALWAYS, **(more or {})},
         )
         self.ready = self._answer()
+
+    @staticmethod
+    def _inherited() -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if k not in _WITHHELD}
 
     @property
     def pid(self) -> int:

@@ -46,7 +46,9 @@ def tenant(engine: Any, texts: list[str], salt: str) -> tuple[dict[str, str], in
 async def main() -> None:
     """Serves until standard input ends."""
     began = time.monotonic()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False
+    )
     engine = Engine.remote()
     await engine.load.remote(json.loads(os.environ[VARIABLE]))
     seconds = time.monotonic() - began

@@ -18,7 +18,7 @@ from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 TENANTS = 8
 NAMESPACES = tuple(f"team-{n}" for n in range(TENANTS))
 POLICY = CachePolicy("research", Sharing.GROUP, group="research", namespaces=NAMESPACES)
-MEMORY_MIB = 5120
+MEMORY_MIB = 3072
 
 
 @dataclass(frozen=True, slots=True)

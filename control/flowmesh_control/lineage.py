@@ -9,6 +9,7 @@ A run's derivations are written when it ends, before ``final``: off the path of 
 512 records however many steps it has, write-once by their key. A question reads one shard.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import StrEnum
@@ -21,6 +22,8 @@ from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
 DERIVATIONS_MAX = 10_000
+WRITTEN_AT_ONCE = 8
+"""Records between two moments in which others may run."""
 PREFIX_MIN = 8
 """Of a digest at least so many characters are to be given."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
@@ -73,19 +76,21 @@ class Lineage:
         Raises:
             StoreUnavailableError, StoreFullError: call it again.
         """
-        shards: defaultdict[str, list[Derivation]] = defaultdict(list)
+        shards: defaultdict[str, list[bytes]] = defaultdict(list)
         for derivation in found:
+            encoded = msgspec.json.encode(derivation)
             outputs = {d[:2] for d in derivation.outputs.values()}
             inputs = {d[:2] for ds in derivation.inputs.values() for d in ds}
             for shard in sorted(outputs):
-                shards[f"by-output/{shard}"].append(derivation)
+                shards[f"by-output/{shard}"].append(encoded)
             for shard in sorted(inputs):
-                shards[f"by-input/{shard}"].append(derivation)
-        for shard, derivations in shards.items():
+                shards[f"by-input/{shard}"].append(encoded)
+        for number, (shard, encoded_ones) in enumerate(shards.items()):
+            if number % WRITTEN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a store that answers at once would hold up the loop
             try:
-                await self._records.write(
-                    f"lineage/{shard}/{uid}", msgspec.json.encode(derivations)
-                )
+                data = b"[" + b",".join(encoded_ones) + b"]"
+                await self._records.write(f"lineage/{shard}/{uid}", data)
             except ConditionFailedError:
                 continue
 

@@ -11,7 +11,7 @@ import pytest
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.hands import Hands
-from flowmesh_control.loop import Loop
+from flowmesh_control.loop import BUSY, Loop, Use
 from flowmesh_control.outside import Outside
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreUnavailableError
@@ -286,3 +286,18 @@ async def test_ten_thousand_events_are_applied_in_order(
         bench.loop.post(CancelRequested(uid))
     await until(lambda: len(bench.machine.told) == len(uids))
     assert [e.uid for e in bench.machine.of(CancelRequested)] == uids
+
+
+def test_a_process_is_busy_while_it_computes_and_has_time_to_spare_once_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spent_s = [0.0]
+    monkeypatch.setattr("flowmesh_control.loop.time.process_time", lambda: spent_s[0])
+    monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: 100.0)
+    use = Use()
+    shares = []
+    for moment in range(1, 101):
+        spent_s[0] += 0.01 if moment <= 50 else 0.001
+        shares.append(use.share(100.0 + moment * 0.01))
+    assert shares[0] < BUSY < shares[49] < 1.0
+    assert shares[99] == pytest.approx(0.1, abs=0.01)
