@@ -188,7 +188,7 @@ e2e: $(READY) ## scenarios on a real Kubernetes cluster (root; 20 minutes the fi
 
 e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
 	@hack/need.sh go "$(GO)"
-	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare)
+	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare-full)
 	@$(BIN)/python -m pytest -q e2e/scenarios $(ARGS)
 
 .PHONY: clean

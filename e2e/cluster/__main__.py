@@ -1,12 +1,13 @@
-"""``python -m e2e.cluster prepare|up|load|down``: the cluster by hand."""
+"""``python -m e2e.cluster prepare|prepare-full|up|load|load-full|down``: the cluster by hand."""
 
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from e2e.cluster.images import ImageError
-from e2e.cluster.loading import load
+from e2e.cluster.loading import load, load_full
 from e2e.cluster.places import BINS
-from e2e.cluster.project_images import IN_CI, build_project_image
+from e2e.cluster.project_images import IN_CI, build_full, build_project_image
 from e2e.cluster.running import ClusterError, down, up
 from e2e.cluster.tools import ToolsError, build, check_system
 
@@ -14,9 +15,17 @@ from e2e.cluster.tools import ToolsError, build, check_system
 def prepare() -> None:
     """Builds programs and images, and starts nothing."""
     check_system()
-    build(BINS)
-    for image in IN_CI:
-        build_project_image(image)
+    with ThreadPoolExecutor(1) as beside:  # an image's build waits for the network half of its time
+        programs = beside.submit(build, BINS)
+        for image in IN_CI:
+            build_project_image(image)
+        programs.result()
+
+
+def prepare_full() -> None:
+    """Also the worker image with every engine."""
+    prepare()
+    build_full()
 
 
 def show() -> None:
@@ -26,8 +35,10 @@ def show() -> None:
 
 DOES: Mapping[str, Callable[[], None]] = {
     "prepare": prepare,
+    "prepare-full": prepare_full,
     "up": show,
     "load": load,
+    "load-full": load_full,
     "down": down,
 }
 

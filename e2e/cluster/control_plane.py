@@ -1,5 +1,6 @@
 """etcd, API server, controllers and scheduler."""
 
+import json
 from pathlib import Path
 
 from e2e.cluster.certificates import Certificates
@@ -13,6 +14,7 @@ _ETCD = "http://127.0.0.1:2379"
 _PEERS = "http://127.0.0.1:2380"
 FEATURES = "HPAScaleToZero=true"
 HPA_SYNC = "5s"
+AUDIT_LOG, _POLICY = "audit.log", "policy.json"
 
 
 def etcd(folder: Path, *, clients: str = _ETCD, peers: str = _PEERS) -> list[str]:
@@ -41,6 +43,7 @@ def api_server(
     address: str = NODE_ADDRESS,
     port: int = API_PORT,
     storage: str = _ETCD,
+    audit: Path | None = None,
 ) -> list[str]:
     """The API server's command line.
 
@@ -50,7 +53,12 @@ def api_server(
         address: where it listens.
         port: where it listens.
         storage: etcd's address.
+        audit: the folder that :func:`write_audit_policy` prepared for a log of what service
+            accounts ask for; none is kept without.
     """
+    noted: list[str] = []
+    if audit is not None:
+        noted += [f"--audit-policy-file={audit / _POLICY}", f"--audit-log-path={audit / AUDIT_LOG}"]
     return [
         "kube-apiserver",
         f"--etcd-servers={storage}",
@@ -80,7 +88,27 @@ def api_server(
         "--allow-privileged=true",
         "--kubelet-preferred-address-types=InternalIP",
         f"--feature-gates={FEATURES}",
+        *noted,
     ]
+
+
+def write_audit_policy(folder: Path) -> Path:
+    """Has the API server note who asked for what, of service accounts of the cluster's users.
+
+    Returns:
+        The folder, where the log will lie too.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]}
+    users = {"level": "Metadata", "userGroups": ["system:serviceaccounts"]}
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [own, users, {"level": "None"}],
+    }
+    (folder / _POLICY).write_text(json.dumps(policy))
+    return folder
 
 
 def controllers(certificates: Certificates, kubeconfig: Path) -> list[str]:

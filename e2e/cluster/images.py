@@ -24,7 +24,7 @@ def pause_image() -> Path:
         return archive
     with tempfile.TemporaryDirectory() as folder:
         run(
-            ["go", "build", "-ldflags=-s -w", "-o", f"{folder}/pause", "."],
+            [os.environ.get("GO", "go"), "build", "-ldflags=-s -w", "-o", f"{folder}/pause", "."],
             cwd=_PAUSE,
             env={"CGO_ENABLED": "0"},
         )
@@ -53,6 +53,14 @@ def build(
         ImageError: with the end of what the build said.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
+    build_only(name, context, dockerfile, arguments)
+    _export(name, archive)
+
+
+def build_only(
+    name: str, context: Path, dockerfile: Path, arguments: Mapping[str, str] | None = None
+) -> None:
+    """As :func:`build`, and leaves the image where buildah keeps it."""
     words = ["buildah", "bud", "--isolation", "chroot", "--layers", "--tag", name]
     for key, value in (arguments or {}).items():
         words += ["--build-arg", f"{key}={value}"]
@@ -61,7 +69,6 @@ def build(
         if Path(path).exists():
             words += ["--volume", f"{path}:{path}:ro"]
     run([*words, "--file", str(dockerfile), str(context)])
-    _export(name, archive)
 
 
 def _export(name: str, archive: Path) -> None:

@@ -11,9 +11,13 @@ _PEOPLES = {"kubectl", "helm"}
 _TABLES = ("kube-proxy", "cni_hostport")
 
 
-def left() -> list[str]:
-    """Names processes, mounts, links, packet rules, control groups and files that stay."""
-    return [*_processes(), *_mounts(), *_network(), *_control_groups(), *_files()]
+def left(since_s: float) -> list[str]:
+    """Names processes, mounts, links, packet rules, control groups and files that stay.
+
+    Args:
+        since_s: when the cluster began; a file of a container runtime that is older is not its.
+    """
+    return [*_processes(), *_mounts(), *_network(), *_control_groups(), *_files(since_s)]
 
 
 def _processes() -> Iterator[str]:
@@ -48,9 +52,10 @@ def _control_groups() -> Iterator[str]:
     yield from (f"control group {top}" for top in Path("/sys/fs/cgroup").glob("**/kubepods"))
 
 
-def _files() -> Iterator[str]:
+def _files(since_s: float) -> Iterator[str]:
     if STATE.exists():
         yield f"folder {STATE}"
     # A machine's own container runtime may use these places too: only ours have these names.
     run = PRIVATE[0]
-    yield from (f"file {file}" for file in run.glob("netns/cni-*"))
+    yield from (f"file {file}" for file in run.glob("netns/cni-*")
+                if file.stat().st_mtime >= since_s)  # fmt: skip

@@ -3,13 +3,16 @@
 import json
 import os
 import shutil
+import sys
+import time
 
 from e2e.cluster.images import id_of
 from e2e.cluster.node import socket
 from e2e.cluster.places import LOADED, STATE
-from e2e.cluster.project_images import IN_CI, build_project_image
+from e2e.cluster.project_images import FULL, IN_CI, build_full, build_project_image
 from e2e.cluster.running import kubectl, namespaces
 from e2e.cluster.stock import import_image
+from e2e.cluster.streaming import stream_image
 
 _USER = 10001
 _VOLUMES = {"store": "20Gi"}
@@ -31,6 +34,20 @@ def load() -> None:
             LOADED.write_text(json.dumps(held := {**held, archive.name: id_of(archive)}))
     for name, size in _VOLUMES.items():
         _volume(name, size)
+
+
+def load_full() -> None:
+    """Builds the worker image with every engine and imports it.
+
+    Raises:
+        ClusterError: no cluster runs.
+        ImageError: it does not build, or cannot be imported.
+    """
+    inside = namespaces()
+    build_full()
+    start = time.monotonic()
+    stream_image(inside, FULL.name)
+    sys.stderr.write(f"imported {FULL.name}: {time.monotonic() - start:.0f} s\n")
 
 
 def _volume(name: str, size: str) -> None:

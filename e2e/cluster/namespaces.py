@@ -121,7 +121,7 @@ class Namespaces:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while _alive(self.first) and time.monotonic() < deadline:
             time.sleep(0.05)
         subprocess.run(["ip", "link", "del", HOST_LINK], capture_output=True, check=False)

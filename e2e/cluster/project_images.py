@@ -1,6 +1,7 @@
 """The project's own images as the cluster's pods use them, built on a base made here."""
 
 import hashlib
+import os
 import re
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e.cluster.images import build, id_of, run
+from e2e.cluster.images import build, build_only, id_of, run
 from e2e.cluster.places import IMAGES
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,19 @@ def sources(image: ProjectImage) -> str:
     return found.hexdigest()
 
 
+def build_full() -> None:
+    """Builds the worker image with every engine; it stays where buildah keeps it.
+
+    Raises:
+        ImageError: with the end of what the build said.
+    """
+    start = time.monotonic()
+    _base()
+    arguments = {"BASE": BASE_IMAGE, **FULL.arguments}
+    build_only(FULL.name, ROOT, ROOT / FULL.dockerfile, arguments)
+    sys.stderr.write(f"image {FULL.name}: {time.monotonic() - start:.0f} s\n")
+
+
 def _base() -> None:
     """A Debian with Python, in place of the public image that the Dockerfiles name."""
     system = IMAGES / "base-rootfs.tar"
@@ -101,10 +115,13 @@ def _base() -> None:
 
 
 def _build_s3() -> None:
-    """As Dockerfile.s3 does, with the Go of this machine in place of an image that holds one."""
+    """As Dockerfile.s3 does, with the Go of this machine in place of an image that holds one.
+
+    Compiled as `make tools` does, so that Go's cache has everything already.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run(
-            ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", folder, _S3_PROGRAM],
+            [os.environ.get("GO", "go"), "build", "-ldflags=-s -w", "-o", folder, _S3_PROGRAM],
             cwd=ROOT / "tools",
             env={"CGO_ENABLED": "0"},
         )

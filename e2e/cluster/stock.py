@@ -29,7 +29,7 @@ _DATABASES = (
     ROOT / "io.containerd.snapshotter.v1.overlayfs" / "metadata.db",
 )
 _KEPT = {_CONTENT.name, *(database.parent.name for database in _DATABASES)}
-_WITHIN_S = 30.0
+_WITHIN_S = 300.0
 
 
 def keep(archives: Sequence[Path]) -> None:

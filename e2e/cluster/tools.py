@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,10 @@ from e2e.cluster.places import BINS
 MODULES = Path(__file__).parents[1] / "tools"
 BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
 SINGLE = ("etcd", "helm")
+OWN = ("coredns",)
+"""A main package of ours, with the parts of a program that the cluster uses."""
 API_PROGRAMS = ("kube-apiserver", "kubectl")
+NODE_PROGRAMS = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
 KUBERNETES_VERSION = "v1.36.3"
 _STAMPED = "k8s.io/component-base/version"
 SYSTEM = {
@@ -30,6 +34,7 @@ SYSTEM = {
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
     "nsenter": "util-linux",
+    "sysctl": "procps",
 }
 """Programs that the machine must have, and the Debian package that brings each."""
 
@@ -66,7 +71,9 @@ def build(into: Path) -> None:
     """
     with _alone(into):
         for module in BUILT:
-            _build(module, into / f".{module}", into)
+            # What :func:`build_api` has built need not be linked again: half a minute.
+            have = module == "kubernetes" and _built(module, into / ".kubernetes-api")
+            _build(module, into / f".{module}", into, _commands(NODE_PROGRAMS) if have else None)
 
 
 def build_api(into: Path) -> None:
@@ -81,8 +88,7 @@ def build_api(into: Path) -> None:
     with _alone(into):
         _build("etcd", into / ".etcd", into)
         if not _built("kubernetes", into / ".kubernetes"):
-            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in API_PROGRAMS]
-            _build("kubernetes", into / ".kubernetes-api", into, packages)
+            _build("kubernetes", into / ".kubernetes-api", into, _commands(API_PROGRAMS))
 
 
 def build_helm(into: Path) -> None:
@@ -98,6 +104,10 @@ def build_helm(into: Path) -> None:
         _build("helm", into / ".helm", into)
 
 
+def _commands(names: Sequence[str]) -> list[str]:
+    return [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+
+
 def _built(module: str, done: Path) -> bool:
     return done.is_file() and done.read_bytes() == _sums(module)
 
@@ -106,10 +116,12 @@ def _build(module: str, done: Path, into: Path, packages: list[str] | None = Non
     if _built(module, done):
         return
     sys.stderr.write(f"building {module} (once)\n")
+    start = time.monotonic()
     # A single program is named after its module, not after the last part of its path (v3).
     output = into / module if module in SINGLE else f"{into}/"
+    packages = packages or ["." if module in OWN else "tool"]
     go = os.environ.get("GO", "go")
-    command = [go, "build", "-o", str(output), "-ldflags", _flags(module), *(packages or ["tool"])]
+    command = [go, "build", "-o", str(output), "-ldflags", _flags(module), *packages]
     if shutil.which(go) is None:
         raise ToolsError(
             f"Go is needed to build {module}, and {go!r} is not there: install Go 1.26 from"
@@ -126,10 +138,12 @@ def _build(module: str, done: Path, into: Path, packages: list[str] | None = Non
     if built.returncode:
         raise ToolsError(f"{module} does not build:\n{built.stderr[-4000:]}")
     done.write_bytes(_sums(module))
+    sys.stderr.write(f"built {module}: {time.monotonic() - start:.0f} s\n")
 
 
 def _sums(module: str) -> bytes:
-    return (MODULES / module / "go.sum").read_bytes()
+    files = (MODULES / module / "go.sum", MODULES / module / "main.go")
+    return b"".join(file.read_bytes() for file in files if file.is_file())
 
 
 @contextmanager

@@ -16,7 +16,7 @@ NAMESPACE = "flowmesh"
 RELEASE = "flowmesh"
 LEADER = "app.kubernetes.io/component=operator,flowmesh.dev/leader=true"
 OPERATORS = "app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=operator"
-_WAIT = "--timeout=180s"
+_WAIT = "--timeout=900s"
 _ENDED = ("Succeeded", "Failed", "Cancelled")
 
 
@@ -40,7 +40,7 @@ class Fabric:
         self.helm(
             "upgrade", "--install", RELEASE, str(CHART), *self._values, *words, "--wait", _WAIT
         )
-        until(lambda: len(self.leaders()) == 1, "one operator pod carries the leader's label")
+        self.leader()
 
     def uninstall(self) -> str:
         """Uninstalls; returns what helm says."""
@@ -60,6 +60,17 @@ class Fabric:
         """Names of the pods that carry the leader's label and do not end."""
         found = self.kube.items("pods", f"--namespace={NAMESPACE}", f"--selector={LEADER}")
         return [p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]]
+
+    def leader(self) -> str:
+        """The name of the pod that leads, once there is exactly one."""
+        found: list[str] = []
+
+        def one() -> bool:
+            found[:] = self.leaders()
+            return len(found) == 1
+
+        until(one, "one operator pod carries the leader's label")
+        return found[0]
 
     def workers(self, pool: str) -> list[Json]:
         """The pods of a pool."""

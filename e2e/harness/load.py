@@ -3,25 +3,27 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-from e2e.harness.fabric import Fabric, workflow
+from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import Json, until
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import FabricGoneError, Http
 from flowmesh_cli.place import Place
 from flowmesh_core.receipts.receipt import Receipt
 from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
 
 CHAINS = 3
-LENGTH = 5
-SECONDS = 2.0
+LENGTH = 6
+SECONDS = 3.0
 NANO = Decimal("1e-9")
 ROUNDED = Decimal("1e-6")
 """A status tells dollars to the millionth."""
+_WORKERS = "--selector=flowmesh.dev/pool"
+_Answer = TypeVar("_Answer")
 
 
 def chains(seconds: float = SECONDS, query: str = "") -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Load:
         """
         start = time.monotonic()
         before = [_completed(status) for status in self.statuses()]
+        assert max(before) < self.steps, f"{before} of {self.steps} are done: nothing can go wrong"
 
         def further() -> bool:
             now = map(_completed, self.statuses())
@@ -102,29 +105,48 @@ class Load:
             assert receipt.executed == self.steps, receipt
             assert receipt.paid_nanousd == sum(line.paid_nanousd for line in receipt.lines) > 0
             assert abs(Decimal(status["costUsd"]) - receipt.paid_nanousd * NANO) < ROUNDED
-        with self.gateway() as http:
-            books = http.get("/v1/fabric", FabricStatus)
+        books = self._asked(lambda http: http.get("/v1/fabric", FabricStatus))
         parts = books.receipts_nanousd + books.fabric_nanousd + books.unsettled_nanousd
         assert books.bill_nanousd == parts, books
 
     def receipts(self) -> list[Receipt]:
         """What each paid, and for what."""
-        with self.gateway() as http:
-            return [http.get(f"/v1/runs/{uid}/receipt", Receipt) for uid in self._uids()]
+        return self._asked(
+            lambda http: [http.get(f"/v1/runs/{uid}/receipt", Receipt) for uid in self._uids()]
+        )
 
     def failed_attempts(self) -> int:
         """How many attempts failed, whoever paid for them."""
-        with self.gateway() as http:
-            runs = [http.get(f"/v1/runs/{uid}", RunStatus) for uid in self._uids()]
+        runs = self._asked(
+            lambda http: [http.get(f"/v1/runs/{uid}", RunStatus) for uid in self._uids()]
+        )
         return sum(step.attempts for run in runs for step in run.steps)
 
     def busy_worker(self) -> Json:
         """The pod of a worker that runs something."""
-        with self.gateway() as http:
-            listed = http.get("/v1/workers", list[WorkerStatus])
-        running = {worker.shape.name for worker in listed if worker.state == "busy"}
-        pods = self.fabric.kube.items("pods", "--all-namespaces", "--selector=flowmesh.dev/pool")
-        return next(pod for pod in pods if pod["metadata"]["name"] in running)
+        found: list[Json] = []
+
+        def seen() -> bool:
+            listed = self._asked(lambda http: http.get("/v1/workers", list[WorkerStatus]))
+            running = {worker.shape.name for worker in listed if worker.state == "busy"}
+            pods = self.fabric.kube.items("pods", f"--namespace={NAMESPACE}", _WORKERS)
+            found[:] = [pod for pod in pods if pod["metadata"]["name"] in running]
+            return bool(found)
+
+        until(seen, "a worker is busy")
+        return found[0]
+
+    def _asked(self, ask: Callable[[Http], _Answer]) -> _Answer:
+        """What the leader answers, whoever leads by now."""
+        answers: list[_Answer] = []
+
+        def answered() -> bool:
+            with suppress(FabricGoneError), self.gateway() as http:
+                answers.append(ask(http))
+            return bool(answers)
+
+        until(answered, "the leader answers")
+        return answers[0]
 
     def _uids(self) -> list[str]:
         return [self.fabric.look(team, self.NAME)["metadata"]["uid"] for team in self.teams]

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from e2e.cluster.places import KUBECONFIG
+from e2e.cluster.project_images import FULL
 from e2e.harness.kube import Kube
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,12 @@ def start() -> Kube:
     _do("up")
     _do("load")
     return Kube(KUBECONFIG)
+
+
+def load_full() -> str:
+    """Puts the worker image with every engine into it; returns the image's name."""
+    _do("load-full")
+    return FULL.name
 
 
 def end() -> None:

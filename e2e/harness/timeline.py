@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import kubernetes
+import urllib3
 from e2e.harness.kube import Json, condition
 from kubernetes.watch import Watch
 
@@ -62,11 +64,13 @@ class Timeline:
         self, stream: Callable[[Watch], Any], seen: Callable[["Timeline", Json], None]
     ) -> None:
         def watch() -> None:
-            for event in stream(Watch()):
-                if self._stop.is_set():
-                    return
-                raw = event["raw_object"]
-                seen(self, raw)
+            while not self._stop.is_set():
+                # Of an API server that goes away the next try says more than this one.
+                with suppress(urllib3.exceptions.HTTPError):
+                    for event in stream(Watch()):
+                        if self._stop.is_set():
+                            return
+                        seen(self, event["raw_object"])
 
         threading.Thread(target=watch, daemon=True).start()
 

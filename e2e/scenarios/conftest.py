@@ -16,6 +16,20 @@ from e2e.harness.machine import Machine
 _KEEP = "FLOWMESH_E2E_KEEP"
 _VALUES = "FLOWMESH_E2E_VALUES"
 _numbers = itertools.count(1)
+_STUCK_S = 1800
+"""The first scenario includes the cluster's start and the installation."""
+_ORDER = (
+    "installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults", "many",
+    "real_engines", "seeing", "rights", "uninstallation",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """From what a fresh installation does to its end; rights after all that uses them."""
+    items.sort(key=lambda item: _ORDER.index(item.path.stem.removeprefix("test_")))
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_STUCK_S))
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +53,8 @@ def fabric(kube: Kube) -> Iterator[Fabric]:
     installed = Fabric(kube, [Path(file) for file in values.split(os.pathsep)])
     installed.install()
     yield installed
-    if not os.environ.get(_KEEP):
+    # Our own cluster ends with everything in it.
+    if not os.environ.get(_KEEP) and kube.kubeconfig != KUBECONFIG:
         installed.uninstall()
 
 
@@ -76,7 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.sections.append(("the fabric", installed.state()))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def told(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Prints a figure, captured or not."""
     capture = request.config.pluginmanager.getplugin("capturemanager")

@@ -68,12 +68,10 @@ def pool_ready(fabric: Fabric) -> int:
 
 def writes(fabric: Fabric) -> Counter[str]:
     """The leader's writes to the API server so far, by verb and resource, its lease apart."""
-    (leader,) = fabric.leaders()
-    token = re.search(r"token: (\S+)", fabric.kube.kubeconfig.read_text())
-    assert token
+    leader = fabric.leader()
     said = fabric.kube.run("exec", f"--namespace={NAMESPACE}", "--stdin", leader,
                            "--container=operator", "--", "python", "-c", _METRICS,
-                           given=token[1])  # fmt: skip
+                           given=fabric.kube.token())  # fmt: skip
     found = {(verb, resource): float(count) for resource, verb, count in _LINE.findall(said)}
     assert found, said[:2000]
     return Counter({
@@ -84,7 +82,7 @@ def writes(fabric: Fabric) -> Counter[str]:
 
 def cpu_and_memory(fabric: Fabric, machine: Machine) -> tuple[float, int]:
     """The leader's processor seconds so far, and its resident bytes."""
-    (leader,) = fabric.leaders()
+    leader = fabric.leader()
     pod = fabric.kube.get("pod", leader, f"--namespace={NAMESPACE}")
     processes = [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
     times = [process.cpu_times() for process in processes]

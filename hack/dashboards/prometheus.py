@@ -81,7 +81,13 @@ def program(name: str) -> str:
 
 @contextlib.contextmanager
 def scraping(
-    target: str, folder: Path, *, token: str = "", rules: Path | None = None, every_s: int = 1
+    target: str,
+    folder: Path,
+    *,
+    token: str = "",
+    tls: Mapping[str, str] | None = None,
+    rules: Path | None = None,
+    every_s: int = 1,
 ) -> Iterator[Prometheus]:
     """A Prometheus on the loopback that scrapes one address; ended when the block ends.
 
@@ -89,6 +95,7 @@ def scraping(
         target: ``http://host:port`` of a control plane.
         folder: for its configuration and data.
         token: presented as a bearer token.
+        tls: Prometheus' ``tls_config``, such as ``ca_file`` and ``server_name``.
         rules: a file of rules to load.
         every_s: seconds between two scrapes, and between two looks at the rules.
 
@@ -103,6 +110,8 @@ def scraping(
     }
     if token:
         job["authorization"] = {"credentials": token}
+    if tls:
+        job["tls_config"] = dict(tls)
     config = {
         "global": {"scrape_interval": f"{every_s}s", "evaluation_interval": f"{every_s}s"},
         "scrape_configs": [job],

@@ -36,6 +36,8 @@ KINDS: dict[str, Kind] = {
     "HorizontalPodAutoscaler": HORIZONTAL_AUTOSCALERS,
 }
 _SCALED = "ScaledObject"
+_AUTOSCALERS = frozenset({"HorizontalPodAutoscaler", _SCALED})
+"""What a pool may want no more; the other kinds go with it, which owns them."""
 _REPLICAS = ("f:spec", "f:replicas")
 _VOLATILE = ("deployment.kubernetes.io/revision",)
 _NOT_OURS = frozenset({"apiVersion", "kind", "metadata", "spec", "status", "secrets"})
@@ -101,10 +103,9 @@ class Reconciler:
         wanted = wanted_objects(pool, self._around, keda=self.keda)
         for body in wanted:
             await self._apply(name, body, pool)
-        names = {(b["kind"], b["metadata"]["name"]) for b in wanted}
-        for kind, by_pool in self._live.items():
-            for live in list(by_pool.get(name, {}).values()):
-                if (kind, live["metadata"]["name"]) not in names and _belongs(live, pool):
+        for kind in _AUTOSCALERS - {body["kind"] for body in wanted}:
+            for live in list(self._live.get(kind, {}).get(name, {}).values()):
+                if _belongs(live, pool):
                     await self._delete(kind, name, live)
 
     async def _list(self, kind: Kind) -> dict[str, dict[str, Json]]:

@@ -1,0 +1,33 @@
+"""Pools that a scenario makes for itself."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import condition, until
+
+
+@contextmanager
+def pool(fabric: Fabric, name: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    """A pool for the block, accepted; its workers are gone afterwards."""
+    where = f"--namespace={NAMESPACE}"
+    fabric.kube.apply(
+        {
+            "apiVersion": "flowmesh.dev/v1alpha1",
+            "kind": "FlowMeshWorkerPool",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": dict(spec),
+        }
+    )
+    try:
+        until(
+            lambda: (
+                condition(fabric.kube.get("fmwp", name, where), "Accepted").get("status") == "True"
+            ),
+            f"pool {name} is accepted",
+        )
+        yield name
+    finally:
+        fabric.kube.run("delete", "fmwp", name, where)
+        until(lambda: not fabric.workers(name), f"pool {name} has no worker left", 120)

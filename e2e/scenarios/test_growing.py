@@ -1,0 +1,63 @@
+"""A pool from zero to its bound and back, while one worker has a long step."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import Json, condition, until
+from e2e.harness.timeline import Timeline
+
+pytestmark = pytest.mark.full
+
+POOL = "thin"
+BOUND = 3
+LONG_S, SHORT_S, SHORT = 150.0, 8.0, 24
+
+
+def test_a_pool_grows_to_its_bound_and_a_busy_worker_is_never_scaled_away(
+    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+) -> None:
+    team = tenant()
+    until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
+    line = Timeline(fabric.kube.kubeconfig)
+    line.follow_pods(NAMESPACE, Joined())
+    line.start()
+    fabric.submit(team, "long", {"steps": [sleep("long", LONG_S)]})
+    fabric.submit(team, "short", {"steps": [sleep(f"s{n}", SHORT_S) for n in range(SHORT)]})
+    line.mark("applied")
+    until(lambda: f"worker {BOUND} joined" in line.marks(), "the pool is at its bound", 120)
+    fabric.completed(team, "short", 240)
+    line.mark("short ones complete")
+    until(lambda: len(fabric.workers(POOL)) == 1, "idle workers go", 120)
+    line.mark("one worker left")
+    (busy,) = fabric.workers(POOL)
+    assert fabric.status(team, "long")["phase"] == "Running", "it ended before the others went"
+    status = fabric.completed(team, "long", LONG_S)
+    line.mark("long one complete")
+    assert [w["metadata"]["name"] for w in fabric.workers(POOL)] == [busy["metadata"]["name"]]
+    assert status["executed"] == 1
+    until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
+    line.mark("none left")
+    line.end()
+    told("growing: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+
+
+def sleep(name: str, seconds: float) -> dict[str, Any]:
+    return {"name": name, "uses": "test.sleep", "with": {"seconds": seconds, "value": name}}
+
+
+class Joined:
+    """Marks the moments at which workers become ready, counted."""
+
+    def __init__(self) -> None:
+        self._ready: set[str] = set()
+
+    def __call__(self, line: Timeline, pod: Mapping[str, Any]) -> None:
+        found: Json = dict(pod)
+        labels = found["metadata"].get("labels") or {}
+        if labels.get("flowmesh.dev/pool") != POOL:
+            return
+        if condition(found, "Ready").get("status") == "True":
+            self._ready.add(found["metadata"]["uid"])
+            line.mark(f"worker {len(self._ready)} joined")

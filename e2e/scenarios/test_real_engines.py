@@ -1,0 +1,152 @@
+"""Real vLLM and real TRL in pods of the full worker image give a laptop's bytes."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from e2e.harness import own_cluster
+from e2e.harness.downloads import digests
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import Json, condition, until
+from e2e.harness.laptop import Laptop
+from e2e.harness.person import Person
+from e2e.harness.pools import pool
+from e2e.harness.timeline import Timeline, pod_parts
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+
+WORKFLOWS = Path(__file__).parents[1] / "workflows"
+POOL = "full"
+IMAGE = "FLOWMESH_E2E_FULL_IMAGE"
+"""Names the image on a cluster of yours."""
+LAPTOP = "FLOWMESH_E2E_LAPTOP"
+"""A folder that keeps the laptop's runs for another time."""
+USER = 10001
+WITHIN_S = 600.0
+ENGINES = {"generate": ("sample", "llm.generate"), "tune": ("sft", "train.sft")}
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory, told: Callable[[str], None]) -> Laptop:
+    """Has run both workflows."""
+    kept = os.environ.get(LAPTOP)
+    made = Laptop(Path(kept) if kept else tmp_path_factory.mktemp("laptop"))
+    start = time.monotonic()
+    runs = made.run([WORKFLOWS / f"{name}.yaml" for name in ENGINES])
+    told(f"both workflows on this machine: {time.monotonic() - start:.0f} s")
+    assert [run["phase"] for run in runs] == ["Succeeded", "Succeeded"]
+    return made
+
+
+@pytest.fixture(scope="module")
+def full_pool(fabric: Fabric) -> Iterator[str]:
+    """Workers with every engine: two threads, a request that fits beside all else here."""
+    image = os.environ.get(IMAGE) or own_cluster.load_full()
+    limits = {"cpu": "2", "memory": "8Gi"}
+    spec = {
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "engines": {"flavor": "cpu"},
+        "maxReplicas": 1,
+        "resources": {"cpu": 2, "memory": "8Gi"},
+        "podTemplate": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "worker",
+                        "resources": {"limits": limits, "requests": {**limits, "cpu": "500m"}},
+                    }
+                ]
+            }
+        },
+        "price": {"usdPerHour": "0.20"},
+        "cache": {"sizeLimit": "6Gi"},
+        "drainGrace": "10s",
+        "autoscaling": {"targetBacklog": "60s", "scaleDownAfter": "60s"},
+    }
+    with pool(fabric, POOL, spec) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def person(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """One namespace for both: the second finds the imported model there."""
+    namespace = f"engines-{os.getpid()}"
+    fabric.kube.namespace(namespace)
+    made = Person(fabric, namespace, tmp_path_factory.mktemp("person"))
+    made.begin()
+    yield made
+    fabric.kube.run("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.mark.parametrize("name", list(ENGINES))
+def test_outputs_are_those_of_a_laptop(
+    laptop: Laptop, person: Person, full_pool: str, told: Callable[[str], None], name: str
+) -> None:
+    fabric, team = person.fabric, person.namespace
+    line = Timeline(fabric.kube.kubeconfig)
+    line.follow_workflows(team, steps_of(name))
+    line.follow_pods(NAMESPACE, pod_parts(full_pool))
+    line.start()
+    document = yaml.safe_load((WORKFLOWS / f"{name}.yaml").read_text())
+    fabric.submit(team, name, document["spec"])
+    line.mark("applied")
+    fabric.completed(team, name, WITHIN_S)
+    line.end()
+    (worker,) = fabric.workers(full_pool)
+    told(f"{name}: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    step, engine = ENGINES[name]
+    (attempt,) = person.answer("why", step, "--run", name)["attempts"]
+    told(f"{engine} in the pod: loaded in {attempt['load_s']:.1f} s, ran {attempt['run_s']:.1f} s")
+    assert attempt["worker"] == worker["metadata"]["name"]
+    assert_confined(fabric, worker)
+
+    to = person.folder / "outputs" / name
+    person.answer("outputs", name, "--download", str(to))
+    here, there = laptop.outputs(name), digests(to)
+    told("\n".join(f"{name}/{file} sha256 {digest}" for file, digest in there.items()))
+    assert there
+    assert there == here
+
+
+def test_the_pool_shrinks_to_no_worker(
+    person: Person, full_pool: str, told: Callable[[str], None]
+) -> None:
+    fabric = person.fabric
+    took = until(lambda: not fabric.workers(full_pool), "the pool shrinks to no worker", 180)
+    told(f"back to zero {took:.1f} s after the last check")
+
+
+def assert_confined(fabric: Fabric, worker: Json) -> None:
+    """What ran, ran as another user than root on a root file system that is read-only."""
+    name = worker["metadata"]["name"]
+    script = "id -u; touch /opt/x 2>&1 | grep -o 'Read-only file system'"
+    said = fabric.kube.run(
+        "exec", f"--namespace={NAMESPACE}", name, "--container=worker", "--", "sh", "-c", script
+    )
+    assert said.split("\n", 1) == [str(USER), "Read-only file system\n"]
+    (state,) = worker["status"]["containerStatuses"]
+    assert state["restartCount"] == 0
+
+
+def steps_of(name: str) -> Callable[[Timeline, Json], None]:
+    """Marks a workflow's way, and its engine's own step."""
+    engine = ENGINES[name][1]
+
+    def seen(line: Timeline, found: Json) -> None:
+        if found["metadata"]["name"] != name:
+            return
+        if condition(found, "Accepted").get("status") == "True":
+            line.mark("accepted")
+        for step in (found.get("status") or {}).get("steps") or []:
+            if step["state"] == "RUNNING":
+                line.mark("first step running")
+                if step.get("uses") == engine:
+                    line.mark(f"{engine} running")
+        if condition(found, "Complete").get("status") == "True":
+            line.mark("complete")
+
+    return seen

@@ -1,0 +1,125 @@
+"""Users' code in a pod: in a container beside the worker, which has nothing of the worker's."""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.cluster.project_images import THIN
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.person import Person
+from e2e.harness.pools import pool
+
+POOL = "code"
+USER, WORKER_USER = 10002, 10001
+TOKEN = "/var/run/secrets/flowmesh/token"
+
+CODE = """
+    import os, socket
+    def attempt(what):
+        try:
+            return repr(what())
+        except BaseException as e:
+            return type(e).__name__
+    def main(token, gateway):
+        host, _, port = gateway.partition(":")
+        return [{
+            "uid": os.getuid(),
+            "gateway": attempt(lambda: socket.create_connection((host, int(port)), 2)),
+            "socket": attempt(lambda: socket.socket()),
+            "token": attempt(lambda: open(token).read()),
+            "cache": attempt(lambda: os.listdir("/var/lib/flowmesh")),
+            "calls": attempt(lambda: os.listdir("/run/flowmesh-code")),
+            "others": attempt(lambda: [p for p in os.listdir("/proc") if p.isdigit()]),
+            "signal": attempt(lambda: os.kill(1, 15)),
+            "root": attempt(lambda: open("/x", "w")),
+            "credentials": sorted(k for k in os.environ if k.startswith(("AWS_", "FLOWMESH_"))),
+        }]
+"""
+
+
+@pytest.fixture(scope="module")
+def code_pool(fabric: Fabric) -> Iterator[str]:
+    """Thin workers that may run users' code, in the image of the installation's own thin pool."""
+    found = fabric.kube.get("fmwp", "thin", f"--namespace={NAMESPACE}")
+    spec = {
+        "image": found["spec"]["image"] if found else THIN.name,
+        "imagePullPolicy": "IfNotPresent",
+        "engines": {"flavor": "thin"},
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "resources": {"cpu": 0.25, "memory": "2Gi"},
+        "userCode": True,
+        "cache": {"sizeLimit": "1Gi"},
+        "drainGrace": "10s",
+        "autoscaling": {"targetBacklog": "10s"},
+    }
+    with pool(fabric, POOL, spec) as name:
+        yield name
+
+
+def test_it_has_no_network_no_token_and_no_other_process(
+    fabric: Fabric, code_pool: str, tenant: Callable[[], str], tmp_path: Path
+) -> None:
+    person = Person(fabric, tenant(), tmp_path)
+    person.begin()
+    service = fabric.kube.get("service", "flowmesh-gateway", f"--namespace={NAMESPACE}")["spec"]
+    gateway = f"{service['clusterIP']}:{service['ports'][0]['port']}"
+    fabric.submit(person.namespace, "code", workflow({"token": TOKEN, "gateway": gateway}))
+    fabric.completed(person.namespace, "code", 180)
+    (pod,) = fabric.workers(code_pool)
+    person.answer("outputs", "code", "--download", "out")
+    (found,) = rows(tmp_path / "out" / "found.jsonl")
+    assert found == {
+        "uid": USER,
+        "gateway": "PermissionError",
+        "socket": "PermissionError",
+        "token": found["token"],
+        "cache": found["cache"],
+        "calls": "PermissionError",
+        "others": "PermissionError",
+        "signal": "PermissionError",
+        "root": found["root"],
+        "credentials": [],
+    }
+    # What is not even there may say so before what may not be opened does.
+    nothing = {"PermissionError", "FileNotFoundError"}
+    assert {found["token"], found["cache"]} <= nothing
+    assert found["root"] in {"PermissionError", "OSError"}
+    log = person.fmesh("logs", "code", "--step", "found").stdout
+    assert "without" not in log, log
+    assert_apart(fabric, pod)
+
+
+def assert_apart(fabric: Fabric, pod: dict[str, Any]) -> None:
+    """Two containers with a user and processes each; the token is the worker's alone."""
+    processes = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo"
+    look = f"id -u; {processes}; test -e {TOKEN} && echo it is there"
+    said = {
+        container: fabric.kube.run(
+            "exec", f"--namespace={NAMESPACE}", pod["metadata"]["name"], f"--container={container}",
+            "--", "sh", "-c", f"{look}; true",
+        )
+        for container in ("worker", "code")
+    }  # fmt: skip
+    assert said["worker"].startswith(f"{WORKER_USER}\n")
+    assert said["code"].startswith(f"{USER}\n")
+    assert said["worker"].splitlines()[-1] == "it is there"
+    assert said["code"].splitlines()[-1] != "it is there"
+    assert "flowmesh_worker.engines.code.sidecar" in said["code"]
+    assert "--token-file" not in said["code"], "the worker's processes are seen"
+
+
+def workflow(args: dict[str, str]) -> dict[str, Any]:
+    step = {
+        "name": "found",
+        "uses": "code.python",
+        "with": {"code": textwrap.dedent(CODE), "args": args, "memoryMib": 128},
+    }
+    return {"steps": [step], "outputs": {"found": "found.rows"}}
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
