@@ -18,18 +18,23 @@ _VALUES = "FLOWMESH_E2E_VALUES"
 _numbers = itertools.count(1)
 _STUCK_S = 1800
 """The first scenario includes the cluster's start and the installation."""
-_ORDER = (
-    "installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults", "many",
-    "real_engines", "seeing", "rights", "uninstallation",
-)  # fmt: skip
+_FIRST = ("installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults")
+_LAST = ("rights", "uninstallation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """From what a fresh installation does to its end; rights after all that uses them."""
-    items.sort(key=lambda item: _ORDER.index(item.path.stem.removeprefix("test_")))
+    items.sort(key=_place)
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_STUCK_S))
+
+
+def _place(item: pytest.Item) -> int:
+    name = item.path.stem.removeprefix("test_")
+    if name in _LAST:
+        return len(_FIRST) + 1 + _LAST.index(name)
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
 @pytest.fixture(scope="session")
