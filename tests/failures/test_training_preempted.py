@@ -89,7 +89,7 @@ async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_sam
     await until(lambda: goes_on("w1", 2), WITHIN_S)
     fabric.worker("w2")
     first.terminate()
-    assert await asyncio.to_thread(first.wait, 60) == 0
+    assert await asyncio.to_thread(first.wait, 300) == 0
     await until(lambda: goes_on("w2", 3), WITHIN_S)
     interrupted = await digests(fabric, uid)
     assert published(fabric, uid).worker == "w2"

@@ -75,7 +75,7 @@ def test_the_control_process_may_be_killed_while_vllm_generates(
         with started(*COMMAND, cwd=folder) as run:
             until(
                 lambda n=count: len(published(folder)) >= n or run.process.poll() is not None,
-                within_s=300,
+                within_s=400,
             )
             run.kill()
         kills.append((epoch(folder), published(folder)))

@@ -103,7 +103,7 @@ def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
         terminal.type(b"\x03")
         terminal.until("Ctrl-C again leaves at once")
         terminal.type(b"\x03")
-        assert terminal.end(within_s=30) == ExitCode.INTERRUPTED
+        assert terminal.end(within_s=400) == ExitCode.INTERRUPTED
         drawn, left, _ = terminal.said.rpartition("left at once; the same command")
         assert left
         assert drawn.rstrip().endswith(SHOW_CURSOR)
@@ -118,7 +118,7 @@ def test_ctrl_c_twice_ends_the_workers_of_up_too(folder: Path):
         terminal.type(b"\x03")
         terminal.until("stopping; unfinished runs")
         terminal.type(b"\x03")
-        assert terminal.end(within_s=30) == ExitCode.OK
+        assert terminal.end(within_s=400) == ExitCode.OK
         assert "left at once" in terminal.said, terminal.said
     until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
 

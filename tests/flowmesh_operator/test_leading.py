@@ -87,7 +87,7 @@ def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
     until(lambda: fabric.leads("b"), "b leads", 60)
     objects.until("long", epoch=2)
     frozen.send_signal(signal.SIGCONT)
-    assert frozen.wait(20) == 3
+    assert frozen.wait(300) == 3
     assert "lease was not renewed in time" in fabric.log("a")
     objects.wait("long")
     assert objects.status("long")["epoch"] == 2
@@ -101,7 +101,7 @@ def test_an_outage_of_the_api_server_beyond_the_lease_ends_the_leader_and_not_th
     objects.apply(objects.workflow("before", sleep("a", 2)))
     objects.until("before", phase="Running", counts=objects.counts(running=1))
     with fabric.server.away():  # it forgets the watches' versions: 410 Gone
-        assert fabric.processes.pop("a").wait(20) == 3
+        assert fabric.processes.pop("a").wait(300) == 3
     until(lambda: fabric.leads("b"), "b leads", 60)
     objects.apply(objects.workflow("after", noop("a")))
     objects.wait("before")

@@ -141,7 +141,7 @@ def test_a_pool_grows_from_zero_for_work_and_goes_back_to_zero(
     cluster.made.worker("grow-1", "--pool", "grow", "--token-file", str(token))
     until(lambda: cluster.status("grow").get("busy") == 1, "the worker is busy")
     assert cluster.status("grow")["ready"] == 1
-    objects.wait("w", within_s=90)
+    objects.wait("w", within_s=400)
     until(lambda: cluster.size("grow") == 0, "the pool is empty again")
     assert cluster.cost("grow-1") == "-1000"
     down, up = cluster.status("grow")["decisions"]
@@ -158,11 +158,11 @@ def test_a_token_admits_workers_of_its_pool_and_of_no_other(cluster: Cluster) ->
     mine = cluster.token("flowmesh-pool-mine")
     made = cluster.made
     made.worker("stranger", "--pool", "theirs", "--token-file", str(mine))
-    assert made.processes.pop("stranger").wait(60) == 3
+    assert made.processes.pop("stranger").wait(300) == 3
     assert "the token is for pool 'mine', not for pool 'theirs'" in made.log("stranger")
     wrong = cluster.token("flowmesh-pool-theirs", audience="another")
     made.worker("elsewhere", "--pool", "theirs", "--token-file", str(wrong))
-    assert made.processes.pop("elsewhere").wait(60) == 3
+    assert made.processes.pop("elsewhere").wait(300) == 3
     assert "not valid for any pool" in made.log("elsewhere")
     made.worker("friend", "--pool", "mine", "--token-file", str(mine))
     until(lambda: cluster.status("mine").get("ready") == 1, "the right one is welcome")
@@ -231,7 +231,7 @@ def test_another_leader_takes_no_worker_away_that_runs_something(
     until(lambda: made.leads("b"), "b leads", 30)
     until(lambda: cluster.status("hold")["epoch"] > epoch, "b has looked at the pool")
     until(lambda: cluster.status("hold")["busy"] == 1, "b knows that the worker is busy")
-    objects.wait("long", within_s=90)
+    objects.wait("long", within_s=400)
     assert [d["after"] for d in cluster.status("hold")["decisions"] if d["before"]] in ([], [0])
     until(lambda: cluster.size("hold") == 0, "the pool is empty again")
     assert objects.status("long")["phase"] == "Succeeded"

@@ -135,7 +135,7 @@ async def test_a_worker_that_leaves_hands_back_with_a_checkpoint_of_that_moment(
         lambda: any(p.done > 3 for p in world.gateway.progress.get(attempt.attempt_id, ()))
     )
     agent.stop()
-    end = await world.gateway.end(attempt.attempt_id, within_s=25.0)
+    end = await world.gateway.end(attempt.attempt_id, within_s=400)
     assert end.failure is not None
     assert end.failure.kind == "drained"
     (left,) = told(world, attempt.attempt_id)

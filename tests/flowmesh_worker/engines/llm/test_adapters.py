@@ -110,4 +110,4 @@ def test_a_refused_adapter_hurts_no_other_of_its_batch(answers: dict[str, Any]) 
 
 def test_a_killed_host_takes_its_engine_core_along(answers: dict[str, Any]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(answers["core"]).wait(timeout=60)
+        psutil.Process(answers["core"]).wait(timeout=300)
