@@ -10,8 +10,9 @@ A run's derivations are written when it ends, before ``final``: off the path of 
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -22,8 +23,8 @@ from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
 DERIVATIONS_MAX = 10_000
-WRITTEN_AT_ONCE = 8
-"""Records between two moments in which others may run."""
+HANDS = 16
+"""So many records are written side by side."""
 PREFIX_MIN = 8
 """Of a digest at least so many characters are to be given."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
@@ -85,14 +86,19 @@ class Lineage:
                 shards[f"by-output/{shard}"].append(encoded)
             for shard in sorted(inputs):
                 shards[f"by-input/{shard}"].append(encoded)
-        for number, (shard, encoded_ones) in enumerate(shards.items()):
-            if number % WRITTEN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # a store that answers at once would hold up the loop
-            try:
-                data = b"[" + b",".join(encoded_ones) + b"]"
+        left = iter(shards.items())
+        hands = (self._write_some(uid, left) for _ in range(min(HANDS, len(shards))))
+        for failure in await asyncio.gather(*hands, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def _write_some(self, uid: str, left: Iterator[tuple[str, list[bytes]]]) -> None:
+        """Writes shards until none is left; several do so, since a bucket takes its time."""
+        for shard, encoded in left:
+            with contextlib.suppress(ConditionFailedError):
+                data = b"[" + b",".join(encoded) + b"]"
                 await self._records.write(f"lineage/{shard}/{uid}", data)
-            except ConditionFailedError:
-                continue
+            await asyncio.sleep(0)  # a store that answers at once would hold up the loop
 
     async def walk(
         self,

@@ -1,12 +1,17 @@
+import asyncio
 from collections.abc import Iterable, Mapping
 
+import pytest
+
 from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.lineage import Derivation, derivations
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.ledger import AttemptLine, HitLine, StepLine
 from flowmesh_core.units import Digest
+from flowmesh_store.memory import MemoryRecords
 from flowmesh_store.store import Store
 
 
@@ -119,3 +124,39 @@ def test_a_ledger_is_projected_to_one_derivation_a_completed_step() -> None:
     assert found.inputs == {"rows": (d("in"),)}
     assert found.outputs == {"rows": d("o")}
     assert (found.actions, found.hits, found.producers) == (2, 1, ("u0",))
+
+
+class Far(MemoryRecords):
+    """A store that answers nobody before three have asked, and refuses one key."""
+
+    def __init__(self, refused: str = "") -> None:
+        super().__init__()
+        self.asked = 0
+        self.three = asyncio.Event()
+        self.refused = refused
+
+    async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
+        self.asked += 1
+        if self.asked == 3:
+            self.three.set()
+        await self.three.wait()
+        if self.refused and self.refused in key:
+            raise StoreUnavailableError("not now")
+        return await super().write(key, data, if_match=if_match)
+
+
+async def test_the_records_of_a_run_are_written_side_by_side() -> None:
+    far = Far()
+    await asyncio.wait_for(Lineage(far).write("u1", CHAIN), 10)
+    found = await Lineage(far).walk(d("raw"), Direction.DOWN, everybody)
+    assert len(found.derivations) == len(CHAIN)
+
+
+async def test_a_record_that_could_not_be_written_is_told_and_written_again() -> None:
+    far = Far(refused="by-input")
+    with pytest.raises(StoreUnavailableError):
+        await Lineage(far).write("u1", CHAIN)
+    far.refused = ""
+    await Lineage(far).write("u1", CHAIN)
+    found = await Lineage(far).walk(d("raw"), Direction.DOWN, everybody)
+    assert len(found.derivations) == len(CHAIN)
