@@ -160,9 +160,11 @@ def _half_load(loads: dict[str, Load], arguments: argparse.Namespace) -> Table:
     rows = []
     for name, load in loads.items():
         chain = [f"{quantile(load.latencies_s, share) * 1e3:.1f} ms" for share in (0.5, 0.99)]
-        sent = [f"{quantile(load.waits_s, share) * 1e3:.2f} ms" for share in (0.5, 0.99)]
+        sent = ["-", "-"]
+        if load.waits_s:
+            sent = [f"{quantile(load.waits_s, share) * 1e3:.2f} ms" for share in (0.5, 0.99)]
         actions = load.rate * LOAD_CHAIN
-        rows.append([*_shown([name]), f"{actions:,.0f}", *chain, *(sent if load.waits_s else "--")])
+        rows.append([*_shown([name]), f"{actions:,.0f}", *chain, *sent])
     return Table(
         f"Half load: chains of {LOAD_CHAIN} at random moments, "
         f"{arguments.rounds} times {arguments.load_s:g} s each",

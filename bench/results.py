@@ -58,6 +58,7 @@ class Result:
             "command": " ".join(["make", f"bench-{self.name}", *_arguments()]),
             "date": time.strftime("%Y-%m-%d", time.gmtime(self._began_s)),
             "minutes": round((time.time() - self._began_s) / 60, 1),
+            "nice": os.nice(0),
             "load": [round(self._load_before, 1), round(os.getloadavg()[0], 1)],
             "machine": machine(),
             "versions": {**versions(), **self.versions},
@@ -97,9 +98,10 @@ def section(found: dict[str, Any]) -> str:
     """A result as Markdown."""
     used = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     before, after = found["load"]
+    raised = f" (at a raised priority, nice {found['nice']})" if found.get("nice") else ""
     lines = [
         f"`{found['command']}`: {found['date']}, {found['minutes']} minutes, load average {before} "
-        f"before and {after} at the end. {found['machine']}. {used}.",
+        f"before and {after} at the end{raised}. {found['machine']}. {used}.",
         "",
     ]
     for table in found["tables"]:

@@ -26,7 +26,7 @@ At = tuple[int, int]
 """Worker and tier."""
 
 
-class _Item(msgspec.Struct, eq=False):
+class _Item(msgspec.Struct, eq=False, gc=False):
     """A served action that may move.
 
     Attributes:

@@ -14,7 +14,7 @@ from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import Weights
 
 
-class Group(msgspec.Struct, eq=False):
+class Group(msgspec.Struct, eq=False, gc=False):
     """Actions that are interchangeable where placement is concerned, as a tick sees them.
 
     Attributes:

@@ -14,7 +14,7 @@ from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect, Prospects, Scale
 
 
-class Place(msgspec.Struct, eq=False):
+class Place(msgspec.Struct, eq=False, gc=False):
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
 
     prospect: Prospect
@@ -29,6 +29,19 @@ class Seeker:
     put back at its next tier, or dropped where there is none. So whether waiting is better is
     judged by places as this group last saw them (ADR 13).
     """
+
+    __slots__ = (
+        "_entries",
+        "_last",
+        "_outlook",
+        "_would_wait",
+        "group",
+        "prospects",
+        "scale",
+        "sites",
+        "tick",
+        "utilities",
+    )
 
     def __init__(self, tick: Tick, group: Group, outlook: Outlook, prospects: Prospects) -> None:
         """Takes what its sites would give on the snapshot, and what is left of their places."""

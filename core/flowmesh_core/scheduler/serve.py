@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MANY = 2**40
 
 
-class Client(msgspec.Struct, eq=False):
+class Client(msgspec.Struct, eq=False, gc=False):
     """A group that is to be served.
 
     Attributes:
@@ -46,7 +46,7 @@ class Client(msgspec.Struct, eq=False):
         return self.seeker
 
 
-class Served(msgspec.Struct, eq=False):
+class Served(msgspec.Struct, eq=False, gc=False):
     """An action with the place it got."""
 
     action: ReadyAction

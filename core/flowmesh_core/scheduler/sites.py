@@ -17,7 +17,7 @@ from flowmesh_core.scheduler.utility import NEARNESS, Prospect
 NANO_HOUR_S = 3600.0
 
 
-class Site(msgspec.Struct, eq=False):
+class Site(msgspec.Struct, eq=False, gc=False):
     """Workers that are one to a signature.
 
     Attributes:

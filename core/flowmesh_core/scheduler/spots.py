@@ -17,6 +17,8 @@ class Spots:
         top: the greatest utility.
     """
 
+    __slots__ = ("_all", "seeker", "top")
+
     def __init__(self, seeker: Seeker) -> None:
         """Takes the group's seeker."""
         self.seeker = seeker
@@ -36,6 +38,8 @@ class Spots:
 
 class OwnSpots(Spots):
     """Those of an action of which some workers hold inputs."""
+
+    __slots__ = ("_known", "_prospects")
 
     def __init__(self, known: Spots, prospects: dict[int, Prospect]) -> None:
         """Takes those of its group, and its own prospects on the workers that hold inputs."""
