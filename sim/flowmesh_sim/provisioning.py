@@ -83,6 +83,11 @@ class Pool:
         made = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[self.spec.start]
         return float(made + t.agent_s)
 
+    @property
+    def near(self) -> frozenset[Digest]:
+        """What the next worker will find on its disk."""
+        return frozenset(self._disks[-1]) if self._disks else frozenset()
+
     def order(self) -> None:
         """Wants one more worker; it is paid for from when its machine runs."""
         self.coming += 1
@@ -180,4 +185,6 @@ class Provisioner:
     def _view(pool: Pool) -> PoolView:
         spec = pool.spec
         most = spec.maximum or max(1, spec.workers)
-        return PoolView(spec.name, pool.shape, spec.minimum, most, pool.start_s, spec.target_s)
+        return PoolView(
+            spec.name, pool.shape, spec.minimum, most, pool.start_s, spec.target_s, pool.near
+        )

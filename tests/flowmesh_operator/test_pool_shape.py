@@ -6,7 +6,11 @@ import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_control.plugins import load_catalog
-from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.messages import Component, WorkerShape
+from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.run.model import Worker
+from flowmesh_core.units import Digest
+from flowmesh_operator.pools.pool import Pool
 from flowmesh_operator.pools.shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
 from flowmesh_worker.engines.models.builtin import held
@@ -95,3 +99,18 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
     assert (
         shape_of({}).engines.keys() == shape_of({"engines": {"plugins": ["none"]}}).engines.keys()
     )
+
+
+def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> None:
+    catalog, left = load_catalog(), Digest("c" * 64)
+    known = {"maxReplicas": 1, "autoscaling": {"targetBacklog": "20s"}}
+    for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
+        object_ = make_pool({**known, "cache": cache})
+        pool = Pool(object_, pool_shape(object_, catalog))
+        worker = Worker(pool.shape, "w/1", Meter(0, 1.0), started_s=1.0, last_seen_s=1.0)
+        worker.components = (Component(left, "disk", 10),)
+        pool.learn(worker)
+        assert pool.view().near == near, "a fresh disk keeps nothing"
+        assert pool.view().target_s == 20.0
+        pool.change(make_pool({**known, "cache": {"claimName": "other"}}), catalog, now_s=2.0)
+        assert pool.view().near == set()

@@ -104,6 +104,7 @@ class Attempt:
 
     Attributes:
         phase: empty until the worker has said something of it; ``running`` once it has ended.
+        starts_s: when it was predicted to begin, fetching and loading over.
         loading: when it last said something, its host had not loaded yet.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
@@ -132,6 +133,7 @@ class Attempt:
     reserved: dict[str, int] = field(default_factory=dict)
     phase: str = ""
     loading: bool = False
+    starts_s: float = 0.0
     running_s: float = 0.0
     units: int = 0
     metered_units: int = 0

@@ -29,6 +29,8 @@ from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
 SETTLED_S = 2.0
+ANY_MOMENT_S = 0.5
+"""What is left of a loading that has taken longer than was predicted."""
 
 NEVER = frozenset(
     {
@@ -126,7 +128,10 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     reserved = 0
     for lane in worker.lanes:
         mine = held.pop(lane.signature, [])
-        lanes[lane.signature] = _lane(lane.signature, lane.capacity, lane.memory_mib, mine, now_s)
+        loads = lane.state in ("starting", "loading")
+        lanes[lane.signature] = _lane(
+            lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
+        )
         reserved += lane.memory_mib if mine else 0
     for signature, mine in held.items():
         info = mine[0].action.spec.info
@@ -149,13 +154,16 @@ def _lane(
     *,
     starting: bool = False,
 ) -> LaneView:
-    remaining_s = max((a.assigned_s + a.predicted_s - now_s for a in held), default=0.0)
+    remaining_s = max(
+        (max(a.assigned_s, a.starts_s) + a.predicted_s - now_s for a in held), default=0.0
+    )
+    ready_s = min((a.starts_s for a in held), default=now_s)
     return LaneView(
         signature=signature,
         capacity=max(1, capacity),
         held=len(held),
         remaining_s=max(0.0, remaining_s),
-        load_remaining_s=0.0 if not starting else max(0.0, remaining_s / 2),
+        load_remaining_s=max(ANY_MOMENT_S, ready_s - now_s) if starting else 0.0,
         memory_mib=memory_mib,
         isolated=any(a.action.isolate for a in held),
         tightest_deadline_s=min((a.deadline_s for a in held), default=_INF),
@@ -218,6 +226,7 @@ def _assign(
         incarnation=worker.incarnation,
         assigned_s=now_s,
         predicted_s=placement.predicted_s[index],
+        starts_s=now_s + placement.terms.start_s,
         reserve_nanousd=reserve,
         memory_mib=memory_mib,
         deadline_s=ready.deadline_at_s(runs),

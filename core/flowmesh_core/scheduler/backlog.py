@@ -13,13 +13,13 @@ from math import ceil, inf
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import Work
-from flowmesh_core.fleet.snapshot import Snapshot, WorkerView
+from flowmesh_core.fleet.snapshot import Snapshot, Tier, WorkerView
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import RUN, lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.utility import Prospect, Prospects, share_near
+from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Prospects, share_near
 from flowmesh_core.units import Digest
 
 
@@ -31,6 +31,7 @@ class PoolView:
         shape: what one of its workers is (the name does not matter).
         start_s: predicted seconds from asking for a worker until it connects.
         target_s: seconds of work that one worker may have before it.
+        near: components that a new worker would find on its disk: a claim's, a paused machine's.
     """
 
     name: str
@@ -39,6 +40,7 @@ class PoolView:
     maximum: int = 1
     start_s: float = 0.0
     target_s: float = 60.0
+    near: frozenset[Digest] = frozenset()
 
     @property
     def most_s(self) -> float:
@@ -126,6 +128,7 @@ class _Empty:
     load_s: float
     paid_load_s: float
     needed: int
+    near: int
 
     def prospect(self, work: Work) -> Prospect:
         """What an action of a size would get; ``run_s`` is its share of the lane."""
@@ -137,7 +140,7 @@ class _Empty:
             first_tier=RUN,
             run_s=share_s,
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
-            near_bytes=0.0,
+            near_bytes=NEARNESS[Tier.DISK] * self.near,
             needed_bytes=self.needed,
             lane=False,
             locality=share_near(0.0, self.needed),
@@ -156,10 +159,11 @@ def _empty_workers(
             continue
         kind = pool.shape.device_class
         capacity = float(min(lane_capacity(group.info, None, kind), ready))
-        load_s = model.load_s(key, kind, size) + model.fetch_s(needed)
+        near = sum(n for digest, n in group.info.components if digest in pool.near)
+        load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
         rate = model.rate(key, kind, size, capacity)
         paid_s = load_s / float(lane_capacity(group.info, None, kind))
-        found.append(_Empty(pool, rate, load_s, paid_s, needed))
+        found.append(_Empty(pool, rate, load_s, paid_s, needed, near))
     return found
 
 

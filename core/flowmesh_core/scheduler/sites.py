@@ -15,6 +15,9 @@ from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import NEARNESS, Prospect
 
 NANO_HOUR_S = 3600.0
+REPLICA_LOAD_S = 5.0
+"""A replica opens a lane only where that takes no longer than this, or than it runs itself: the
+original, which is late, has begun."""
 
 
 class Site(msgspec.Struct, eq=False, gc=False):
@@ -96,10 +99,17 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
                 known.members.append(member)
                 continue
             site = _site(tick, group, member)
-            if site is not None:
+            if site is not None and not _too_late(group, site):
                 cold[key] = site
                 sites.append(site)
     return sites
+
+
+def _too_late(group: Group, site: Site) -> bool:
+    """Whether a replica would load for longer than it is worth."""
+    if not group.replica_of:
+        return False
+    return site.load_s > max(REPLICA_LOAD_S, site.rate.seconds(group.work))
 
 
 def _excluded(tick: Tick, group: Group, kinds: list[int]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from flowmesh_core.scheduler import PoolView
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, Plan, PoolScaler
 from flowmesh_operator.pools.shape import pool_shape
 from flowmesh_operator.pools.status import PoolFigures, Said
@@ -37,6 +38,7 @@ class Pool:
         look_from_s: its pods are not looked at before (on the loop's clock); ``cordoned`` is what
             they gave the last time.
         since_s: workers that started before may be of an earlier spec.
+        kept: components that its workers left on the claim that caches them; empty without one.
     """
 
     object: FlowMeshWorkerPool
@@ -50,6 +52,7 @@ class Pool:
     look_from_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
     since_s: float = 0.0
+    kept: frozenset[Digest] = frozenset()
 
     @property
     def name(self) -> str:
@@ -60,7 +63,9 @@ class Pool:
         """The pool as the signal sees it."""
         spec = self.object.spec
         start_s = self.scaler.start_s if self.scaler is not None else FIRST_START_S
-        return PoolView(self.name, self.shape, spec.least, spec.max_replicas, start_s)
+        target_s = seconds(spec.autoscaling.target_backlog)
+        most = spec.max_replicas
+        return PoolView(self.name, self.shape, spec.least, most, start_s, target_s, self.kept)
 
     def change(self, object_: FlowMeshWorkerPool, catalog: Catalog, now_s: float) -> None:
         """The pool's object has changed."""
@@ -70,10 +75,13 @@ class Pool:
         if _print(self.object) != _print(object_):
             # What workers of the earlier spec say of themselves counts no longer.
             self.shape, self.since_s = pool_shape(object_, catalog), now_s
+            self.kept = frozenset()
         self.object, self.brought = object_, 0
 
     def learn(self, worker: Worker) -> None:
         """What a worker says of itself holds, rather than what one would expect of it."""
+        if self.object.spec.cache.claim_name is not None and worker.started_s >= self.since_s:
+            self.kept |= {component.digest for component in worker.components}
         if worker.started_s >= self.since_s and worker.shape != self.shape:
             self.shape = structs.replace(
                 worker.shape, name=self.name, zone="", node="", libraries={}

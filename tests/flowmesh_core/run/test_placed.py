@@ -2,8 +2,11 @@
 
 from tests.flowmesh_core.run.world import MAP, World, dataset, plan, rows_of, step
 
+from flowmesh_core.protocol.messages import LaneState
 from flowmesh_core.run.ledger import AttemptLine, decode_lines, encode_lines
 from flowmesh_core.run.money import PLACEMENTS_TOLD
+from flowmesh_core.scheduler.accounts import lane_capacity
+from flowmesh_core.units import Digest
 
 
 def attempts_of(world: World, uid: str) -> list[AttemptLine]:
@@ -33,3 +36,23 @@ def test_a_batch_is_told_once_and_a_step_with_many_batches_a_few_times() -> None
     assert len(lines) == 80
     told = [line for line in lines if line.placed]
     assert 1 < len(told) <= PLACEMENTS_TOLD
+
+
+def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_says() -> None:
+    world = World()
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    (attempt,) = world.attempts()
+    held = world.machine.state.attempts[attempt.attempt_id]
+    assert held.starts_s > world.now, "a host has to start first"
+    for state, loads in (("starting", True), ("loading", True), ("ready", False)):
+        lane = LaneState(attempt.signature, attempt.engine, state, 1, attempt.memory_mib)
+        world._sync("w1", lanes=(lane,))
+        (worker,) = world.machine.snapshot(world.now).workers
+        seen = worker.lanes[Digest(attempt.signature)]
+        assert (seen.load_remaining_s > 0.0) == loads, state
+        assert seen.remaining_s >= seen.load_remaining_s
+        info = world.machine.state.signatures[Digest(attempt.signature)]
+        known = lane_capacity(info, seen, "cpu")
+        assert known == (info.capacity if loads else 1), "while it loads it can only say 1"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,6 +70,17 @@ def test_the_policy_of_the_work_chooses_the_pool():
     ]
     found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
     assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
+
+
+def test_a_pool_whose_next_worker_finds_the_weights_on_its_disk_is_nearer():
+    pools = [pool("a"), pool("b")]
+    ready = [action("a", LLM)]
+    cold = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert (cold["a"].actions, cold["b"].actions) == (1, 0), "the first of equals"
+    left = [pools[0], replace(pools[1], near=frozenset({LLM.components[0][0]}))]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), left)
+    assert (found["a"].actions, found["b"].actions) == (0, 1)
+    assert found["b"].load_s < cold["a"].load_s / 2, "nothing is fetched"
 
 
 def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best():

@@ -242,6 +242,16 @@ def test_a_replica_takes_an_idle_worker_only_and_never_that_of_the_original():
     assert where(decide(busy, CostModel())) == {}
 
 
+def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
+    replica = many(1, LLM, prefix="r", replica_of="v")
+    work = Work(tokens_out=10.0, component_bytes=MODEL["model"])
+    (short,) = [structs.replace(r, work=work) for r in replica]
+    cold = snapshot([worker("v", lane(LLM, held=1)), worker("w")], [short], [LLM])
+    assert where(decide(cold, CostModel())) == {}
+    warm = snapshot([worker("v", lane(LLM, held=1)), worker("w", lane(LLM))], [short], [LLM])
+    assert list(where(decide(warm, CostModel())).values()) == ["w"]
+
+
 def test_replicas_come_after_everything_else():
     ready = [action("r", SQL, replica_of="x", priority=99), action("a", LLM)]
     view = snapshot([worker("w")], ready, [SQL, LLM])
