@@ -193,7 +193,7 @@ def replay(
 
 
 def _scenario(work: RecordedWork, spec: ReplaySpec) -> Scenario:
-    pools = spec.pools or tuple(_recorded_pools(work))
+    pools = spec.pools or tuple(recorded_pools(work))
     priced = tuple(
         p.model_copy(update={"price_usd_per_hour": spec.prices[p.device]})
         if p.device in spec.prices
@@ -220,7 +220,7 @@ def _scenario(work: RecordedWork, spec: ReplaySpec) -> Scenario:
         raise SpecError(problems_of(e, "replay")) from e
 
 
-def _recorded_pools(work: RecordedWork) -> list[PoolSpec]:
+def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
     """The workers that ran something, as pools that are there from when they were first used."""
     alike: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
     for _, a in work.attempts():

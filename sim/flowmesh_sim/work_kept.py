@@ -1,12 +1,15 @@
 """Actions, attempts and devices: who waits, who runs, and that nothing is given away twice."""
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 from flowmesh_core.run.model import Action, Attempt, Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ActionState
-from flowmesh_core.units import Digest
 from flowmesh_sim.wrong import wrong
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
 
 
 def look_at_runs(state: State) -> None:
@@ -75,13 +78,21 @@ def look_at_memory(state: State) -> None:
             wrong(f"worker {worker.name}", f"over-committed by {used - total} MiB: {held}")
 
 
-def _reserved(worker: Worker) -> dict[Digest, int]:
-    """By signature, what its host reserves: as it says itself, or as it was asked to."""
-    lanes = {lane.signature: lane.memory_mib for lane in worker.lanes}
-    found: dict[Digest, int] = {}
+def _reserved(worker: Worker) -> dict[str, int]:
+    """What its hosts reserve, by what tells them apart.
+
+    Attempts that run alone have hosts of their own; those of one signature share one, which
+    reserves what the worker says, or what the first of them was sent with.
+    """
+    lanes: dict[Digest, int] = {}
+    for lane in (one for one in worker.lanes if one.state != "closing"):
+        lanes[lane.signature] = min(lane.memory_mib, lanes.get(lane.signature, lane.memory_mib))
+    found: dict[str, int] = {}
     for attempt in worker.held.values():
         signature = attempt.action.spec.info.signature
-        if signature not in found:
+        if attempt.alone:
+            found[attempt.attempt_id] = _asked(attempt)
+        elif signature not in found:
             found[signature] = lanes.get(signature) or _asked(attempt)
     return found
 

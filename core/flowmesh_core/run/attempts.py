@@ -77,6 +77,10 @@ def claim(state: State, now_s: float) -> None:
         worker = state.workers.get(name)
         if worker is not None:
             adopt(state, worker, state.actions[key], attempt_id, now_s)
+    if now_s >= state.recovering_until_s:
+        for key in [k for k in state.unclaimed_held if k not in state.actions]:
+            name, attempt_id = state.unclaimed_held.pop(key)
+            state.emit(CancelAttempt(name, attempt_id))
 
 
 def _wants(state: State, key: ActionKey) -> bool:

@@ -118,6 +118,7 @@ class Attempt:
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
         pool: of its worker, which may be gone when the attempt ends.
+        alone: sent to run in a host of its own.
     """
 
     attempt_id: str
@@ -151,6 +152,7 @@ class Attempt:
     logged: bool = False
     resumed: str = ""
     pool: str = ""
+    alone: bool = False
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
 

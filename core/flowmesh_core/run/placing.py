@@ -82,8 +82,8 @@ def _informed(state: State, signature: Digest) -> SignatureInfo:
     """What a signature asks for, raised by what running out of memory has taught."""
     info = state.signatures[signature]
     learned = state.learned
-    factors, more_than = learned.capacity_factors(signature), _exceeded(state, signature)
-    reserve = learned.reserve_mib(signature)
+    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
+    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
     if not (factors or more_than or reserve):
         return info
     requirement = replace(
@@ -95,8 +95,8 @@ def _informed(state: State, signature: Digest) -> SignatureInfo:
     return replace(info, requirement=requirement)
 
 
-def _exceeded(state: State, signature: Digest) -> dict[str, int]:
-    """Learned bounds on device memory, where some worker exceeds them.
+def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
+    """Learned bounds on device memory, where some worker that has enough exceeds them.
 
     Where none does, a bound would shut out every other action of the signature, whose data may
     well fit; then an action that does not fit fails by itself.
@@ -105,6 +105,7 @@ def _exceeded(state: State, signature: Digest) -> dict[str, int]:
     if not bounds:
         return bounds
     shapes = [w.shape for w in state.workers.values()]
+    shapes = [s for s in shapes if s.device_memory_mib >= memory_mib]
     if any(s.device_memory_mib > bounds.get(s.device_class, -1) for s in shapes):
         return bounds
     return {}
@@ -127,22 +128,31 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     lanes = {}
     reserved = 0
     for lane in worker.lanes:
+        if lane.state == "closing":
+            continue  # what is sent from now on gets a new host, of the size that it asks for
         mine = held.pop(lane.signature, [])
         loads = lane.state in ("starting", "loading")
         lanes[lane.signature] = _lane(
             lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
         )
-        reserved += lane.memory_mib if mine else 0
+        reserved += _reserved_mib(mine, lane.memory_mib)
     for signature, mine in held.items():
         info = mine[0].action.spec.info
         memory = mine[0].memory_mib or info.requirement.memory_mib
         lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
-        reserved += memory
+        reserved += _reserved_mib(mine, memory)
     workers.trim_near(worker)
     near = dict.fromkeys(worker.near, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
     return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
+
+
+def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:
+    """What the hosts of a signature reserve: one that all share, and one for each that is alone."""
+    alone = [a for a in held if a.alone]
+    shared_mib = lane_mib if len(alone) < len(held) else 0
+    return shared_mib + sum(a.memory_mib or lane_mib for a in alone)
 
 
 def _lane(
@@ -232,6 +242,7 @@ def _assign(
         deadline_s=ready.deadline_at_s(runs),
         placed=placement.candidates,
         pool=worker.shape.pool,
+        alone=action.isolate,
     )
     state.figures.dispatched[worker.shape.pool] += 1
     if action.tries == 1:

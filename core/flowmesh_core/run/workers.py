@@ -8,7 +8,7 @@ from flowmesh_core.protocol.messages import AttemptProgress, Hello, LaneState, S
 from flowmesh_core.receipts.meter import Meter
 from flowmesh_core.run import actions, attempts, checkpoints, money
 from flowmesh_core.run.commands import KeepAttempts
-from flowmesh_core.run.model import Attempt, Worker
+from flowmesh_core.run.model import Action, Attempt, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
 
@@ -62,13 +62,22 @@ def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]
         if action is not None and action.state is ActionState.READY:
             attempts.adopt(state, worker, action, attempt_id, now_s)
             keep.append(attempt_id)
-        elif now_s < state.recovering_until_s or action is not None:
-            state.unclaimed_held[key] = (worker.name, attempt_id)
-            keep.append(attempt_id)
+        elif _may_be_wanted(state, action, now_s):
+            # One of them is enough: of several that came back the others stop.
+            ours = (worker.name, attempt_id)
+            if state.unclaimed_held.setdefault(key, ours) == ours:
+                keep.append(attempt_id)
     for attempt_id in [a for a in worker.held if a not in said]:
         attempt = worker.held.pop(attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
+
+
+def _may_be_wanted(state: State, action: Action | None, now_s: float) -> bool:
+    """Whether an attempt that nobody counted on any more may still be taken up."""
+    if now_s < state.recovering_until_s:
+        return True
+    return action is not None and action.state is ActionState.LOOKING_UP
 
 
 def _never_arrived(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:

@@ -88,7 +88,7 @@ class WorkerAccount:
         if held:
             if alone:
                 return None
-        elif lane.memory_mib > self.unclaimed_mib():
+        elif _host_mib(lane, info, alone=alone) > self.unclaimed_mib():
             return None
         if held < lane.limit:
             return RUN if held < lane.capacity else AHEAD
@@ -105,6 +105,7 @@ class WorkerAccount:
             lane = self.new_lane(info)
             self.lanes[info.signature] = lane
         if lane.held == 0:
+            lane.memory_mib = _host_mib(lane, info, alone=alone)
             self.free_mib -= lane.memory_mib
             self.version += 1
         lane.held += 1
@@ -142,6 +143,11 @@ class WorkerAccount:
         if any(view.held for view in self.view.lanes.values()):
             return False
         return not any(lane.held for lane in self.lanes.values())
+
+
+def _host_mib(lane: LaneAccount, info: SignatureInfo, *, alone: bool) -> int:
+    """What the host for the next place reserves: one that runs an action alone is a new one."""
+    return lane.memory_mib
 
 
 def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str) -> int:

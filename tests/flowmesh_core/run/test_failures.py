@@ -6,7 +6,8 @@ from world import ASK, CALL, SOLO, World, after, dataset, plan, rows_of, step
 from world import MAP as MAP_ENGINE
 
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.protocol.messages import AttemptEnd, Honours, LogLine
+from flowmesh_core.protocol.messages import AttemptEnd, Honours, LaneState, LogLine
+from flowmesh_core.run import commands as c
 from flowmesh_core.run.settings import Settings
 
 
@@ -193,6 +194,80 @@ def test_what_no_device_can_hold_fails_alone_and_shuts_nobody_else_out(world: Wo
     world.tick(0.1)
     world.run()
     assert world.finals[modest].phase == "Succeeded"
+
+
+def test_what_the_largest_device_cannot_hold_shuts_nobody_out_where_there_are_smaller_ones(
+    world: World,
+) -> None:
+    world.join("small", device_memory_mib=512)
+    world.join("large", device_memory_mib=4096, device_class="gpu")
+    greedy = world.submit(plan(step("a", value="greedy")))
+    world.tick(0.1)
+    for _ in range(12):
+        if greedy in world.finals:
+            break
+        world.fail(only(world).attempt_id, "out-of-memory")
+        world.tick(0.1)
+    assert world.finals[greedy].reason == "out-of-memory"
+    modest = world.submit(plan(step("a", value="modest")))
+    world.run()
+    assert world.finals[modest].phase == "Succeeded"
+
+
+def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(world: World) -> None:
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    gone = {}
+    for name, other in (("w1", "w2"), ("w2", "w3")):
+        gone[name] = dict(world.held[name])
+        world.lose(name)
+        world.join(other)
+        world.now += 5
+        world.tick(0.1)
+    assert only(world).attempt_id in world.held["w3"]
+    kept: list[str] = []
+    do = world._do
+    world._do = lambda command: (  # type: ignore[method-assign]
+        kept.extend(command.keep) if isinstance(command, c.KeepAttempts) else None,
+        do(command),
+    )[1]
+    for name, held in gone.items():
+        world.held[name] = held
+        world.hello(name)
+    assert kept == []
+    assert not world.machine.state.unclaimed_held
+
+
+def test_a_host_that_closes_is_no_place_and_a_new_one_reserves_what_is_asked(world: World) -> None:
+    world.join("w1", device_memory_mib=1024)
+    world.submit(plan(step("a", value=1)))
+    world.run()
+    signature = next(iter(world.machine.state.signatures))
+    lane = LaneState(signature, "test.noop", "closing", 8, 32)
+    world._sync("w1", lanes=(lane,))
+    world.machine.state.learned._reserve[signature] = 512
+    world.submit(plan(step("a", value=2)))
+    world.tick(0.1)
+    assert only(world).memory_mib == 512
+    (view,) = world.machine.snapshot(world.now).workers
+    assert view.free_memory_mib == 512
+
+
+def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
+    world: World,
+) -> None:
+    world.join("w1", device_memory_mib=1024)
+    world.submit(plan(step("a", value=1)))
+    world.tick(0.1)
+    world.fail(only(world).attempt_id, "host-crashed")
+    signature = next(iter(world.machine.state.signatures))
+    world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32),))
+    world.machine.state.learned._reserve[signature] = 512
+    world.tick(0.1)
+    (view,) = world.machine.snapshot(world.now).workers
+    assert only(world).isolate
+    assert view.free_memory_mib == 512
 
 
 @pytest.mark.parametrize("kind", ["engine", "preempted", "drained", "host-crashed", "store"])
