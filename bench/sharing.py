@@ -78,9 +78,12 @@ def _ratios(ways: Mapping[str, Way]) -> list[list[str]]:
 
 
 def _tell(
-    ways: dict[str, Way], hits: list[float], work: Work, arguments: argparse.Namespace
-) -> Result:
-    result = Result("sharing")
+    ways: dict[str, Way],
+    hits: list[float],
+    work: Work,
+    arguments: argparse.Namespace,
+    result: Result,
+) -> None:
     scripts = ways["own scripts"]
     every = sum(len(x) for x in work.asked)
     once = len(work.common) + sum(map(len, work.own))
@@ -131,7 +134,6 @@ def _tell(
         "generated": {n: w.made for n, w in ways.items()},
         "scripts_loads": scripts.loads,
     }
-    return result
 
 
 def _same(ways: Mapping[str, Way]) -> bool:
@@ -162,7 +164,7 @@ def _environment(model: Path, scratch: Path, tokens: int) -> dict[str, str]:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Loads three engines one after the other, then runs all rounds."""
-    python = python_of("ray")
+    python, result = python_of("ray"), Result("sharing")
     work = Work.of(arguments.common, arguments.own)
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
         root = Path(folder)
@@ -193,7 +195,7 @@ async def run(arguments: argparse.Namespace) -> None:
                 other.stop()
             await bench.stop()
     ways = {"own scripts": scripts.way, "Ray, one actor": ray.way, "fabric": fabric.way}
-    result = _tell(ways, hits, work, arguments)
+    _tell(ways, hits, work, arguments, result)
     result.versions["Ray"] = others[1].ready["version"]
     result.save(keep=not arguments.draft)
 
