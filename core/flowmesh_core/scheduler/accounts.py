@@ -147,7 +147,7 @@ class WorkerAccount:
 
 def _host_mib(lane: LaneAccount, info: SignatureInfo, *, alone: bool) -> int:
     """What the host for the next place reserves: one that runs an action alone is a new one."""
-    return lane.memory_mib
+    return info.requirement.memory_mib if alone else lane.memory_mib
 
 
 def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str) -> int:

@@ -1,14 +1,18 @@
 """Every kind of failure: what becomes of the action, who pays, and what is learned."""
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 from world import ASK, CALL, SOLO, World, after, dataset, plan, rows_of, step
 from world import MAP as MAP_ENGINE
 
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.protocol.messages import AttemptEnd, Honours, LaneState, LogLine
 from flowmesh_core.run import commands as c
 from flowmesh_core.run.settings import Settings
+from flowmesh_core.scheduler.accounts import open_accounts
 
 
 def only(world: World):  # type: ignore[no-untyped-def] - an Assignment
@@ -268,6 +272,30 @@ def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
     (view,) = world.machine.snapshot(world.now).workers
     assert only(world).isolate
     assert view.free_memory_mib == 512
+
+
+def test_an_idle_host_that_is_too_small_is_no_room_for_an_attempt_that_runs_alone(
+    world: World,
+) -> None:
+    world.join("w1", device_memory_mib=1024)
+    world.submit(plan(step("a", value=1)))
+    world.tick(0.1)
+    world.fail(only(world).attempt_id, "host-crashed")
+    signature = next(iter(world.machine.state.signatures))
+    world.machine.state.learned._reserve[signature] = 512
+    busy = LaneState("other", "test.noop", "ready", 8, 600)
+    world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32), busy))
+    account = open_accounts(world.machine.snapshot(world.now).workers)[0]
+    account.free_mib = 424
+    info = replace_field(world.machine.state.signatures[signature], 512)
+    assert account.place_tier(info, alone=True) is None
+    assert account.place_tier(info, alone=False) is not None
+
+
+def replace_field(info: SignatureInfo, memory_mib: int) -> SignatureInfo:
+    return dataclasses.replace(
+        info, requirement=dataclasses.replace(info.requirement, memory_mib=memory_mib)
+    )
 
 
 @pytest.mark.parametrize("kind", ["engine", "preempted", "drained", "host-crashed", "store"])
