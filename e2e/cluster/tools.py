@@ -19,8 +19,8 @@ from e2e.cluster.places import BINS
 MODULES = Path(__file__).parents[1] / "tools"
 BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
 SINGLE = ("etcd", "helm")
-OWN = ("coredns",)
-"""A main package of ours, with the parts of a program that the cluster uses."""
+OWN = ("coredns", "external-metrics")
+"""A main package of ours, with the parts of a program or library that the cluster uses."""
 API_PROGRAMS = ("kube-apiserver", "kubectl")
 NODE_PROGRAMS = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
 KUBERNETES_VERSION = "v1.36.3"
@@ -106,6 +106,19 @@ def build_helm(into: Path) -> None:
 
 def _commands(names: Sequence[str]) -> list[str]:
     return [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+
+
+def build_external_metrics(into: Path) -> None:
+    """Builds the adapter between Prometheus and a HorizontalPodAutoscaler, unless it is there.
+
+    Args:
+        into: a directory for the program.
+
+    Raises:
+        ToolsError: Go is missing, or the module does not build.
+    """
+    with _alone(into):
+        _build("external-metrics", into / ".external-metrics", into)
 
 
 def _built(module: str, done: Path) -> bool:

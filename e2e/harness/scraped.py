@@ -15,7 +15,7 @@ _SAID = re.compile(r"Forwarding from (127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def scraped(fabric: Fabric, folder: Path, rules: Path) -> Iterator[Prometheus]:
+def scraped(fabric: Fabric, folder: Path, rules: Path | None = None) -> Iterator[Prometheus]:
     """Scrapes the pod that leads now, with its certificate checked and the user's token."""
     where = f"--namespace={NAMESPACE}"
     secret = fabric.kube.get("secret", "flowmesh-gateway-tls", where)["data"]
@@ -30,8 +30,10 @@ def scraped(fabric: Fabric, folder: Path, rules: Path) -> Iterator[Prometheus]:
         assert forward.stdout is not None
         said = _SAID.match(forward.stdout.readline())
         assert said, "kubectl port-forward does not say where it listens"
-        token = fabric.kube.token()
-        with scraping(f"https://{said[1]}", folder, token=token, tls=tls, rules=rules) as server:
+        token, labels = fabric.kube.token(), {"namespace": NAMESPACE}
+        with scraping(
+            f"https://{said[1]}", folder, token=token, tls=tls, labels=labels, rules=rules
+        ) as server:
             yield server
     finally:
         forward.terminate()

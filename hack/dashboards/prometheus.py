@@ -86,16 +86,18 @@ def scraping(
     *,
     token: str = "",
     tls: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     rules: Path | None = None,
     every_s: int = 1,
 ) -> Iterator[Prometheus]:
     """A Prometheus on the loopback that scrapes one address; ended when the block ends.
 
     Args:
-        target: ``http://host:port`` of a control plane.
+        target: ``http://host:port`` of a control plane, or ``https``.
         folder: for its configuration and data.
         token: presented as a bearer token.
         tls: Prometheus' ``tls_config``, such as ``ca_file`` and ``server_name``.
+        labels: added to every series.
         rules: a file of rules to load.
         every_s: seconds between two scrapes, and between two looks at the rules.
 
@@ -106,7 +108,7 @@ def scraping(
     job: dict[str, Any] = {
         "job_name": "flowmesh",
         "scheme": parts.scheme,
-        "static_configs": [{"targets": [parts.netloc]}],
+        "static_configs": [{"targets": [parts.netloc], "labels": dict(labels or {})}],
     }
     if token:
         job["authorization"] = {"credentials": token}
