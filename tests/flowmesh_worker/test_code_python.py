@@ -119,7 +119,7 @@ REACHES = """
             "uid": os.getuid(),
             "pid": os.getpid(),
             "mount": attempt(lambda: os.mkdir("/x")),
-            "temporary": attempt(lambda: open("/tmp/x", "w").write("y")),
+            "temporary": attempt(lambda: open("/tmp/written-by-users-code", "w").write("y")),
             "much": attempt(lambda: open("/tmp/much", "w").write("y" * (80 << 20))),
         }]
 """
