@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 SERVICE_ADDRESS = "10.96.0.1"
+PROXY_CLIENT = "front-proxy-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Certificates:
             manager signs with it).
         server: certificate and key of the API server.
         kubelet_client: what the API server shows kubelets, for logs and exec.
+        proxy_client: what the API server shows the servers of aggregated APIs.
         accounts: the key that signs tokens of service accounts.
     """
 
@@ -26,6 +28,7 @@ class Certificates:
     authority_key: Path
     server: tuple[Path, Path]
     kubelet_client: tuple[Path, Path]
+    proxy_client: tuple[Path, Path]
     accounts: Path
 
 
@@ -42,16 +45,35 @@ def make_certificates(folder: Path, address: str) -> Certificates:
     ca.cert_pem.write_to_path(str(authority))
     ca.private_key_pem.write_to_path(str(authority_key))
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
-    leaf = ca.issue_cert(*names, address, SERVICE_ADDRESS, "127.0.0.1")
-    server = (folder / "server.crt", folder / "server.key")
-    server[0].write_bytes(b"".join(c.bytes() for c in leaf.cert_chain_pems))
-    leaf.private_key_pem.write_to_path(str(server[1]))
-    asking = ca.issue_cert(
-        "kube-apiserver", common_name="kube-apiserver", organization_name="system:masters"
+    return Certificates(
+        authority,
+        authority_key,
+        server=_write(
+            ca.issue_cert(*names, address, SERVICE_ADDRESS, "127.0.0.1"), folder, "server"
+        ),
+        kubelet_client=_write(
+            ca.issue_cert(
+                "kube-apiserver", common_name="kube-apiserver", organization_name="system:masters"
+            ),
+            folder,
+            "kubelet-client",
+        ),
+        proxy_client=_write(
+            ca.issue_cert(PROXY_CLIENT, common_name=PROXY_CLIENT), folder, "proxy-client"
+        ),
+        accounts=_write_accounts_key(folder),
     )
-    kubelet_client = (folder / "kubelet-client.crt", folder / "kubelet-client.key")
-    kubelet_client[0].write_bytes(b"".join(c.bytes() for c in asking.cert_chain_pems))
-    asking.private_key_pem.write_to_path(str(kubelet_client[1]))
+
+
+def _write(leaf: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Path]:
+    """Writes a certificate and its key; returns their files."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    certificate.write_bytes(b"".join(c.bytes() for c in leaf.cert_chain_pems))
+    leaf.private_key_pem.write_to_path(str(key))
+    return certificate, key
+
+
+def _write_accounts_key(folder: Path) -> Path:
     accounts = folder / "accounts.key"
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     accounts.write_bytes(
@@ -61,4 +83,4 @@ def make_certificates(folder: Path, address: str) -> Certificates:
             serialization.NoEncryption(),
         )
     )
-    return Certificates(authority, authority_key, server, kubelet_client, accounts)
+    return accounts

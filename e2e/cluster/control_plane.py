@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from e2e.cluster.certificates import Certificates
+from e2e.cluster.certificates import PROXY_CLIENT, Certificates
 from e2e.cluster.namespaces import NODE_ADDRESS
 
 SERVICES = "10.96.0.0/16"
@@ -78,12 +78,12 @@ def api_server(
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         f"--requestheader-client-ca-file={certificates.authority}",
-        "--requestheader-allowed-names=front-proxy-client",
+        f"--requestheader-allowed-names={PROXY_CLIENT}",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-username-headers=X-Remote-User",
-        f"--proxy-client-cert-file={certificates.server[0]}",
-        f"--proxy-client-key-file={certificates.server[1]}",
+        f"--proxy-client-cert-file={certificates.proxy_client[0]}",
+        f"--proxy-client-key-file={certificates.proxy_client[1]}",
         "--enable-aggregator-routing=true",
         "--allow-privileged=true",
         "--kubelet-preferred-address-types=InternalIP",
