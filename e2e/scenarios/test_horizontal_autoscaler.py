@@ -35,7 +35,7 @@ def test_a_pool_goes_from_zero_to_three_and_back(
     by_hpa: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     fabric, team = by_hpa, tenant()
-    until(lambda: _active(fabric), "the autoscaler reads the metric", 120)
+    until(lambda: bool(_autoscaler(fabric).get("status")), "the autoscaler looks at the pool")
     assert not fabric.workers(POOL)
     steps = [
         {"name": f"s{n}", "uses": "test.sleep", "with": {"seconds": WORK_S + n}}
@@ -52,8 +52,19 @@ def test_a_pool_goes_from_zero_to_three_and_back(
         f"by a HorizontalPodAutoscaler: asked for the first worker after {first:.1f} s, for three"
         f" {most:.1f} s later, back to zero {back:.1f} s after the end"
     )
+    assert _active(fabric), "it came to zero by itself, and goes on"
+    second = _from_zero(fabric, team)
+    told(f"from the zero that it came to: the first worker asked for after {second:.1f} s")
     pool = fabric.kube.get("fmwp", POOL, f"--namespace={NAMESPACE}")
     assert condition(pool, "Scaling")["reason"] == "ByHpa"
+
+
+def _from_zero(fabric: Fabric, team: str) -> float:
+    step = {"name": "again", "uses": "test.sleep", "with": {"seconds": 1, "value": "again"}}
+    fabric.submit(team, "again", {"steps": [step]})
+    took = until(lambda: len(fabric.workers(POOL)) > 0, "a worker is asked for once more", 180)
+    fabric.completed(team, "again", 300)
+    return took
 
 
 def _set_mode(fabric: Fabric, mode: str) -> None:

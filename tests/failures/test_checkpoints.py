@@ -10,7 +10,7 @@ from tests.flowmesh_control.fabric import Fabric, workflow
 
 from flowmesh_control.archive import Archive
 from flowmesh_control.cleaning import Cleaning
-from flowmesh_core.identity import digest_value
+from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.run import checkpoints
 from flowmesh_core.run.ledger import AttemptLine, CheckpointLine
 from flowmesh_core.status.view import RunStatus
@@ -107,7 +107,8 @@ async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabr
     fabric.worker("w2")
     published = await result(fabric, await fabric.ended(uid), "c")
     assert (published.worker, published.units) == ("w2", STEPS)
-    assert not damaged.exists()
+    # The second attempt may have kept the same step's again.
+    assert not damaged.exists() or digest_bytes(damaged.read_bytes()) == kept.digest
 
 
 async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(

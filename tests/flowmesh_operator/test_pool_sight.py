@@ -11,6 +11,7 @@ from flowmesh_operator.pools.sight import pod_seen
 from flowmesh_operator.pools.status import (
     About,
     PoolFigures,
+    asleep,
     readiness,
     rounded,
     scaling,
@@ -70,6 +71,11 @@ def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:
     said = scaling(pool, keda=False, hpa={"status": {"conditions": [able, blind]}})
     assert (said.holds, said.reason) == (False, PoolReason.HPA_INACTIVE)
     assert said.message == "no external metrics API"
+    paused = {"type": "ScalingActive", "status": "False", "reason": "ScalingDisabled"}
+    hpa = {"status": {"conditions": [paused]}}
+    assert asleep(hpa)
+    assert not asleep(None)
+    assert scaling(pool, keda=False, hpa=hpa).reason is PoolReason.BY_HPA, "the operator wakes it"
 
 
 def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:

@@ -32,6 +32,7 @@ from flowmesh_operator.pools.status import (
     About,
     PoolFigures,
     Said,
+    asleep,
     decision,
     readiness,
     scaling,
@@ -211,7 +212,10 @@ class PoolController:
             for pool in self._pools.values():
                 pool.brought = 0
         elif now - self._looked_s >= (LOOK_IDLE_S if self._calm() else LOOK_S):
-            await self._reconciler.look(["Deployment"])
+            by_hpa = any(p.object.spec.autoscaling.mode == "hpa" for p in self._pools.values())
+            await self._reconciler.look(
+                ["Deployment", "HorizontalPodAutoscaler"] if by_hpa else ["Deployment"]
+            )
             self._looked_s = now
             for pool in self._pools.values():
                 pool.brought = 0
@@ -293,15 +297,21 @@ class PoolController:
             except ApiError as e:
                 if e.status != NOT_FOUND:
                     raise
-        if plan.replicas is None or pool.object.spec.autoscaling.mode != "backlog":
-            return
-        before, size = pool.figures.replicas, {"spec": {"replicas": plan.replicas}}
-        target = object_name(pool.name)
+        match pool.object.spec.autoscaling.mode:
+            case "backlog" if plan.replicas is not None:
+                await self._write_size(pool, plan.replicas, plan.reason)
+            case "hpa" if pool.figures.replicas == 0 < plan.wanted:
+                if asleep(self._reconciler.horizontal_autoscaler(pool.name)):
+                    await self._write_size(pool, 1, "the autoscaler leaves alone what is at zero")
+
+    async def _write_size(self, pool: Pool, replicas: int, reason: str) -> None:
+        before, size = pool.figures.replicas, {"spec": {"replicas": replicas}}
+        namespace, target = self._around.namespace, object_name(pool.name)
         await self._api.patch(*DEPLOYMENTS, namespace, target, size, subresource="scale")
-        self._reconciler.scaled(pool.name, plan.replicas)
+        self._reconciler.scaled(pool.name, replicas)
         now_s = self._plane.parts.given.clock()
-        pool.decisions.appendleft(decision(now_s, before, plan.replicas, plan.reason))
-        log.info("pool %s: %d → %d workers: %s", pool.name, before, plan.replicas, plan.reason)
+        pool.decisions.appendleft(decision(now_s, before, replicas, reason))
+        log.info("pool %s: %d → %d workers: %s", pool.name, before, replicas, reason)
 
     async def _show(self, pool: Pool) -> None:
         obj = self._mirror.pools.get(pool.object.metadata.uid)

@@ -121,6 +121,8 @@ def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) ->
         hpa: the pool's HorizontalPodAutoscaler as last seen.
     """
     match pool.spec.autoscaling.mode:
+        case "hpa" if asleep(hpa):
+            return Said(PoolCondition.SCALING, True, PoolReason.BY_HPA)
         case "hpa":
             why = _wrong(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
             reason = PoolReason.HPA_INACTIVE if why else PoolReason.BY_HPA
@@ -137,6 +139,14 @@ def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) ->
             )
             return Said(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
     return Said(PoolCondition.SCALING, False, PoolReason.FIXED)
+
+
+def asleep(hpa: Json | None) -> bool:
+    """Whether a HorizontalPodAutoscaler takes zero for a pause: it did not come there itself."""
+    conditions = ((hpa or {}).get("status") or {}).get("conditions") or []
+    return any(
+        (c.get("type"), c.get("reason")) == ("ScalingActive", "ScalingDisabled") for c in conditions
+    )
 
 
 def decision(now_s: float, before: int, after: int, reason: str) -> Json:
