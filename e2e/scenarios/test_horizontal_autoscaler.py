@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e.harness.external_metrics import external_metrics
@@ -13,8 +14,7 @@ from e2e.harness.scraped import scraped
 
 pytestmark = pytest.mark.full
 POOL = "thin"
-SLEEPERS = 6
-WORK_S = 20.0
+BOUND = 3
 
 
 @pytest.fixture
@@ -25,50 +25,44 @@ def by_hpa(fabric: Fabric, machine: Machine, tmp_path: Path) -> Iterator[Fabric]
         scraped(fabric, tmp_path) as server,
         external_metrics(fabric.kube, server, tmp_path),
     ):
-        _set_mode(fabric, "hpa")
+        _set(fabric, {"autoscaling": {"mode": "hpa"}})
         yield fabric
-        _set_mode(fabric, "backlog")
+        _set(fabric, {"minReplicas": 0, "autoscaling": {"mode": "backlog"}})
         until(lambda: not _autoscaler(fabric), "the autoscaler goes with the mode")
 
 
-def test_a_pool_goes_from_zero_to_three_and_back(
+def test_a_pool_goes_from_zero_to_three_and_back_and_from_zero_again(
     by_hpa: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     fabric, team = by_hpa, tenant()
     until(lambda: bool(_autoscaler(fabric).get("status")), "the autoscaler looks at the pool")
     assert not fabric.workers(POOL)
-    steps = [
-        {"name": f"s{n}", "uses": "test.sleep", "with": {"seconds": WORK_S + n}}
-        for n in range(SLEEPERS)
-    ]
-    fabric.submit(team, "sleepers", {"steps": steps})
-    first = until(lambda: len(fabric.workers(POOL)) > 0, "the first worker is asked for", 180)
-    most = until(lambda: len(fabric.workers(POOL)) == 3, "three workers are asked for", 180)
-    fabric.completed(team, "sleepers", 300)
-    status = fabric.status(team, "sleepers")
-    assert status["executed"] == SLEEPERS
+    first = _from_zero(fabric, team, "first")
+    _set(fabric, {"minReplicas": BOUND})
+    bound = until(lambda: len(fabric.workers(POOL)) == BOUND, f"{BOUND} workers are asked for", 180)
+    _set(fabric, {"minReplicas": 0})
     back = until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 240)
-    told(
-        f"by a HorizontalPodAutoscaler: asked for the first worker after {first:.1f} s, for three"
-        f" {most:.1f} s later, back to zero {back:.1f} s after the end"
-    )
     assert _active(fabric), "it came to zero by itself, and goes on"
-    second = _from_zero(fabric, team)
-    told(f"from the zero that it came to: the first worker asked for after {second:.1f} s")
+    again = _from_zero(fabric, team, "again")
+    told(
+        f"by a HorizontalPodAutoscaler: asked for the first worker after {first:.1f} s, for {BOUND}"
+        f" after {bound:.1f} s, back to zero {back:.1f} s after nothing asked for any; from the"
+        f" zero that it came to, asked for a worker after {again:.1f} s"
+    )
     pool = fabric.kube.get("fmwp", POOL, f"--namespace={NAMESPACE}")
     assert condition(pool, "Scaling")["reason"] == "ByHpa"
 
 
-def _from_zero(fabric: Fabric, team: str) -> float:
-    step = {"name": "again", "uses": "test.sleep", "with": {"seconds": 1, "value": "again"}}
-    fabric.submit(team, "again", {"steps": [step]})
-    took = until(lambda: len(fabric.workers(POOL)) > 0, "a worker is asked for once more", 180)
-    fabric.completed(team, "again", 300)
+def _from_zero(fabric: Fabric, team: str, name: str) -> float:
+    step = {"name": name, "uses": "test.sleep", "with": {"seconds": 1, "value": name}}
+    fabric.submit(team, name, {"steps": [step]})
+    took = until(lambda: len(fabric.workers(POOL)) > 0, "a worker is asked for", 180)
+    fabric.completed(team, name, 300)
     return took
 
 
-def _set_mode(fabric: Fabric, mode: str) -> None:
-    patch = json.dumps({"spec": {"autoscaling": {"mode": mode}}})
+def _set(fabric: Fabric, spec: dict[str, Any]) -> None:
+    patch = json.dumps({"spec": spec})
     fabric.kube.run(
         "patch", "fmwp", POOL, f"--namespace={NAMESPACE}", "--type=merge", f"--patch={patch}"
     )
