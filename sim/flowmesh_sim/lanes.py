@@ -1,5 +1,6 @@
 """All lanes of a simulated worker: one a signature, kept warm; the least used one makes room."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from flowmesh_core.errors import FailureKind
@@ -46,28 +47,28 @@ class Memory:
             self.free_mib[index] += mib
 
 
-class LaneMaker:
+class LaneMaker(ABC):
     """What the lanes need of their worker; see :class:`flowmesh_sim.worker.SimWorker`."""
 
+    @abstractmethod
     def open_lane(self, job: Job, on: tuple[int, ...]) -> Lane:
         """Starts a host for a job."""
-        raise NotImplementedError
 
+    @abstractmethod
     def devices_of(self, job: Job) -> int:
         """How many devices its lane owns; 0 for a host on the CPU."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unload_s(self, lane: Lane) -> float:
         """How long its end takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def job_ended(self, job: Job, failure: FailureReport | None) -> None:
         """A job has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def job_phase(self, job: Job, phase: str) -> None:
         """A job is in a phase."""
-        raise NotImplementedError
 
 
 class Lanes:
