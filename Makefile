@@ -167,7 +167,10 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plugin DIR=examples/plugin
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --system-certs --no-deps $(DIR)
 
-.PHONY: cluster-up cluster-load cluster-down
+.PHONY: cluster-check cluster-up cluster-load cluster-down
+cluster-check: $(READY) ## whether this machine can hold that cluster: root, programs, kernel, disk; in a second
+	@$(BIN)/python -m e2e.cluster check
+
 cluster-up: $(READY) ## a real Kubernetes cluster on this machine, built from source (root; 15 minutes the first time)
 	@hack/need.sh go "$(GO)"
 	@$(BIN)/python -m e2e.cluster up

@@ -1,9 +1,19 @@
-"""What `make` says while it sets the environment up: minutes, gigabytes, and never silence."""
+"""What `make` says while it sets the environment up: minutes, gigabytes, and never silence.
+
+And what it says before it builds a cluster on a machine that cannot hold one.
+"""
 
 import os
 import pty
+import shutil
 import subprocess
+import sys
+from collections import namedtuple
 from pathlib import Path
+
+import pytest
+from e2e.cluster import prerequisites
+from e2e.cluster.tools import ToolsError
 
 ROOT = Path(__file__).parent.parent
 TOLD = ROOT / "hack" / "told.sh"
@@ -59,3 +69,29 @@ def test_on_a_terminal_the_installer_draws_for_itself() -> None:
     os.close(inside)
     assert b"drawn" in os.read(terminal, 100)
     os.close(terminal)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root has nothing to give up")
+@pytest.mark.parametrize(
+    ("capability", "need"), [("sys_admin", "namespaces"), ("net_admin", "links")]
+)
+def test_a_machine_that_forbids_a_cluster_is_told_so_at_once(capability: str, need: str) -> None:
+    without = [f"--bounding-set=-{capability}", f"--inh-caps=-{capability}"]
+    done = subprocess.run(
+        ["setpriv", *without, sys.executable, "-m", "e2e.cluster", "check"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"this machine does not let a cluster be: {need}: " in done.stderr
+    assert "docker run --privileged" in done.stderr
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usage = namedtuple("usage", "total used free")(100 << 30, 97 << 30, 3 << 30)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(prerequisites, "SYSTEM", {"sh": "dash"})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ToolsError, match=r"has 3 GiB free; a cluster needs (4|14)"):
+        prerequisites.check_machine()

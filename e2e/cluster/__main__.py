@@ -1,4 +1,4 @@
-"""``python -m e2e.cluster prepare|prepare-full|up|load|load-full|down``: the cluster by hand."""
+"""``python -m e2e.cluster COMMAND``: the cluster by hand."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from e2e.cluster.images import ImageError
 from e2e.cluster.loading import load, load_full
 from e2e.cluster.places import BINS
+from e2e.cluster.prerequisites import check_machine
 from e2e.cluster.project_images import IN_CI, build_full, build_project_image
 from e2e.cluster.running import ClusterError, down, up
-from e2e.cluster.tools import ToolsError, build, check_system
+from e2e.cluster.tools import ToolsError, build
 
 
 def prepare() -> None:
     """Builds programs and images, and starts nothing."""
-    check_system()
+    check_machine()
     with ThreadPoolExecutor(1) as beside:  # an image's build waits for the network half of its time
         programs = beside.submit(build, BINS)
         for image in IN_CI:
@@ -34,6 +35,7 @@ def show() -> None:
 
 
 DOES: Mapping[str, Callable[[], None]] = {
+    "check": check_machine,
     "prepare": prepare,
     "prepare-full": prepare_full,
     "up": show,

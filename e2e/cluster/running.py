@@ -15,6 +15,7 @@ from e2e.cluster.images import pause_image
 from e2e.cluster.left import left
 from e2e.cluster.namespaces import NODE_ADDRESS, Namespaces
 from e2e.cluster.places import AUDIT, BINS, KUBECONFIG, LOADED, STATE
+from e2e.cluster.prerequisites import check_machine
 from e2e.cluster.project_images import IN_CI
 
 _WITHIN_S = 600.0
@@ -33,7 +34,7 @@ def up() -> Path:
     """
     if _holder() is not None:
         return KUBECONFIG
-    tools.check_system()
+    check_machine()
     tools.build(BINS)
     shutil.rmtree(STATE, ignore_errors=True)
     logs = STATE / "logs"

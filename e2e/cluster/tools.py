@@ -25,39 +25,10 @@ API_PROGRAMS = ("kube-apiserver", "kubectl")
 NODE_PROGRAMS = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
 KUBERNETES_VERSION = "v1.36.3"
 _STAMPED = "k8s.io/component-base/version"
-SYSTEM = {
-    "runc": "runc",
-    "nft": "nftables",
-    "conntrack": "conntrack",
-    "iptables": "iptables",
-    "buildah": "buildah",
-    "mmdebstrap": "mmdebstrap",
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "sysctl": "procps",
-}
-"""Programs that the machine must have, and the Debian package that brings each."""
 
 
 class ToolsError(RuntimeError):
     """A program is missing or does not build."""
-
-
-def check_system() -> None:
-    """Says which of the machine's own programs are missing.
-
-    Raises:
-        ToolsError: with the remedy.
-    """
-    if os.geteuid() != 0:
-        raise ToolsError("a cluster needs root (namespaces, mounts, containers): run make as root")
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    missing = sorted({p for name, p in SYSTEM.items() if shutil.which(name, path=path) is None})
-    if missing:
-        raise ToolsError(
-            f"missing: {', '.join(missing)}; Debian and Ubuntu: apt-get install"
-            f" --no-install-recommends {' '.join(missing)}"
-        )
 
 
 def build(into: Path) -> None:
