@@ -94,8 +94,11 @@ class Accounts:
         self._etag: str | None = None
         self._last = b""
 
-    async def write(self, record: AccountsRecord) -> None:
+    async def write(self, record: AccountsRecord) -> bool:
         """Writes a record, where it says anything new.
+
+        Returns:
+            Whether what it says is durable; else the next call makes up for it.
 
         Raises:
             StoreUnavailableError, StoreFullError: the next call makes up for it.
@@ -103,15 +106,16 @@ class Accounts:
         data = msgspec.json.encode(record)
         said = msgspec.json.encode(msgspec.structs.replace(record, time_s=0.0))
         if said == self._last:
-            return
+            return True
         try:
             self._etag = await self._records.write(self._key, data, if_match=self._etag)
         except ConditionFailedError:
             # A write whose answer was lost: the key is this epoch's alone.
             found = await self._records.read(self._key)
             self._etag = None if found is None else found.etag
-            return
+            return False
         self._last = said
+        return True
 
 
 def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsRecord:

@@ -25,11 +25,14 @@ class Archive:
 
     def add(self, final: FinalRecord) -> None:
         """Takes in a run that has ended."""
-        uid = final.status.uid
-        self._summaries[uid] = summary_of(final.status)
-        self._whole[uid] = final
+        self.note(summary_of(final.status))
+        self._whole[final.status.uid] = final
         while len(self._whole) > self._whole_max:
             self._whole.popitem(last=False)
+
+    def note(self, run: Summary) -> None:
+        """Takes in no more of it than its line."""
+        self._summaries[run.uid] = run
         while len(self._summaries) > self._summaries_max:
             self._summaries.popitem(last=False)
 

@@ -13,6 +13,7 @@ from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.changes import Changes
 from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
+from flowmesh_control.ended_index import EndedIndex
 from flowmesh_control.expecting import counting_on
 from flowmesh_control.finishing import Finishing
 from flowmesh_control.gateway import Gateway
@@ -72,6 +73,7 @@ class Given:
     machine: Machine
     ledger: Ledger
     archive: Archive
+    index: EndedIndex
     policies: Policies
     audits: Audits
     waiting: dict[str, RunStatus]
@@ -223,6 +225,7 @@ def _finishing(given: Given, lineage: Lineage, logs: KeptLogs) -> Finishing:
         audits=given.audits,
         logs=logs,
         archive=given.archive,
+        index=given.index,
         master_key=given.master_key,
         clock=given.clock,
     )

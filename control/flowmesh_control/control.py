@@ -23,6 +23,7 @@ from flowmesh_control.audits import Audits
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
+from flowmesh_control.ended_index import EndedIndex
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
 from flowmesh_control.joining import Tokens
 from flowmesh_control.ledger import Ledger
@@ -174,7 +175,10 @@ class ControlPlane:
         audits = Audits(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
-        recovered = await recover(records, ledger=ledger, archive=archive, catalog=self._catalog)
+        index = EndedIndex(records, epoch=epoch)
+        recovered = await recover(
+            records, ledger=ledger, archive=archive, index=index, catalog=self._catalog
+        )
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
         figures = Figures()
@@ -206,6 +210,7 @@ class ControlPlane:
             machine=machine,
             ledger=ledger,
             archive=archive,
+            index=index,
             policies=policies,
             audits=audits,
             waiting=recovered.waiting,
@@ -274,22 +279,28 @@ class ControlPlane:
 
 
 class Books:
-    """What is written every second: ledgers first, then the accounts that count them."""
+    """What is written every second: ledgers, then the accounts that count them, then the index.
+
+    A line of the index says that the accounts count its run.
+    """
 
     def __init__(self, given: Given, metrics: Metrics) -> None:
         """Takes the epoch's state, where to write, and who shows what is written."""
         self._state = given.machine.state
         self._metrics = metrics
         self._ledger = given.ledger
+        self._index = given.index
         self._accounts = Accounts(given.store.records, epoch=given.epoch)
         self._model = ModelFile(given.store.records, epoch=given.epoch)
 
     async def write(self, now_s: float) -> None:
-        """Flushes every ledger and writes the accounts as they were at this moment."""
-        record = capture(self._state, self._ledger.lengths(), now_s)
+        """Flushes every ledger and writes the accounts as they are at this moment."""
+        record, ended = capture(self._state, self._ledger.lengths(), now_s), self._index.waiting()
         await self._ledger.flush_all()
-        await self._accounts.write(record)
+        durable = await self._accounts.write(record)
         self._metrics.kept = record
+        if durable:
+            await self._index.write(ended)
 
     async def save_model(self) -> None:
         """Saves what the cost model has learned."""

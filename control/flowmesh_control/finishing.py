@@ -5,6 +5,7 @@ import msgspec
 from flowmesh_control.archive import Archive
 from flowmesh_control.audits import Audits
 from flowmesh_control.clock import Clock
+from flowmesh_control.ended_index import EndedIndex
 from flowmesh_control.epochs import check_leads
 from flowmesh_control.kept_logs import KeptLogs
 from flowmesh_control.ledger import Ledger
@@ -37,6 +38,7 @@ class Finishing:
         audits: Audits,
         logs: KeptLogs,
         archive: Archive,
+        index: EndedIndex,
         master_key: bytes,
         clock: Clock,
     ) -> None:
@@ -48,6 +50,7 @@ class Finishing:
         self._audits = audits
         self._logs = logs
         self._archive = archive
+        self._index = index
         self._master_key = master_key
         self._clock = clock
 
@@ -70,8 +73,7 @@ class Finishing:
             await self._write(uid, final)
         except StoreFullError as e:
             raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
-        self._archive.add(final)
-        self._ledger.close(uid)
+        self._ended(final)
 
     async def close(self, status: RunStatus) -> None:
         """Ends a run that the machine never took up, since it waits for its engines.
@@ -83,8 +85,13 @@ class Finishing:
         await self._ledger.flush(status.uid)
         await check_leads(self._records, self._state.epoch)
         await self._write(status.uid, final)
+        self._ended(final)
+
+    def _ended(self, final: FinalRecord) -> None:
+        """Its end is durable. At one go: who captures the accounts sees all of this or nothing."""
         self._archive.add(final)
-        self._ledger.close(status.uid)
+        self._index.add(final)
+        self._ledger.close(final.status.uid)
 
     async def _write(self, uid: str, final: FinalRecord) -> None:
         """Writes ``final``; one that a former leader wrote too late is replaced."""

@@ -3,16 +3,19 @@
 Proves the store, begins an epoch, and sorts the runs: those with a valid ``final`` are done and are
 never planned again; the others are submitted again exactly as they were pinned, with the lines of
 their ledger. What they had published is found by look-up; what workers still run is adopted within
-the synchronisation window.
+the synchronisation window. How long it takes goes by the number of unfinished runs: of those that
+ended the index of ended runs tells, and one listing whether a leader took them up since.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from flowmesh_control.accounts import Opening, bring_up_to_date, read_last
+from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
 from flowmesh_control.archive import Archive
+from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
 from flowmesh_control.ledger import Ledger, read_segments
-from flowmesh_control.run_keys import RUNS, final_key, pins_key, spec_key
+from flowmesh_control.run_keys import RUNS, final_key, parse_segment, pins_key, spec_key
 from flowmesh_control.run_records import (
     FinalRecord,
     PinsRecord,
@@ -49,33 +52,87 @@ class Recovered:
     opening: Opening = field(default_factory=Opening)
 
 
+@dataclass(slots=True)
+class _Listed:
+    """What the keys alone say of a run: that its records are there, and who last took it up."""
+
+    spec: bool = False
+    final: bool = False
+    opened: int = 0
+
+
 async def recover(
-    records: RecordStore, *, ledger: Ledger, archive: Archive, catalog: Catalog
+    records: RecordStore, *, ledger: Ledger, archive: Archive, index: EndedIndex, catalog: Catalog
 ) -> Recovered:
-    """Reads every run; the ledger is open for the unfinished ones afterwards."""
-    found = Recovered()
-    last = await read_last(records)
-    later: list[Line] = []
-    counted = {} if last is None else last.counted
-    async for uid in _uids(records):
-        spec = await _spec(records, uid)
-        if spec is None:
-            continue
-        final = await _final(records, uid)
+    """Finds every run; the ledger is open for the unfinished ones afterwards."""
+    indexed = await read_ended(records)
+    recovery = _Recovery(records, ledger, archive, index, catalog, await read_last(records))
+    ended, others = [], []
+    for uid, listed in (await _runs(records)).items():
+        line = indexed.get(uid)
+        if line is not None and listed.final and line.epoch >= listed.opened:
+            ended.append(line.run)
+        elif listed.spec:
+            others.append((uid, listed))
+    for run in sorted(ended, key=lambda run: run.ended_s):
+        archive.note(run)
+    return await recovery.of(others)
+
+
+class _Recovery:
+    """Reads the runs of which nothing is known but their keys."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        ledger: Ledger,
+        archive: Archive,
+        index: EndedIndex,
+        catalog: Catalog,
+        last: AccountsRecord | None,
+    ) -> None:
+        self._records = records
+        self._ledger = ledger
+        self._archive = archive
+        self._index = index
+        self._catalog = catalog
+        self._last = last
+        self._found = Recovered()
+
+    async def of(self, runs: list[tuple[str, _Listed]]) -> Recovered:
+        later: list[Line] = []
+        for start in range(0, len(runs), AT_ONCE):
+            batch = runs[start : start + AT_ONCE]
+            for lines in await asyncio.gather(*(self._run(*run) for run in batch)):
+                later += lines
+        self._found.opening = bring_up_to_date(self._last, later)
+        self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
+        return self._found
+
+    async def _run(self, uid: str, listed: _Listed) -> tuple[Line, ...]:
+        """Takes it in; its lines that the accounts do not count."""
+        final = await _final(self._records, uid, listed.opened) if listed.final else None
         if final is not None:
-            archive.add(final)
-            known = last and last.counted_of_ended(uid, final.epoch, final.status.ended_s)
-            if last is None or known is not None:
-                lines = (await read_segments(records, uid)).lines
-                later += lines[known or 0 :]
-            continue
-        restored = await ledger.open(uid)
-        later += restored[counted.get(uid, 0) :]
-        found.specs[uid] = spec
-        await _take_up(records, spec, restored, catalog, found)
-    found.opening = bring_up_to_date(last, later)
-    found.submitted.sort(key=lambda s: (s.created_s, s.uid))
-    return found
+            return await self._ended(final)
+        spec = await _spec(self._records, uid)
+        if spec is None:
+            return ()
+        restored = await self._ledger.open(uid)
+        self._found.specs[uid] = spec
+        await _take_up(self._records, spec, restored, self._catalog, self._found)
+        return restored[0 if self._last is None else self._last.counted.get(uid, 0) :]
+
+    async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
+        uid = final.status.uid
+        self._archive.add(final)
+        self._index.add(final)
+        counted = 0
+        if self._last is not None:
+            known = self._last.counted_of_ended(uid, final.epoch, final.status.ended_s)
+            if known is None:
+                return ()
+            counted = known
+        return (await read_segments(self._records, uid)).lines[counted:]
 
 
 async def _take_up(
@@ -103,23 +160,30 @@ async def _take_up(
     )
 
 
-async def _uids(records: RecordStore) -> AsyncIterator[str]:
-    """Every run's uid, once; keys come in order."""
-    last = ""
+async def _runs(records: RecordStore) -> dict[str, _Listed]:
+    """Every run by its uid, in order."""
+    found: dict[str, _Listed] = {}
     async for key in records.keys(RUNS):
-        uid = key.split("/")[1]
-        if uid != last:
-            last = uid
-            yield uid
+        _, uid, what, *rest = key.split("/")
+        run = found.setdefault(uid, _Listed())
+        if what == "spec":
+            run.spec = True
+        elif what == "final":
+            run.final = True
+        elif what == "ledger" and rest:
+            epoch, number = parse_segment(key)
+            if number == 0:
+                run.opened = max(run.opened, epoch)
+    return found
 
 
-async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
+async def _final(records: RecordStore, uid: str, opened: int) -> FinalRecord | None:
     """How a run ended; what a former leader wrote of it too late does not count."""
     record = await records.read(final_key(uid))
     if record is None:
         return None
     final = final_decoder.decode(record.data)
-    return None if final.epoch < (await read_segments(records, uid)).opened else final
+    return None if final.epoch < opened else final
 
 
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:

@@ -13,6 +13,7 @@
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
     accounts/<epoch>                    the fabric's accounts
+    ended/<epoch>-<n>                   lines of runs that have ended; may be lost
     learned/<epoch>                     the cost model; may be lost
 """
 
@@ -23,6 +24,7 @@ RUNS = "runs/"
 POLICIES = "policies/"
 ACCOUNTS = "accounts/"
 LEARNED = "learned/"
+ENDED = "ended/"
 QUARANTINE = "quarantine/"
 
 
@@ -90,6 +92,11 @@ def policy_key(name: str) -> str:
 def accounts_key(epoch: int) -> str:
     """The fabric's accounts of an epoch."""
     return f"{ACCOUNTS}{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def ended_key(epoch: int, number: int) -> str:
+    """A segment of the index of ended runs."""
+    return f"{ENDED}{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
 
 
 def learned_key(epoch: int) -> str:

@@ -3,6 +3,7 @@ import pytest
 
 from flowmesh_control.accounts import Accounts, AccountsRecord, bring_up_to_date, read_last
 from flowmesh_control.archive import Archive
+from flowmesh_control.ended_index import EndedIndex
 from flowmesh_control.ledger import Ledger
 from flowmesh_control.recovery import recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
@@ -94,6 +95,7 @@ async def _receipts(store: Store, ended_s: float, ended_by: int, recorded_by: in
         records,
         ledger=Ledger(records, epoch=4),
         archive=Archive(records),
+        index=EndedIndex(records, epoch=4),
         catalog=builtin_catalog(),
     )
     return found.opening.book.receipts_nanousd
