@@ -14,7 +14,7 @@ POOL = "thin"
 BOUND = 3
 LONG_S, SHORT = 240.0, 16
 ROWS = 300_000_000
-"""Of a query that takes two seconds of a processor; a worker runs one at a time, sleeps all at once."""
+"""Of a query that takes two seconds of a processor. A worker runs one at a time; sleeps, all."""
 
 
 def test_a_pool_grows_to_its_bound_and_a_busy_worker_is_never_scaled_away(

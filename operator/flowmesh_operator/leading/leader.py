@@ -57,6 +57,8 @@ async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: async
     """
     lease, held = Lease(settings), asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Clients are slow to make: a standby that takes over has them.
+    opened = asyncio.create_task(asyncio.to_thread(open_store, settings.store))
 
     def acquired() -> None:
         loop.call_soon_threadsafe(held.set)
@@ -74,12 +76,20 @@ async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: async
     try:
         await first(held.wait(), _over(held_to_the_end), stop.wait())
         if held.is_set() and not stop.is_set():
-            reign = _reign(api.fenced(lease.check), mirror, settings, lease.identity)
+            fenced = api.fenced(lease.check)
+            reign = _reign(fenced, mirror, settings, await opened, lease.identity)
             await first(reign, _beat(lease), _over(held_to_the_end), stop.wait())
     finally:
         await holding.stop()
         held_to_the_end.cancel()
         await asyncio.gather(held_to_the_end, return_exceptions=True)
+        await _close(opened)
+
+
+async def _close(opened: "asyncio.Task[Store]") -> None:
+    (found,) = await asyncio.gather(opened, return_exceptions=True)
+    if isinstance(found, Store):
+        found.close()
 
 
 async def _over(task: "asyncio.Task[None]") -> None:
@@ -100,8 +110,9 @@ async def _beat(lease: Lease) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: str) -> None:
-    store = await asyncio.to_thread(open_store, settings.store)
+async def _reign(
+    api: Api, mirror: Mirror, settings: OperatorSettings, store: Store, owner: str
+) -> None:
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
         await _start(plane, settings)
@@ -117,7 +128,7 @@ async def _reign(api: Api, mirror: Mirror, settings: OperatorSettings, owner: st
         ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:
-        await _stop(plane, store)
+        await _stop(plane)
 
 
 async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:
@@ -132,7 +143,6 @@ async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:
         ) from e
 
 
-async def _stop(plane: ControlPlane, store: Store) -> None:
+async def _stop(plane: ControlPlane) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(plane.stop(), STOP_S)
-    store.close()

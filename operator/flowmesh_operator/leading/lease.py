@@ -23,6 +23,7 @@ from flowmesh_operator.waiting import first
 
 log = logging.getLogger("flowmesh.operator")
 
+_SOON_S = 0.05
 HANGS_S = 30.0
 """A leader whose event loop has not turned for so long does no work: another one should."""
 
@@ -54,6 +55,7 @@ class Lease:
         self._held_until_s = float("-inf")
         self._beat_s = clock()
         self._observed: tuple[str, float] = ("", float("-inf"))
+        self._free_s = float("inf")
         self._lease: dict[str, Any] | None = None
 
     def check(self) -> None:
@@ -98,7 +100,9 @@ class Lease:
         while True:
             if await self._try(self._take):
                 break
-            await asyncio.sleep(self._settings.retry_s)
+            # A dead leader's lease is taken when it has run out, and not at the next try after.
+            left_s = max(_SOON_S, self._free_s - self._clock())
+            await asyncio.sleep(min(self._settings.retry_s, left_s))
         log.info("%s leads", self.identity)
 
     async def _keep(self) -> None:
@@ -131,6 +135,7 @@ class Lease:
             return False
 
     async def _take(self) -> bool:
+        self._free_s = float("inf")
         self._lease = await self._read()
         if self._lease is None:
             await self._write({"leaseTransitions": 0, **self._terms(since=_now())})
@@ -140,7 +145,8 @@ class Lease:
         if version != self._observed[0]:
             self._observed = (version, self._clock())
         lasts_s = max(self._settings.lease_s, float(spec.get("leaseDurationSeconds") or 0))
-        if spec.get("holderIdentity") and self._clock() < self._observed[1] + lasts_s:
+        self._free_s = self._observed[1] + lasts_s
+        if spec.get("holderIdentity") and self._clock() < self._free_s:
             return False
         transitions = int(spec.get("leaseTransitions") or 0) + 1
         await self._write({"leaseTransitions": transitions, **self._terms(since=_now())})
