@@ -22,6 +22,24 @@ _FIRST = ("installation", "first_workflow", "growing", "sharing", "user_code", "
 _LAST = ("rights", "uninstallation")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long, and how much."""
+    parser.addoption("--soak-minutes", type=float, default=15.0, help="of test_soak.py")
+    parser.addoption("--ended", type=int, default=10_000, help="workflows, of test_many.py")
+
+
+@pytest.fixture(scope="session")
+def soak_s(request: pytest.FixtureRequest) -> float:
+    """The length of the soak, in seconds."""
+    return 60.0 * float(request.config.getoption("--soak-minutes"))
+
+
+@pytest.fixture(scope="session")
+def ended(request: pytest.FixtureRequest) -> int:
+    """How many workflows have ended before a leader starts."""
+    return int(request.config.getoption("--ended"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """From what a fresh installation does to its end; rights after all that uses them."""
     items.sort(key=_place)

@@ -1,27 +1,18 @@
-"""Two hundred workflows at once: how fast they end, and what they cost the operator."""
+"""Many workflows: two hundred at once, and a leader that starts beside thousands of ended ones."""
 
-import re
+import json
 import time
-from collections import Counter
 from collections.abc import Callable
 
-import psutil
 import pytest
 from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import until
+from e2e.harness.leader import cpu_and_memory, writes
 from e2e.harness.machine import Machine
 
-MANY = 200
+MANY, WAVE = 200, 500
 MOST_WRITES = 4
 """A workflow: three, and a status a second, of which such a short one has one or two."""
-_WRITES = ("apply", "create", "delete", "patch", "update")
-_LINE = re.compile(r'^flowmesh_api_requests_total\{resource="(.+?)",verb="(.+?)"\} (\S+)$', re.M)
-_METRICS = """
-import ssl, sys, urllib.request
-asked = urllib.request.Request("https://127.0.0.1:8470/metrics",
-                               headers={"Authorization": "Bearer " + sys.stdin.read().strip()})
-print(urllib.request.urlopen(asked, context=ssl._create_unverified_context()).read().decode())
-"""
 
 
 @pytest.mark.full
@@ -66,25 +57,72 @@ def pool_ready(fabric: Fabric) -> int:
     return int((found.get("status") or {}).get("ready", 0))
 
 
-def writes(fabric: Fabric) -> Counter[str]:
-    """The leader's writes to the API server so far, by verb and resource, its lease apart."""
-    leader = fabric.leader()
-    said = fabric.kube.run("exec", f"--namespace={NAMESPACE}", "--stdin", leader,
-                           "--container=operator", "--", "python", "-c", _METRICS,
-                           given=fabric.kube.token())  # fmt: skip
-    found = {(verb, resource): float(count) for resource, verb, count in _LINE.findall(said)}
-    assert found, said[:2000]
-    return Counter({
-        f"{verb} {resource}": round(count) for (verb, resource), count in found.items()
-        if verb in _WRITES and resource != "leases"
-    })  # fmt: skip
+@pytest.mark.full
+@pytest.mark.timeout(5400)
+def test_a_leader_starts_beside_thousands_of_ended_workflows(
+    fabric: Fabric,
+    machine: Machine,
+    tenant: Callable[[], str],
+    told: Callable[[str], None],
+    ended: int,
+) -> None:
+    team, start = tenant(), time.monotonic()
+    fabric.install("pools.thin.minReplicas=1", "crds.upgrade=false")
+    for first in range(0, ended, WAVE):
+        create(fabric, team, range(first, min(first + WAVE, ended)))
+        # The next ones are made while the last ones of this run.
+        all_of(fabric, team, first)
+    all_of(fabric, team, ended)
+    made = time.monotonic() - start
+    listed = timed(lambda: fabric.kube.run("get", "fmw", f"--namespace={team}"))
+    memory = cpu_and_memory(fabric, machine)[1]
+    times = [taken_over(fabric, team, f"after-{n}") for n in range(2)]
+    told(
+        f"{ended} ended workflows ({ended / made:.1f}/s): kubectl get takes {listed:.1f} s, the"
+        f" leader holds {memory >> 20} MiB; a leader that is killed is followed after"
+        f" {times[0][0]:.1f} s, and a new workflow complete after {times[0][1]:.1f} s; the next one"
+        f" after {times[1][0]:.1f} s and {times[1][1]:.1f} s; it holds"
+        f" {cpu_and_memory(fabric, machine)[1] >> 20} MiB"
+    )
+    assert completed(fabric, team) == ended + len(times)
+    fabric.install()
 
 
-def cpu_and_memory(fabric: Fabric, machine: Machine) -> tuple[float, int]:
-    """The leader's processor seconds so far, and its resident bytes."""
-    leader = fabric.leader()
-    pod = fabric.kube.get("pod", leader, f"--namespace={NAMESPACE}")
-    processes = [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
-    times = [process.cpu_times() for process in processes]
-    resident = sum(process.memory_info().rss for process in processes)
-    return sum(t.user + t.system for t in times), resident
+def create(fabric: Fabric, team: str, numbers: range) -> None:
+    """Makes workflows of one step that does nothing, all of them at once."""
+    items = [
+        workflow(team, f"e-{number}",
+                 {"steps": [{"name": "a", "uses": "test.noop", "with": {"value": f"e{number}"}}]})
+        for number in numbers
+    ]  # fmt: skip
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    fabric.kube.run("create", "--filename=-", given=json.dumps(listed))
+
+
+def all_of(fabric: Fabric, team: str, number: int) -> None:
+    until(lambda: completed(fabric, team) >= number, f"{number} are complete", 240)
+
+
+def taken_over(fabric: Fabric, team: str, name: str) -> tuple[float, float]:
+    """Kills the leader: seconds until another leads, and until it has completed a workflow."""
+    until(lambda: operators_ready(fabric) == 2, "two operators are ready", 120)
+    leader, start = fabric.leader(), time.monotonic()
+    fabric.kube.run("delete", "pod", leader, f"--namespace={NAMESPACE}", "--grace-period=0",
+                    "--force")  # fmt: skip
+    fabric.submit(team, name, {"steps": [{"name": "a", "uses": "test.noop",
+                                          "with": {"value": name}}]})  # fmt: skip
+    until(lambda: fabric.leaders() not in ([], [leader]), "another leads", 120)
+    leads = time.monotonic() - start
+    fabric.completed(team, name, 240)
+    return leads, time.monotonic() - start
+
+
+def operators_ready(fabric: Fabric) -> int:
+    found = fabric.kube.get("deployment", "flowmesh-operator", f"--namespace={NAMESPACE}")
+    return int((found.get("status") or {}).get("readyReplicas", 0))
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start

@@ -1,0 +1,49 @@
+"""The leader as its node and its metrics show it: processor, memory, series, requests."""
+
+import re
+from collections import Counter
+
+import psutil
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.machine import Machine
+
+_WRITES = ("apply", "create", "delete", "patch", "update")
+_LINE = re.compile(r'^flowmesh_api_requests_total\{resource="(.+?)",verb="(.+?)"\} (\S+)$', re.M)
+_METRICS = """
+import ssl, sys, urllib.request
+asked = urllib.request.Request("https://127.0.0.1:8470/metrics",
+                               headers={"Authorization": "Bearer " + sys.stdin.read().strip()})
+print(urllib.request.urlopen(asked, context=ssl._create_unverified_context()).read().decode())
+"""
+
+
+def metrics(fabric: Fabric) -> str:
+    """What its ``/metrics`` says now."""
+    return fabric.kube.run("exec", f"--namespace={NAMESPACE}", "--stdin", fabric.leader(),
+                           "--container=operator", "--", "python", "-c", _METRICS,
+                           given=fabric.kube.token())  # fmt: skip
+
+
+def series(fabric: Fabric) -> int:
+    """How many series it exports."""
+    return sum(bool(line) and not line.startswith("#") for line in metrics(fabric).splitlines())
+
+
+def writes(fabric: Fabric) -> Counter[str]:
+    """Its writes to the API server so far, by verb and resource, its lease apart."""
+    said = metrics(fabric)
+    found = {(verb, resource): float(count) for resource, verb, count in _LINE.findall(said)}
+    assert found, said[:2000]
+    return Counter({
+        f"{verb} {resource}": round(count) for (verb, resource), count in found.items()
+        if verb in _WRITES and resource != "leases"
+    })  # fmt: skip
+
+
+def cpu_and_memory(fabric: Fabric, machine: Machine) -> tuple[float, int]:
+    """Its processor seconds so far, and its resident bytes."""
+    pod = fabric.kube.get("pod", fabric.leader(), f"--namespace={NAMESPACE}")
+    processes = [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
+    times = [process.cpu_times() for process in processes]
+    resident = sum(process.memory_info().rss for process in processes)
+    return sum(t.user + t.system for t in times), resident
