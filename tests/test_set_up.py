@@ -93,5 +93,5 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_built(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "SYSTEM", {"sh": "dash"})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ToolsError, match=r"has 3 GiB free; a cluster needs (4|14)"):
+    with pytest.raises(ToolsError, match=r"has 3 GiB free; a cluster needs (4|10)"):
         prerequisites.check_machine()

@@ -15,7 +15,7 @@ from e2e.cluster.places import BINS, CACHE, STOCK
 from e2e.cluster.tools import ToolsError
 
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
-WARM_GIB, COLD_GIB = 4, 14
+WARM_GIB, COLD_GIB = 4, 10
 """Free disk: for what a run writes, and for Go's cache, programs and images of the first one."""
 SYSTEM = {
     "runc": "runc",
