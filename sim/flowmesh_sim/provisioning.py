@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowmesh_core.protocol.messages import Honours, WorkerShape
-from flowmesh_core.run.placing import snapshot
+from flowmesh_core.run.events import Cordoned
+from flowmesh_core.run.placing import snapshot, warm
 from flowmesh_core.scheduler.backlog import Hysteresis, PoolView, backlog_of
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
@@ -132,13 +133,22 @@ class Pool:
 
     def resize(self, wanted: int) -> None:
         """Orders what is missing, or drains the idle ones first."""
-        living = [w for w in self.workers.values() if not w.draining]
+        living = self._dispensable()
         have = len(living) + self.coming
         for _ in range(wanted - have):
             self.order()
-        spare = sorted(living, key=lambda w: (len(w.held.progress), w.name))
-        for worker in spare[: max(0, len(living) - wanted)]:
+        for worker in living[: max(0, len(living) - wanted)]:
             worker.drain()
+
+    def surplus(self, needed: int) -> set[str]:
+        """Who takes nothing new, though it ends what it runs: more than are needed."""
+        living = self._dispensable()
+        return {worker.name for worker in living[: max(0, len(living) - needed)]}
+
+    def _dispensable(self) -> list[SimWorker]:
+        """Who lives, those first who have least to lose, as the operator chooses."""
+        living = [w for w in self.workers.values() if not w.draining]
+        return sorted(living, key=lambda w: (len(w.held.progress), w.warm_mib, w.name))
 
 
 def _named(shape: WorkerShape, name: str) -> WorkerShape:
@@ -176,10 +186,14 @@ class Provisioner:
         views = [self._view(pool) for pool in scaled]
         now_s = control.now_s()
         state = control.machine.state
-        found = backlog_of(snapshot(state, now_s), state.model, views)
+        found = backlog_of(snapshot(state, now_s), state.model, views, warm(state, now_s))
+        cordoned: set[str] = set()
         for pool, view in zip(scaled, views, strict=True):
             current = sum(not w.draining for w in pool.workers.values()) + pool.coming
             pool.resize(pool.hysteresis.workers(view, found[view.name], current, now_s))
+            cordoned |= pool.surplus(pool.hysteresis.needed)
+        if cordoned != state.cordoned:
+            control.post(Cordoned(frozenset(cordoned)))
 
     @staticmethod
     def _view(pool: Pool) -> PoolView:

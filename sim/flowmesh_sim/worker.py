@@ -455,6 +455,11 @@ class SimWorker(LaneMaker):
 
     # -- lanes -----------------------------------------------------------------------------------
 
+    @property
+    def warm_mib(self) -> int:
+        """Memory of the lanes that it holds open."""
+        return sum(lane.memory_mib for lane in self.lanes if lane.state == "ready")
+
     def devices_of(self, job: Job) -> int:
         """As :meth:`LaneMaker.devices_of`."""
         wants = self.device.accelerator and self.around.needs_device(job.assignment.engine)

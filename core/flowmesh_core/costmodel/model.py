@@ -96,6 +96,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
     once_s: float
     token_in_s: float
     token_out_s: float
+    decode_step_s: float
     unit_s: float
     byte_s: float
     p95_ratio: float
@@ -105,10 +106,9 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
     def seconds(self, work: Work) -> float:
         """Predicted running time."""
         if self.tokens:
-            t_in, t_out = work.tokens_in, work.tokens_out
-            if not (t_in or t_out):
-                t_out = work.units
+            t_in, t_out, steps, _ = prior.token_counts("tokens", work)
             value = self.once_s + self.token_in_s * t_in + self.token_out_s * t_out
+            value += self.decode_step_s * steps
         else:
             value = self.once_s + self.unit_s * work.units + self.byte_s * work.input_bytes
         return value if value > LEAST_S else LEAST_S
@@ -179,7 +179,7 @@ class CostModel:
         found = self._finest(key, device_class, component_bytes)
         fit = found.fit if found else _PRIOR
         t = fit.theta
-        once, token_in, token_out, unit = (
+        once, token_in, token_out, step, unit = (
             t[0] * x[0] + t[1] * x[1] + t[2] * x[2] + t[3] * x[3]
             for x in prior.unit_features(key.work_unit, device_class, component_bytes, batch)
         )
@@ -188,6 +188,7 @@ class CostModel:
             once_s=once,
             token_in_s=token_in,
             token_out_s=token_out,
+            decode_step_s=step,
             unit_s=unit,
             byte_s=t[3] / prior.READ_INPUT_BYTES_PER_S,
             p95_ratio=residuals.p95_ratio(),

@@ -40,8 +40,8 @@ def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float
 @lru_cache(maxsize=4096)
 def unit_features(
     work_unit: str, device_class: str, component_bytes: int, batch: float
-) -> tuple[Features, Features, Features, Features]:
-    """The features that one action, one token in, one token out and one other unit contribute.
+) -> tuple[Features, Features, Features, Features, Features]:
+    """The features that an action, a token in, a token out, a decoding step and a unit contribute.
 
     The features of an action are the sum of these, times its tokens and units, so that the
     prediction for a lane is a linear function of the work (``bytes`` are treated by ``features``).
@@ -53,20 +53,20 @@ def unit_features(
         fixed, per_sequence = token_step_s(rates, component_bytes)
         prefill = component_bytes / rates.flops_per_s + 1e-7
         token_in = (0.0, prefill, 0.0, 0.0)
-        token_out = (0.0, 0.0, fixed, per_sequence * batch)
-        return once, token_in, token_out, nothing
+        token_out = (0.0, 0.0, 0.0, per_sequence * batch)
+        step = (0.0, 0.0, fixed, 0.0)
+        return once, token_in, token_out, step, nothing
     unit_s = UNIT_S.get(work_unit, UNIT_S["rows"]) / rates.host_scale
     unit = (0.0, unit_s, unit_s * CONTENTION * (batch - 1.0), 0.0)
-    return once, nothing, nothing, unit
+    return once, nothing, nothing, nothing, unit
 
 
-def token_counts(work_unit: str, work: Work) -> tuple[float, float, float]:
-    """Tokens in, tokens out and other units of an action, of which either part is zero."""
+def token_counts(work_unit: str, work: Work) -> tuple[float, float, float, float]:
+    """Tokens in, tokens out, decoding steps and other units of an action."""
     if work_unit != "tokens":
-        return 0.0, 0.0, work.units
-    if work.tokens_in or work.tokens_out:
-        return work.tokens_in, work.tokens_out, 0.0
-    return 0.0, work.units, 0.0
+        return 0.0, 0.0, 0.0, work.units
+    t_out = work.tokens_out if work.tokens_in or work.tokens_out else work.units
+    return work.tokens_in, t_out, work.decode_steps or t_out, 0.0
 
 
 def byte_feature(work_unit: str, work: Work) -> float:
@@ -76,15 +76,15 @@ def byte_feature(work_unit: str, work: Work) -> float:
 
 def features(work_unit: str, device_class: str, work: Work, batch: float) -> Features:
     """The parts of an action's prior seconds in a lane that runs ``batch`` actions at once."""
-    once, token_in, token_out, unit = unit_features(
+    once, token_in, token_out, step, unit = unit_features(
         work_unit, device_class, work.component_bytes, batch
     )
-    t_in, t_out, units = token_counts(work_unit, work)
+    t_in, t_out, steps, units = token_counts(work_unit, work)
     read = byte_feature(work_unit, work)
     return (
         once[0],
         token_in[1] * t_in + unit[1] * units,
-        token_out[2] * t_out + unit[2] * units,
+        step[2] * steps + unit[2] * units,
         token_out[3] * t_out + read,
     )
 

@@ -21,6 +21,8 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         units: in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
         tokens_in: prompt tokens, ``tokens_out`` generated ones (upper estimates).
+        decode_steps: one after another that generating them takes: its sequences decode side by
+            side, so these are the tokens of one. 0 stands for a single sequence.
         input_bytes: bytes of inputs that are no components.
         component_bytes: bytes of components.
     """
@@ -30,6 +32,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     tokens_out: float = 0.0
     input_bytes: int = 0
     component_bytes: int = 0
+    decode_steps: float = 0.0
 
 
 class ReadyAction(msgspec.Struct, frozen=True):

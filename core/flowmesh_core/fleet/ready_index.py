@@ -36,6 +36,7 @@ class Cohort:
     _units: int = 0
     _tokens_in: int = 0
     _tokens_out: int = 0
+    _decode_steps: int = 0
     _input_bytes: int = 0
     _component_bytes: Counter[int] = field(default_factory=Counter)
     _mean: Work | None = None
@@ -47,6 +48,7 @@ class Cohort:
         self._units += by * int(work.units * FRACTIONS)
         self._tokens_in += by * int(work.tokens_in * FRACTIONS)
         self._tokens_out += by * int(work.tokens_out * FRACTIONS)
+        self._decode_steps += by * int(work.decode_steps * FRACTIONS)
         self._input_bytes += by * work.input_bytes
         _count(self._component_bytes, work.component_bytes, by)
 
@@ -61,6 +63,7 @@ class Cohort:
                 tokens_out=self._tokens_out / parts,
                 input_bytes=self._input_bytes // self.count,
                 component_bytes=max(self._component_bytes),
+                decode_steps=self._decode_steps / parts,
             )
         return self._mean
 

@@ -24,6 +24,8 @@ from flowmesh_core.units import Digest
 
 BYTES_PER_TOKEN = 4
 MIB = 1024 * 1024
+SEQUENCES_AT_ONCE = 256.0
+"""That an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
 SEPARATOR = "\x00"
 _encoder = msgspec.msgpack.Encoder()
 
@@ -221,6 +223,14 @@ def _work(
         units = float(rows) if contract.work_unit == "rows" else 1.0
         return Work(units, 0.0, 0.0, input_bytes, component_bytes)
     samples = float(params.get("samples") or 1)
-    tokens_in = rows * samples * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
-    tokens_out = rows * samples * float(params.get("maxTokens") or 1)
-    return Work(tokens_in + tokens_out, tokens_in, tokens_out, input_bytes, component_bytes)
+    sequences = rows * samples
+    tokens_in = sequences * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
+    longest = float(params.get("maxTokens") or 1)
+    return Work(
+        units=tokens_in + sequences * longest,
+        tokens_in=tokens_in,
+        tokens_out=sequences * longest,
+        input_bytes=input_bytes,
+        component_bytes=component_bytes,
+        decode_steps=longest * max(1.0, sequences / SEQUENCES_AT_ONCE),
+    )

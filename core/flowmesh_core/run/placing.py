@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.demand import Warm
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
@@ -64,6 +65,20 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         now_s=now_s,
         tenant_weights=state.fair.weights,
     )
+
+
+def warm(state: State, now_s: float) -> list[Warm]:
+    """The signatures in demand, for the autoscaling signal."""
+    return [
+        Warm(
+            _informed(state, signature),
+            max(asked.gap_s, now_s - asked.last_s),
+            asked.work,
+            asked.weights,
+        )
+        for signature, asked in state.demand.now(now_s)
+        if state.signatures[signature].components
+    ]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
@@ -247,6 +262,7 @@ def _assign(
     state.figures.dispatched[worker.shape.pool] += 1
     if action.tries == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
+    state.demand.count(action.spec.info.signature, action.spec.work, runs[0].plan.weights, now_s)
     attempts.hold(state, worker, action, attempt, now_s)
     money.reserve(state, attempt)
     state.emit(

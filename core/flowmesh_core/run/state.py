@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import InvariantError
 from flowmesh_core.figures.figures import Figures
+from flowmesh_core.fleet.demand import Demand
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
@@ -48,6 +49,7 @@ class State:
         ticked_s: when time last passed.
         late: whether a running attempt had need of a replica when time last passed.
         cordoned: names of workers that are to take nothing new; some may not be connected (yet).
+        demand: which signatures were handed out of late.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, also where an action is wanted anew after it was forgotten.
     """
@@ -84,6 +86,7 @@ class State:
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
+    demand: Demand = field(default_factory=Demand)
     attempts_made: int = 0
     ticked_s: float = 0.0
     late: bool = False

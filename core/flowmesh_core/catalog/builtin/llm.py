@@ -153,7 +153,7 @@ EMBED = EngineContract(
     work_unit="tokens",
     needs_gpu_class="accelerator",
     capacity=64,
-    base_memory_mib=1024,
+    base_memory_mib=2048,
     component_memory_factor=1.2,
     doc="Adds a vector (a list of floats) to every row. Each text goes through the model alone, so"
     " that a vector never depends on the batch.",

@@ -1,0 +1,80 @@
+"""What was asked for of late, and how often: which engines a fleet does well to keep open.
+
+The run machine counts what it hands out; the autoscaling signal reads it. Lost without harm.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.snapshot import SignatureInfo
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.units import Digest
+
+WARM_S = 300.0
+"""A signature that nothing was handed out of for so long is not kept warm."""
+FIRST_GAP_S = 60.0
+"""Expected seconds from the first action of a signature to the next."""
+GAP_PACE = 0.3
+AT_ONCE_S = 1.0
+"""What is handed out within this time counts as one demand."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """How often a signature was asked for, and what an action of it is like.
+
+    Attributes:
+        last_s: when something of it was last handed out.
+        gap_s: mean seconds from one demand to the next.
+        work, weights: of the last action.
+    """
+
+    last_s: float
+    gap_s: float
+    work: Work
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A signature in demand.
+
+    Attributes:
+        gap_s: expected seconds between two demands.
+        work, weights: of its last action.
+    """
+
+    info: SignatureInfo
+    gap_s: float
+    work: Work
+    weights: Weights
+
+
+class Demand:
+    """Signatures by when they were last asked for; those that are no longer warm are forgotten."""
+
+    def __init__(self) -> None:
+        """Knows of none."""
+        self._asked: dict[Digest, Asked] = {}
+
+    def count(self, signature: Digest, work: Work, weights: Weights, now_s: float) -> None:
+        """An action of a signature is handed out."""
+        known = self._asked.pop(signature, None)
+        if known is None:
+            self._asked[signature] = Asked(now_s, FIRST_GAP_S, work, weights)
+            return
+        passed_s = now_s - known.last_s
+        if passed_s > AT_ONCE_S:
+            known.gap_s += GAP_PACE * (passed_s - known.gap_s)
+            known.last_s = now_s
+        known.work, known.weights = work, weights
+        self._asked[signature] = known
+
+    def now(self, now_s: float) -> Iterator[tuple[Digest, Asked]]:
+        """Those that are warm, in the order in which they were last asked for."""
+        for signature, asked in list(self._asked.items()):
+            if now_s - asked.last_s > WARM_S:
+                del self._asked[signature]
+            else:
+                yield signature, asked
