@@ -11,6 +11,9 @@ from flowmesh_core.units import Digest
 NEGLIGIBLE_BYTES = 64 * 1024
 """Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
 
+SEQUENCES_AT_ONCE = 256
+"""That an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
+
 Rank = tuple[int, float, float, float, Digest]
 Kind = tuple[object, ...]
 
@@ -33,6 +36,11 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     input_bytes: int = 0
     component_bytes: int = 0
     decode_steps: float = 0.0
+
+    @property
+    def sequences(self) -> float:
+        """How many decode side by side."""
+        return max(1.0, self.tokens_out / self.decode_steps) if self.decode_steps else 1.0
 
 
 class ReadyAction(msgspec.Struct, frozen=True):

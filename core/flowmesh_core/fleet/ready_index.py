@@ -93,7 +93,7 @@ class ReadyIndex:
     Attributes:
         groups: by kind.
         heads: tenant → the first of its actions in every group, in order of rank.
-        signatures: signature → number of actions in groups.
+        signatures: signature → number of actions in groups; ``sequences`` → those that they decode.
         wanted: digests of inputs that are not negligible → number of actions that read them.
         backoff: actions that are not due, with their time and name, soonest first.
     """
@@ -103,6 +103,7 @@ class ReadyIndex:
         self.groups: dict[Kind, ReadyGroup] = {}
         self.heads: dict[str, SortedList[Entry]] = {}
         self.signatures = Counter[Digest]()
+        self.sequences = Counter[Digest]()
         self.wanted = Counter[Digest]()
         self.backoff: SortedList[tuple[float, Digest, ReadyAction]] = SortedList()
         self._cohorts: dict[Kind, Cohort] = {}
@@ -194,6 +195,7 @@ class ReadyIndex:
         group.count += by
         group.cohort.change(action.work, by)
         _count(self.signatures, action.signature, by)
+        _count(self.sequences, action.signature, by * round(action.work.sequences))
         for digest, size in action.inputs:
             if size > NEGLIGIBLE_BYTES:
                 _count(self.wanted, digest, by)

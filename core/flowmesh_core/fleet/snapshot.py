@@ -118,6 +118,7 @@ class SignatureInfo:
     Attributes:
         components: digests of components with sizes in bytes.
         capacity: actions that one lane runs at once, as the contract says (a lane may know better).
+        sequences: that one of its actions decodes side by side, on average.
     """
 
     signature: Digest
@@ -125,6 +126,7 @@ class SignatureInfo:
     components: tuple[tuple[Digest, int], ...] = ()
     capacity: int = 1
     work_unit: str = "rows"
+    sequences: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.models import builtin_model
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, Work
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
@@ -24,8 +24,6 @@ from flowmesh_core.units import Digest
 
 BYTES_PER_TOKEN = 4
 MIB = 1024 * 1024
-SEQUENCES_AT_ONCE = 256.0
-"""That an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
 SEPARATOR = "\x00"
 _encoder = msgspec.msgpack.Encoder()
 

@@ -6,6 +6,7 @@ nowhere else, so a tick cannot over-commit.
 
 from collections.abc import Sequence
 
+from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE
 from flowmesh_core.fleet.snapshot import LaneView, Requirement, SignatureInfo, WorkerView
 from flowmesh_core.units import Digest
 
@@ -156,6 +157,8 @@ def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str)
     if view is not None:
         known = view.load_remaining_s <= 0.0
         capacity = view.capacity if known else max(view.capacity, info.capacity)
+    if info.sequences > 1.0:
+        capacity = min(capacity, int(SEQUENCES_AT_ONCE / info.sequences))
     factors = info.requirement.capacity_factor
     if factors:
         capacity = int(capacity * min(1.0, factors.get(device_class, 1.0)))

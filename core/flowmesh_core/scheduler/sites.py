@@ -28,7 +28,7 @@ class Site(msgspec.Struct, eq=False, gc=False):
         load_s: seconds until the lane takes work; ``paid_s`` of them are paid by those who come.
         remaining_s: seconds until what the lane holds is done.
         batch: actions expected in the lane at once.
-        slowdown: by other lanes on a CPU worker's cores.
+        slowdown: by other lanes that work on the same devices, or the same cores.
         near_bytes: bytes of components weighted by nearness.
     """
 
@@ -77,7 +77,6 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
     need_mib = group.info.requirement.memory_mib
     accounts = tick.accounts
     for kind in kinds:
-        on_cpu = tick.shapes[kind].device_class == "cpu"
         for member in tick.kinds[kind]:
             account = accounts[member]
             if account.free_mib < need_mib and member not in with_lane:
@@ -92,7 +91,7 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
                 if site is not None:
                     sites.append(site)
                 continue
-            busy = _busy_lanes(tick, member) if on_cpu and view.lanes else 0
+            busy = _busy_lanes(tick, member) if view.lanes else 0
             key = (kind, busy, *map(view.near.get, digests))
             known = cold.get(key)
             if known is not None:
@@ -137,9 +136,10 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
     sharing = place.held + tick.ready_by_signature[info.signature]
     batch = 1.0 if group.isolate else float(max(1, min(place.capacity, sharing)))
     slowdown = 1.0
-    if shape.device_class == "cpu" and account.view.lanes:
+    if account.view.lanes:
         others = _busy_lanes(tick, member) - (1 if lane is not None and lane.held else 0)
-        slowdown = max(1.0, (others + 1) / max(1, shape.cpus))
+        at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
+        slowdown = max(1.0, (others + 1) / max(1, at_once))
     if lane is not None and lane.view is not None:
         load_s, paid_s, remaining_s = lane.view.load_remaining_s, 0.0, lane.view.remaining_s
         near = 0.0
