@@ -26,6 +26,7 @@ class Site(msgspec.Struct, eq=False, gc=False):
     Attributes:
         members: places in the snapshot, ascending; more than one only where no lane is open.
         load_s: seconds until the lane takes work; ``paid_s`` of them are paid by those who come.
+        ahead_s: part of ``load_s`` that serves those who come later.
         remaining_s: seconds until what the lane holds is done.
         batch: actions expected in the lane at once.
         slowdown: by other lanes that work on the same devices, or the same cores.
@@ -37,6 +38,7 @@ class Site(msgspec.Struct, eq=False, gc=False):
     first_tier: int
     load_s: float
     paid_s: float
+    ahead_s: float
     remaining_s: float
     batch: float
     slowdown: float
@@ -59,6 +61,7 @@ class Site(msgspec.Struct, eq=False, gc=False):
             needed_bytes=needed_bytes,
             lane=self.lane,
             locality=self.near_bytes / needed_bytes if needed_bytes else 1.0,
+            ahead_s=self.ahead_s,
         )
 
 
@@ -142,12 +145,14 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
         slowdown = max(1.0, (others + 1) / max(1, at_once))
     if lane is not None and lane.view is not None:
         load_s, paid_s, remaining_s = lane.view.load_remaining_s, 0.0, lane.view.remaining_s
+        ahead_s = 0.0
         near = 0.0
         for _, size in info.components:
             near += size
     else:
         load_s = tick.load_s(group, member)
         paid_s = load_s if group.isolate else load_s * batch / max(batch, float(place.capacity))
+        ahead_s = 0.0 if group.isolate else load_s * (1.0 - 1.0 / place.capacity)
         remaining_s = 0.0
         held = account.view.near
         near = sum(NEARNESS[held.get(d, Tier.FAR)] * size for d, size in info.components)
@@ -157,6 +162,7 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
         first_tier=tier,
         load_s=load_s,
         paid_s=paid_s,
+        ahead_s=ahead_s,
         remaining_s=remaining_s,
         batch=batch,
         slowdown=slowdown,

@@ -38,6 +38,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
+        ahead_s: part of ``start_s`` that serves those who come later: they find the lane open.
     """
 
     start_s: float
@@ -49,6 +50,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     needed_bytes: int
     lane: bool
     locality: float
+    ahead_s: float = 0.0
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -82,17 +84,23 @@ class Prospects:
     """Those of a group on all its feasible workers, and what their terms are measured against.
 
     Attributes:
+        common_s: what all of them wait for the sake of later actions. It is left out of the finishes
+            that are compared: opening a lane is alike everywhere, what it does then is not.
         earliest_s: earliest predicted finish over the feasible workers, each in its next place.
         dearest_nanousd: of their predicted costs.
     """
 
-    __slots__ = ("_terms", "all", "dearest_nanousd", "earliest_s", "first_tiers")
+    __slots__ = ("_terms", "all", "common_s", "dearest_nanousd", "earliest_s", "first_tiers")
 
     def __init__(self, found: list[Prospect]) -> None:
         """Takes at least one."""
         self.all = found
         self.first_tiers = [p.first_tier for p in found]
-        self._terms = [(p.finish_s(p.first_tier), p.nanousd, p.locality) for p in found]
+        self.common_s = common_s = min(p.ahead_s for p in found)
+        self._terms = [
+            (max(LEAST_FINISH_S, p.finish_s(p.first_tier) - common_s), p.nanousd, p.locality)
+            for p in found
+        ]
         self.earliest_s = min(self._terms)[0]
         self.dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
 
@@ -109,18 +117,22 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
     """What the terms of one group are measured against.
 
     Attributes:
-        earliest_s: earliest predicted finish over the feasible workers.
+        earliest_s: earliest predicted finish over the feasible workers, less ``common_s``.
         dearest_nanousd: of their predicted costs.
+        common_s: of :class:`Prospects`.
     """
 
     weights: Weights
     earliest_s: float
     dearest_nanousd: int
+    common_s: float = 0.0
 
     @staticmethod
     def over(weights: Weights, prospects: Prospects) -> "Scale":
         """The scale over all feasible workers of a group."""
-        return Scale(weights, prospects.earliest_s, prospects.dearest_nanousd)
+        return Scale(
+            weights, prospects.earliest_s, prospects.dearest_nanousd, prospects.common_s
+        )
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
@@ -129,15 +141,19 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         needed = utility - rest
         if needed <= 0.0:
             return inf
-        finish_s = w.alpha * self.earliest_s / needed
+        finish_s = w.alpha * self.earliest_s / needed + self.common_s
         return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
+
+    def throughput(self, prospect: Prospect, tier: int) -> float:
+        """The earliest finish over this one's."""
+        finish_s = prospect.finish_s(tier) - self.common_s
+        return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
 
     def utility(self, prospect: Prospect, tier: int) -> float:
         """U of a place of this tier. A later tier is never better than an earlier one."""
         w = self.weights
-        throughput = self.earliest_s / prospect.finish_s(tier)
         return (
-            w.alpha * (throughput if throughput < 1.0 else 1.0)
+            w.alpha * self.throughput(prospect, tier)
             - w.beta * prospect.nanousd / self.dearest_nanousd
             + w.gamma * prospect.locality
         )
@@ -145,7 +161,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
     def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
         """The same, term by term, for placements and ``fmesh explain``."""
         return UtilityTerms(
-            throughput=min(1.0, self.earliest_s / prospect.finish_s(tier)),
+            throughput=self.throughput(prospect, tier),
             cost=prospect.nanousd / self.dearest_nanousd,
             locality=prospect.locality,
             utility=self.utility(prospect, tier),
