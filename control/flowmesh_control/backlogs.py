@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from flowmesh_control.clock import Clock
-from flowmesh_core.run.placing import snapshot
+from flowmesh_core.run.placing import snapshot, warm
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.backlog import Backlog, PoolView, backlog_of, pool_views
+from flowmesh_core.scheduler.backlog import Backlog, backlog_of
+from flowmesh_core.scheduler.pools import PoolView, pool_views
 
 FRESH_S = 0.5
 TIMES = 20.0
@@ -47,7 +48,7 @@ class Backlogs:
             began = time.perf_counter()
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
-            self._found = backlog_of(seen, self._state.model, pools)
+            self._found = backlog_of(seen, self._state.model, pools, warm(self._state, now_s))
             self._found_s = now_s
             self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))
         return self._found

@@ -104,6 +104,11 @@ class Duties:
             return 0.0
         return model.weights_mib + float(self._serving.kv_reserve_mib)
 
+    @property
+    def refused_s(self) -> float:
+        """Seconds until a host says that the model does not fit: its process, without libraries."""
+        return float(self._hardware.facts.group("start").host_process_s)
+
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
         """Seconds until a host's process runs, and then until it has loaded."""
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)

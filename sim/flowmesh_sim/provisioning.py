@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from flowmesh_core.protocol.messages import Honours, WorkerShape
 from flowmesh_core.run.events import Cordoned
 from flowmesh_core.run.placing import snapshot, warm
-from flowmesh_core.scheduler.backlog import Hysteresis, PoolView, backlog_of
+from flowmesh_core.scheduler.backlog import backlog_of
+from flowmesh_core.scheduler.hysteresis import Hysteresis
+from flowmesh_core.scheduler.pools import PoolView
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric

@@ -477,7 +477,8 @@ class SimWorker(LaneMaker):
         lane.open(process_s * self.slow, load_s * self.slow, loaded)
         if self.around.duties.needs_mib(a) > a.memory_mib * max(1, len(on)):
             short = FailureReport(FailureKind.OUT_OF_MEMORY, f"{a.engine} does not fit its memory")
-            self.engine.after((process_s + load_s / 2) * self.slow, lane.end, short)
+            # Engines compare what the model's files say with their memory before they load.
+            self.engine.after(self.around.duties.refused_s * self.slow, lane.end, short)
         return lane
 
     def unload_s(self, lane: Lane) -> float:

@@ -11,7 +11,7 @@ from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler.backlog import PoolView
+from flowmesh_core.scheduler.pools import PoolView
 
 pytestmark = pytest.mark.slow
 

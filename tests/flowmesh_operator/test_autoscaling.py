@@ -128,8 +128,20 @@ def test_a_worker_that_got_work_before_it_was_cordoned_stays() -> None:
     scaler = calm_scaler(1)
     scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 20.0)
     marked = pods("a", cost=MARKED)
-    after = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
+    its_own = Backlog(running_s=5.0, busy=1)
+    after = scaler.plan(VIEW, its_own, Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
     assert (after.cordon, after.marks, after.replicas) == (frozenset(), {"a": UNMARKED}, None)
+
+
+def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
+    scaler = calm_scaler(1)
+    elsewhere = Backlog(busy=1)
+    first = scaler.plan(VIEW, elsewhere, Seen(1, {"a": WorkerSeen(held=1)}, pods("a")), 20.0)
+    assert (first.cordon, first.marks, first.replicas) == ({"a"}, {}, None)
+    scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 21.0)
+    marked = pods("a", cost=MARKED)
+    last = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, marked), 22.0)
+    assert (last.cordon, last.replicas) == ({"a"}, 0)
 
 
 def test_new_work_takes_a_cordoned_worker_back() -> None:

@@ -167,7 +167,7 @@ def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
 def test_a_pool_with_more_workers_than_it_may_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.backlog import Hysteresis
+    from flowmesh_core.scheduler.hysteresis import Hysteresis
 
     monkeypatch.setattr(Hysteresis, "workers", lambda *_: 9)
     pool = {"workers": 1, "maximum": 2, "autoscale": True}

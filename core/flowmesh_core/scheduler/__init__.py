@@ -4,10 +4,12 @@ The control plane calls :func:`decide` once a tick on the machine's snapshot; ``
 calls :func:`candidates_of`; the operator's pools read :func:`backlog_of`.
 """
 
-from flowmesh_core.scheduler.backlog import Backlog, Hysteresis, PoolView, backlog_of
+from flowmesh_core.scheduler.backlog import Backlog, backlog_of
 from flowmesh_core.scheduler.decide import decide
 from flowmesh_core.scheduler.explain import candidates_of
 from flowmesh_core.scheduler.fairness import FairShare
+from flowmesh_core.scheduler.hysteresis import Hysteresis
+from flowmesh_core.scheduler.pools import PoolView
 
 __all__ = [
     "Backlog",

@@ -2,52 +2,28 @@
 
 Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
 that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so
-that a pool without any worker is seen too. What runs counts where it runs. ``Hysteresis`` turns the
-signal into a number of workers and is the only state.
+that a pool without any worker is seen too. What is in demand has a home in the same way, the pool
+that holds its lane open best (ADR 16): what runs of it counts there, so that a dear pool that took
+a peak is let go when a cheaper one can hold the rest; all else counts where it runs.
+``Hysteresis`` turns the signal into a number of workers and is the only state.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from flowmesh_core.costmodel import CostKey, CostModel, Rate
+from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, WARM_S, Warm
 from flowmesh_core.fleet.ready import Work
-from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot, Tier, WorkerView
+from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import Weights
-from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler.accounts import RUN, lane_capacity
+from flowmesh_core.scheduler.accounts import lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
-from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Prospects, share_near
+from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
+from flowmesh_core.scheduler.utility import Prospects
 from flowmesh_core.units import Digest
-
-
-@dataclass(frozen=True, slots=True)
-class PoolView:
-    """A pool that can grow.
-
-    Attributes:
-        shape: what one of its workers is (the name does not matter).
-        start_s: predicted seconds from asking for a worker until it connects.
-        target_s: seconds of work that one worker may have before it.
-        near: components that a new worker would find on its disk: a claim's, a paused machine's.
-    """
-
-    name: str
-    shape: WorkerShape
-    minimum: int = 0
-    maximum: int = 1
-    start_s: float = 0.0
-    target_s: float = 60.0
-    near: frozenset[Digest] = frozenset()
-
-    @property
-    def most_s(self) -> float:
-        """Worker-seconds of work that it may have before it when it has grown to its maximum."""
-        return self.maximum * max(self.target_s, self.start_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +77,21 @@ class _Signal:
         self, snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm]
     ) -> None:
         self._snapshot, self._model = snapshot, model
-        self._pools = [_with_disks(pool, snapshot.workers) for pool in pools]
+        self._pools = pools
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
+        self._near = {pool.name: set(pool.near) for pool in pools}
+        components = {d for one in warm for d, _ in one.info.components}
+        components.update(d for info in snapshot.signatures.values() for d, _ in info.components)
         for worker in snapshot.workers:
-            self._found.setdefault(worker.shape.pool, Backlog())
-            self._open.setdefault(worker.shape.pool, set()).update(worker.lanes)
-        self._rooms = {pool.name: _Rooms(pool) for pool in pools}
-        self._homes: dict[Digest, _Empty] = {}
+            name = worker.shape.pool
+            self._found.setdefault(name, Backlog())
+            self._open.setdefault(name, set()).update(worker.lanes)
+            # A pool's next worker is taken to be like those that it has.
+            self._near.setdefault(name, set()).update(components & worker.near.keys())
+        self._rooms = {pool.name: Rooms(pool) for pool in pools}
+        self._homes: dict[Digest, EmptyWorker] = {}
 
     def found(self) -> dict[str, Backlog]:
         """Every pool's backlog."""
@@ -160,7 +142,7 @@ class _Signal:
         for group in groups:
             ready[group.info.signature] += group.count
         opened = {signature for worker in self._snapshot.workers for signature in worker.lanes}
-        able: dict[Digest, list[_Empty]] = {}
+        able: dict[Digest, list[EmptyWorker]] = {}
         for group in groups:
             signature = group.info.signature
             if signature not in able:
@@ -174,33 +156,39 @@ class _Signal:
                     self._found[name], self._snapshot, group, chosen, load_s
                 )
 
-    def _able(self, info: SignatureInfo, work: Work, ready: int) -> list["_Empty"]:
-        """The pools whose workers can run a signature's actions, of which so many are ready."""
-        found = []
+    def _able(self, info: SignatureInfo, work: Work, ready: int) -> list[EmptyWorker]:
+        """What empty workers of pools would give a signature of which so many actions are ready."""
+        return [
+            self._empty(pool, info, work, ready)
+            for pool in self._pools
+            if unmet(info.requirement, pool.shape) is None
+        ]
+
+    def _empty(self, pool: PoolView, info: SignatureInfo, work: Work, ready: int) -> EmptyWorker:
+        model, kind = self._model, pool.shape.device_class
         key, size = CostKey.of(info), work.component_bytes
+        near = sum(n for digest, n in info.components if digest in self._near[pool.name])
         needed = sum(n for _, n in info.components)
+        load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
+        full = float(lane_capacity(info, None, kind))
         one = self._warm.get(info.signature)
-        for pool in self._pools:
-            if unmet(info.requirement, pool.shape) is not None:
-                continue
-            kind = pool.shape.device_class
-            capacity = float(min(lane_capacity(info, None, kind), ready))
-            near = sum(n for digest, n in info.components if digest in pool.near)
-            load_s = self._model.load_s(key, kind, size) + self._model.fetch_s(needed - near)
-            rate = self._model.rate(key, kind, size, capacity)
-            paid_s = load_s / float(lane_capacity(info, None, kind))
-            total = max(1, pool.shape.device_memory_mib * pool.shape.devices)
-            gap_s = one.gap_s if one else FIRST_GAP_S
-            held_s = gap_s * min(1.0, info.requirement.memory_mib / total)
-            open_ = info.signature in self._open[pool.name]
-            cold_s = load_s * min(1.0, gap_s / WARM_S) if open_ else load_s
-            alone = self._model.rate(key, kind, size)
-            found.append(_Empty(pool, rate, alone, load_s, cold_s, paid_s, needed, near, held_s))
-        return found
+        gap_s = one.gap_s if one else FIRST_GAP_S
+        hot = info.signature in self._open[pool.name]
+        return EmptyWorker(
+            pool=pool,
+            alone=model.rate(key, kind, size),
+            full=model.rate(key, kind, size, min(full, float(ready))),
+            load_s=load_s,
+            expected_load_s=load_s * min(1.0, gap_s / WARM_S) if hot else load_s,
+            paid_load_s=load_s / full,
+            open_s=gap_s * min(1.0, info.requirement.memory_mib / pool.memory_mib),
+            needed_bytes=needed,
+            near_bytes=near,
+        )
 
     def _choose(
-        self, able: Sequence["_Empty"], work: Work, weights: Weights, info: SignatureInfo
-    ) -> "_Empty | None":
+        self, able: Sequence[EmptyWorker], work: Work, weights: Weights, info: SignatureInfo
+    ) -> EmptyWorker | None:
         """The pool whose empty worker has the best utility; the first of equals.
 
         A pool that cannot grow any further and has its fill of work or of lanes is passed over
@@ -221,77 +209,8 @@ class _Signal:
         return fits and self._found[pool.name].seconds < pool.most_s
 
 
-class _Rooms:
-    """The memory of a pool's workers, filled with lanes: first fit."""
-
-    def __init__(self, pool: PoolView) -> None:
-        self._most = max(1, pool.maximum)
-        self._size = max(1, pool.shape.device_memory_mib * pool.shape.devices)
-        self._free: list[int] = []
-
-    @property
-    def workers(self) -> int:
-        """Workers that the lanes need."""
-        return len(self._free)
-
-    def has_room(self, mib: int) -> bool:
-        """Whether one more lane finds a place."""
-        return len(self._free) < self._most or any(free >= mib for free in self._free)
-
-    def take(self, mib: int) -> None:
-        """Gives a lane its place, in a worker more where it must be, while there may be one."""
-        for n, free in enumerate(self._free):
-            if free >= mib:
-                self._free[n] -= mib
-                return
-        if len(self._free) < self._most:
-            self._free.append(max(0, self._size - mib))
-
-
-def _with_disks(pool: PoolView, workers: Sequence[WorkerView]) -> PoolView:
-    """A pool's next worker is like those that it has: they brought what they hold near."""
-    held = {
-        digest for worker in workers if worker.shape.pool == pool.name for digest in worker.near
-    }
-    return replace(pool, near=pool.near | held) if held else pool
-
-
-@dataclass(frozen=True, slots=True)
-class _Empty:
-    """An empty worker of a pool as all actions of a signature see it: a full lane to be loaded."""
-
-    pool: PoolView
-    rate: Rate
-    alone: Rate
-    load_s: float
-    cold_s: float
-    paid_load_s: float
-    needed: int
-    near: int
-    held_s: float
-
-    def share_s(self, work: Work) -> float:
-        """Worker-seconds that an action of a size takes: its share of a full lane."""
-        return self.rate.seconds(work) * self.rate.share
-
-    def prospect(self, work: Work) -> Prospect:
-        """What an action of a size would get."""
-        paid_s = max(self.share_s(work) + self.paid_load_s, self.held_s)
-        return Prospect(
-            start_s=self.cold_s,
-            wait_s=self.cold_s,
-            first_tier=RUN,
-            run_s=self.alone.seconds(work),
-            nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
-            near_bytes=NEARNESS[Tier.DISK] * self.near,
-            needed_bytes=self.needed,
-            lane=False,
-            locality=share_near(NEARNESS[Tier.DISK] * self.near, self.needed),
-        )
-
-
 def _with_group(
-    known: Backlog, snapshot: Snapshot, group: Group, chosen: _Empty, load_s: float
+    known: Backlog, snapshot: Snapshot, group: Group, chosen: EmptyWorker, load_s: float
 ) -> Backlog:
     """Adds a group to a pool's backlog, and the opening of its lane where none is open."""
     return replace(
@@ -303,7 +222,7 @@ def _with_group(
     )
 
 
-def _pressed(snapshot: Snapshot, group: Group, chosen: _Empty) -> int:
+def _pressed(snapshot: Snapshot, group: Group, chosen: EmptyWorker) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
     deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.work)
@@ -312,57 +231,3 @@ def _pressed(snapshot: Snapshot, group: Group, chosen: _Empty) -> int:
         if left_s > 0.0:
             needed = max(needed, ceil(number * share_s / left_s))
     return needed
-
-
-class Hysteresis:
-    """Turns a pool's backlog into a number of workers that does not flap.
-
-    It grows at once and shrinks when fewer have been enough for ``calm_s``. State of one pool, held
-    by who scales it and lost without harm.
-    """
-
-    def __init__(self, *, target_s: float = 60.0, calm_s: float = 120.0) -> None:
-        """Takes the seconds of work that a worker may have before it, and the time to shrink.
-
-        Raises:
-            ValueError: ``target_s`` is not positive.
-        """
-        if target_s <= 0.0:
-            raise ValueError(f"target_s is {target_s}; give the seconds of work a worker may have")
-        self.target_s = target_s
-        self.calm_s = calm_s
-        self._asked: list[tuple[float, int]] = []
-        self.needed = 0
-
-    def remember(self, workers: int, now_s: float) -> None:
-        """So many are taken as wanted now: who begins to look does not shrink at once."""
-        self._asked.append((now_s, workers))
-
-    def workers(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> int:
-        """How many workers the pool should have.
-
-        Args:
-            pool: its bounds.
-            backlog: of this tick.
-            current: workers that are connected or on their way.
-            now_s: the time.
-
-        Returns:
-            A number between the pool's bounds, never below the busy workers (unless those exceed
-            the maximum, which then was lowered: they drain).
-        """
-        wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
-        wanted = max(wanted, backlog.pressed, backlog.warm, 1 if backlog.actions else 0)
-        wanted = max(pool.minimum, min(pool.maximum, wanted))
-        self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
-        self._asked.append((now_s, wanted))
-        self.needed = max(wanted, min(current, max(n for _, n in self._asked)))
-        return max(self.needed, min(pool.maximum, backlog.busy, current))
-
-
-def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
-    """Pools as their connected workers show them; for fleets that declare none (the laptop)."""
-    shapes: dict[str, WorkerShape] = {}
-    for worker in workers:
-        shapes.setdefault(worker.shape.pool, worker.shape)
-    return [PoolView(n, shape, maximum=maximum.get(n, 1)) for n, shape in sorted(shapes.items())]

@@ -84,8 +84,8 @@ class Prospects:
     """Those of a group on all its feasible workers, and what their terms are measured against.
 
     Attributes:
-        common_s: what all of them wait for the sake of later actions. It is left out of the finishes
-            that are compared: opening a lane is alike everywhere, what it does then is not.
+        common_s: what all of them wait for the sake of later actions. It is left out of the
+            finishes that are compared: opening a lane is alike everywhere, what it does is not.
         earliest_s: earliest predicted finish over the feasible workers, each in its next place.
         dearest_nanousd: of their predicted costs.
     """
@@ -130,9 +130,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
     @staticmethod
     def over(weights: Weights, prospects: Prospects) -> "Scale":
         """The scale over all feasible workers of a group."""
-        return Scale(
-            weights, prospects.earliest_s, prospects.dearest_nanousd, prospects.common_s
-        )
+        return Scale(weights, prospects.earliest_s, prospects.dearest_nanousd, prospects.common_s)
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""

@@ -3,7 +3,8 @@
 Level-triggered: a plan follows from what is seen now and little that may be lost. A worker goes in
 two ticks. First it is cordoned, so that it takes nothing new, and its pod is marked with the lowest
 deletion cost; then, if it is still idle, the pool's size shrinks by one. Who runs something is
-never marked, so the ReplicaSet has always somebody else to take.
+never marked, so the ReplicaSet has always somebody else to take; where more run something than are
+needed, some are cordoned, end what they run and go then.
 """
 
 from collections import deque
@@ -136,10 +137,11 @@ class PoolScaler:
         """
         self._learn(seen, now_s)
         wanted = self._hysteresis.workers(view, backlog, seen.replicas, now_s)
+        needed = self._hysteresis.needed
         if not seen.steady:
-            wanted = max(wanted, seen.replicas)
-        if wanted < seen.replicas or self._surplus(seen, wanted):
-            return self._shrink(view, seen, wanted, now_s)
+            wanted = needed = max(wanted, seen.replicas)
+        if needed < seen.replicas or self._surplus(seen, wanted):
+            return self._shrink(view, seen, wanted, needed, now_s)
         return self._grow(backlog, seen, wanted, now_s)
 
     def _surplus(self, seen: Seen, wanted: int) -> bool:
@@ -178,7 +180,7 @@ class PoolScaler:
             f"{backlog.actions} actions wait{pressed}"
         )
 
-    def _shrink(self, view: PoolView, seen: Seen, wanted: int, now_s: float) -> Plan:
+    def _shrink(self, view: PoolView, seen: Seen, wanted: int, needed: int, now_s: float) -> Plan:
         if seen.pods is None:
             return Plan(wanted, frozenset(self._leaving), look=True)
         self._asked.clear()
@@ -193,7 +195,7 @@ class PoolScaler:
         marks = {p.name: MARKED for p in going if p.cost != MARKED}
         marks |= {p.name: UNMARKED for p in alive if p.cost == MARKED and p.name not in names}
         self._marked = names
-        cordon = frozenset(names | self._too_many(view, alive, names, seen))
+        cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
         size = max(wanted, len(alive) - len(sure))
         if size >= seen.replicas:
             return Plan(wanted, cordon, marks)
@@ -218,13 +220,12 @@ class PoolScaler:
         warm = worker.warm_bytes if worker is not None else 0
         return pod.name not in self._leaving, pod.ready, warm, -pod.created_s, pod.name
 
-    def _too_many(
-        self, view: PoolView, alive: Sequence[PodSeen], going: set[str], seen: Seen
-    ) -> set[str]:
-        """Busy workers above a maximum that was lowered: they end what they run, and then go."""
-        over = len(alive) - view.maximum - len(going)
-        busy = [p.name for p in alive if p.name in seen.workers and p.name not in going]
-        return set(sorted(busy, key=lambda n: seen.workers[n].held)[: max(0, over)])
+
+def _too_many(most: int, alive: Sequence[PodSeen], going: set[str], seen: Seen) -> set[str]:
+    """Busy workers above what is needed, or may be: they end what they run, and then go."""
+    over = len(alive) - most - len(going)
+    busy = [p.name for p in alive if p.name in seen.workers and p.name not in going]
+    return set(sorted(busy, key=lambda n: (seen.workers[n].held, n))[: max(0, over)])
 
 
 def _alive(pods: Sequence[PodSeen]) -> list[PodSeen]:

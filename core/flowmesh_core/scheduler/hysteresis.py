@@ -1,0 +1,53 @@
+"""From a pool's backlog to a number of workers, without flapping."""
+
+from math import ceil
+
+from flowmesh_core.scheduler.backlog import Backlog
+from flowmesh_core.scheduler.pools import PoolView
+
+
+class Hysteresis:
+    """Turns a pool's backlog into a number of workers that does not flap.
+
+    It grows at once and shrinks when fewer have been enough for ``calm_s``. State of one pool, held
+    by who scales it and lost without harm.
+    """
+
+    def __init__(self, *, target_s: float = 60.0, calm_s: float = 120.0) -> None:
+        """Takes the seconds of work that a worker may have before it, and the time to shrink.
+
+        Raises:
+            ValueError: ``target_s`` is not positive.
+        """
+        if target_s <= 0.0:
+            raise ValueError(f"target_s is {target_s}; give the seconds of work a worker may have")
+        self.target_s = target_s
+        self.calm_s = calm_s
+        self._asked: list[tuple[float, int]] = []
+        self.needed = 0
+
+    def remember(self, workers: int, now_s: float) -> None:
+        """So many are taken as wanted now: who begins to look does not shrink at once."""
+        self._asked.append((now_s, workers))
+
+    def workers(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> int:
+        """How many workers the pool should have; ``needed`` is then how many it could do with.
+
+        Args:
+            pool: its bounds.
+            backlog: of this tick.
+            current: workers that are connected or on their way.
+            now_s: the time.
+
+        Returns:
+            A number between the pool's bounds, never below the busy workers (unless those exceed
+            the maximum, which then was lowered: they drain). Where fewer are needed, some of these
+            should take nothing new.
+        """
+        wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
+        wanted = max(wanted, backlog.pressed, backlog.warm, 1 if backlog.actions else 0)
+        wanted = max(pool.minimum, min(pool.maximum, wanted))
+        self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
+        self._asked.append((now_s, wanted))
+        self.needed = max(wanted, min(current, max(n for _, n in self._asked)))
+        return max(self.needed, min(pool.maximum, backlog.busy, current))
