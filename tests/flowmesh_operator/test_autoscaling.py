@@ -124,13 +124,12 @@ def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() 
     assert (second.cordon, second.replicas) == ({"b"}, 1)
 
 
-def test_a_worker_that_got_work_before_it_was_cordoned_stays() -> None:
+def test_a_worker_that_got_work_before_it_was_cordoned_ends_it_first() -> None:
     scaler = calm_scaler(1)
     scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 20.0)
     marked = pods("a", cost=MARKED)
-    its_own = Backlog(running_s=5.0, busy=1)
-    after = scaler.plan(VIEW, its_own, Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
-    assert (after.cordon, after.marks, after.replicas) == (frozenset(), {"a": UNMARKED}, None)
+    after = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
+    assert (after.cordon, after.marks, after.replicas) == ({"a"}, {"a": UNMARKED}, None)
 
 
 def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:

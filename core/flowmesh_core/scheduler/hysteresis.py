@@ -50,4 +50,4 @@ class Hysteresis:
         self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
         self._asked.append((now_s, wanted))
         self.needed = max(wanted, min(current, max(n for _, n in self._asked)))
-        return max(self.needed, min(pool.maximum, backlog.busy, current))
+        return max(self.needed, min(pool.maximum, backlog.busy))

@@ -8,6 +8,7 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.demand import WARM_S, Warm
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView, backlog_of
@@ -168,5 +169,87 @@ def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
 )
 def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog, current, least):
     limits = pool("p", minimum=least, maximum=10)
-    wanted = Hysteresis().workers(limits, backlog, current, 0.0)
+    hysteresis = Hysteresis()
+    wanted = hysteresis.workers(limits, backlog, current, 0.0)
     assert max(least, backlog.busy) <= wanted <= 10
+    assert least <= hysteresis.needed <= wanted
+
+
+EVEN = Weights()
+
+
+def asked(info, *, gap_s=100.0, weights=EVEN, tokens=10_000.0):
+    size = sum(size for _, size in info.components)
+    return Warm(info, gap_s, Work(tokens_out=tokens, component_bytes=size), weights)
+
+
+def model_of(name, gigabytes):
+    size = gigabytes * 10**9
+    return signature(
+        name,
+        memory_mib=size // 2**20 + 2048,
+        capacity=8,
+        components={name: size},
+        work_unit="tokens",
+    )
+
+
+def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
+    pools = [pool("p", device_class="nvidia-4090", memory_mib=48_000)]
+    three = [asked(model_of(name, 16)) for name in "abc"]
+    for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
+        found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
+        assert found.warm == workers, count
+        assert Hysteresis().workers(pools[0], found, 0, NOW_S) == workers
+
+
+def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
+    pools = [
+        pool(
+            "dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=2 * 10**9
+        ),
+        pool(
+            "cheap", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=5 * 10**8
+        ),
+    ]
+    thrifty = asked(model_of("m", 16), weights=Weights(0, 1, 0))
+    hurried = asked(model_of("m", 16), weights=Weights(1, 0, 0))
+    for one, home in ((thrifty, "cheap"), (hurried, "dear")):
+        found = backlog_of(snapshot([], [], []), CostModel(), pools, [one])
+        assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
+
+
+def test_lanes_that_a_pool_at_its_maximum_cannot_hold_find_a_home_in_the_next():
+    pools = [
+        pool("small", device_class="nvidia-4090", memory_mib=24_000, maximum=1),
+        pool("large", device_class="nvidia-4090", memory_mib=24_000, price_nanousd_per_hour=10**10),
+    ]
+    thrifty = [asked(model_of(name, 16), weights=Weights(0, 1, 0)) for name in "ab"]
+    found = backlog_of(snapshot([], [], []), CostModel(), pools, thrifty)
+    assert (found["small"].warm, found["large"].warm) == (1, 1)
+
+
+def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
+    pools = [
+        pool("dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=10**11),
+        pool("home", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=10**8),
+    ]
+    info = model_of("m", 16)
+    for remaining_s, wanted in ((20.0, 0), (WARM_S + 1.0, 6)):
+        there = worker("w", lane(info, held=2, remaining_s=remaining_s), pool="dear")
+        found = backlog_of(
+            snapshot([there], [], []), CostModel(), pools, [asked(info, weights=Weights(0, 1, 0))]
+        )
+        assert found["dear"].busy == 1
+        assert (found["home"].ready_s > 0.0) is (wanted == 0)
+        hysteresis = Hysteresis(target_s=60.0)
+        assert hysteresis.workers(pools[0], found["dear"], 1, NOW_S) == max(1, wanted)
+        assert hysteresis.needed == wanted
+
+
+def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
+    pools = [pool("a"), pool("b")]
+    info = LLM
+    assert backlog_of(snapshot([], [], []), CostModel(), pools, [asked(info)])["a"].warm == 1
+    hot = worker("w", lane(info), pool="b")
+    assert backlog_of(snapshot([hot], [], []), CostModel(), pools, [asked(info)])["b"].warm == 1
