@@ -94,8 +94,7 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
                 if site is not None:
                     sites.append(site)
                 continue
-            busy = _busy_lanes(tick, member) if view.lanes else 0
-            key = (kind, busy, *map(view.near.get, digests))
+            key = (kind, tick.busy[member], *map(view.near.get, digests))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)
@@ -122,10 +121,6 @@ def _excluded(tick: Tick, group: Group, kinds: list[int]) -> frozenset[str]:
     return group.excluded if others else group.excluded - group.avoid
 
 
-def _busy_lanes(tick: Tick, member: int) -> int:
-    return sum(1 for lane in tick.snapshot.workers[member].lanes.values() if lane.held)
-
-
 def _site(tick: Tick, group: Group, member: int) -> Site | None:
     """One worker as a site; None where its lane is closed to the group or has no room."""
     account = tick.accounts[member]
@@ -140,7 +135,7 @@ def _site(tick: Tick, group: Group, member: int) -> Site | None:
     batch = 1.0 if group.isolate else float(max(1, min(place.capacity, sharing)))
     slowdown = 1.0
     if account.view.lanes:
-        others = _busy_lanes(tick, member) - (1 if lane is not None and lane.held else 0)
+        others = tick.busy[member] - (1 if lane is not None and lane.held else 0)
         at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
         slowdown = max(1.0, (others + 1) / max(1, at_once))
     if lane is not None and lane.view is not None:

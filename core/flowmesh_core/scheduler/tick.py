@@ -22,6 +22,7 @@ class Tick:
         ready_by_signature: actions that are there to share a lane.
         virtual_time: tenant → paid dollars over weight, what the tick has placed included.
         running: signatures of which some lane holds work, by the snapshot or by this tick.
+        busy: lanes that hold work on the snapshot, for every worker.
         changes: how often next places have changed.
         waiting: signature → actions left unplaced because waiting for a lane is better.
     """
@@ -36,6 +37,7 @@ class Tick:
         self.lanes: dict[str, set[int]] = {}
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
+        self.busy: list[int] = []
         self.changes = 0
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
@@ -53,7 +55,9 @@ class Tick:
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
-            self.running.update(s for s, lane in worker.lanes.items() if lane.held)
+            busy = [s for s, lane in worker.lanes.items() if lane.held]
+            self.busy.append(len(busy))
+            self.running.update(busy)
             if not worker.draining:
                 self.kinds[kind].append(index)
                 for signature in worker.lanes:
