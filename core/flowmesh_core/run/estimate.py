@@ -80,7 +80,7 @@ def spec_of(
         loaded=loaded,
         signature_params=shape.params,
         info=shape.info,
-        work=_work(contract, plan.params, inputs, loaded, mixed),
+        work=work_of(contract, plan.params, inputs, loaded, mixed),
         cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
         timeout_s=plan.timeout_s,
@@ -206,13 +206,14 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
     )
 
 
-def _work(
+def work_of(
     contract: EngineContract,
     params: dict[str, Any],
     inputs: dict[str, Artifact],
     components: tuple[str, ...],
     mixed: tuple[str, ...],
 ) -> Work:
+    """The predicted size of an action: rows, samples and ``maxTokens`` are taken at their most."""
     data = [a for name, a in inputs.items() if name not in components and name not in mixed]
     rows = max((a.rows for a in data), default=0) or 1
     input_bytes = sum(a.size_bytes for a in data)

@@ -3,6 +3,7 @@ import random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,21 @@ def test_the_prior_is_within_a_tenth_of_published_decoding_on_an_h100(batch, pub
     work = tokens(0, 1000, LLAMA_8B)
     seconds = CostModel().predict(LLM, "nvidia-h100", work, batch=batch).seconds
     assert seconds == pytest.approx(published_ms, rel=0.10)
+
+
+def test_sequences_of_one_action_decode_side_by_side():
+    model = CostModel()
+    one = replace(tokens(0, 100, LLAMA_8B), decode_steps=100.0)
+    rows = replace(tokens(0, 2400, LLAMA_8B), decode_steps=100.0)
+    after_another = tokens(0, 2400, LLAMA_8B)
+    alone_s, rows_s, serial_s = (
+        model.predict(LLM, "nvidia-h100", work).seconds for work in (one, rows, after_another)
+    )
+    assert alone_s < rows_s < 3 * alone_s
+    assert serial_s > 20 * alone_s
+    rate = model.rate(LLM, "nvidia-h100", LLAMA_8B)
+    assert rate.seconds(rows) == pytest.approx(rows_s)
+    assert rows.sequences == 24.0
 
 
 @pytest.mark.parametrize(("batch", "measured"), [(1, 19.0), (64, 141.0)])

@@ -204,17 +204,14 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
 
 
 def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
+    fast = {"device_class": "nvidia-h100", "memory_mib": 80_000}
+    roomy = {"device_class": "nvidia-4090", "memory_mib": 48_000}
     pools = [
-        pool(
-            "dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=2 * 10**9
-        ),
-        pool(
-            "cheap", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=5 * 10**8
-        ),
+        pool("compute", **fast, price_nanousd_per_hour=6 * 10**8),
+        pool("memory", **roomy, price_nanousd_per_hour=2 * 10**8),
     ]
-    thrifty = asked(model_of("m", 16), weights=Weights(0, 1, 0))
-    hurried = asked(model_of("m", 16), weights=Weights(1, 0, 0))
-    for one, home in ((thrifty, "cheap"), (hurried, "dear")):
+    for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
+        one = asked(model_of("m", 16), gap_s=gap_s, weights=Weights(0, 1, 0), tokens=1e6)
         found = backlog_of(snapshot([], [], []), CostModel(), pools, [one])
         assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
 

@@ -62,6 +62,28 @@ def test_a_ready_lane_that_knows_its_capacity_overrules_the_contract():
     assert len(where(decide(view, CostModel()))) == 2
 
 
+def test_actions_of_many_sequences_fill_a_lane_sooner():
+    rows = replace(LLM, capacity=32, sequences=100.0)
+    view = snapshot([worker("w", lane(rows, capacity=32))], many(20, rows), [rows])
+    assert len(where(decide(view, CostModel()))) == 4, "two at once, and two ahead"
+
+
+def test_a_device_that_other_lanes_work_on_is_as_much_slower():
+    other = signature("other")
+    fair = Weights(1.0, 0.0, 0.0)
+    busy = worker("busy", lane(LLM), lane(other, held=1), memory_mib=48_000)
+    free = worker("free", lane(LLM), lane(other), memory_mib=48_000)
+    ready = [action("a", LLM, weights=fair, work=Work(tokens_out=9e4, component_bytes=16 * 10**9))]
+    for order in ([busy, free], [free, busy]):
+        view = snapshot(order, ready, [LLM])
+        assert where(decide(view, CostModel())) == {"a": "free"}
+    busy_for, free_for = (
+        candidates_of(ready[0], snapshot([one], ready, [LLM]), CostModel())[0].terms.finish_s
+        for one in (busy, free)
+    )
+    assert busy_for == pytest.approx(2 * free_for)
+
+
 def test_a_load_halved_after_running_out_of_memory_is_not_exceeded_by_looking_ahead():
     cut = signature("cut", capacity=4, capacity_factor={"nvidia-l40s": 0.5})
     assert len(where(decide(snapshot([worker("w")], many(9, cut), [cut]), CostModel()))) == 2
@@ -123,6 +145,19 @@ def test_policy_weights_choose_between_fast_cheap_and_near(weights, chosen):
     ]
     ready = [action("a", big, weights=weights, work=long)]
     assert where(decide(snapshot(workers, ready, [big]), CostModel())) == {"a": chosen}
+
+
+def test_what_every_place_has_to_load_alike_does_not_hide_which_is_faster():
+    big = signature("big", capacity=64, components=MODEL, work_unit="tokens")
+    short = Work(tokens_in=10.0, tokens_out=300.0, component_bytes=16_000_000_000)
+    workers = [
+        worker("cheap", device_class="nvidia-4090", price_nanousd_per_hour=400_000_000),
+        worker("fast", device_class="nvidia-h100", price_nanousd_per_hour=2_200_000_000),
+    ]
+    hurried = [action("a", big, weights=Weights(2.0, 0.5, 0.5), work=short)]
+    assert where(decide(snapshot(workers, hurried, [big]), CostModel())) == {"a": "fast"}
+    hot = [worker("hot", lane(big), device_class="nvidia-4090"), workers[1]]
+    assert where(decide(snapshot(hot, hurried, [big]), CostModel())) == {"a": "hot"}
 
 
 def test_opening_a_lane_is_paid_by_all_that_it_can_run_at_once_and_by_a_suspect_alone():
