@@ -207,7 +207,7 @@ def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
     fast = {"device_class": "nvidia-h100", "memory_mib": 80_000}
     roomy = {"device_class": "nvidia-4090", "memory_mib": 48_000}
     pools = [
-        pool("compute", **fast, price_nanousd_per_hour=6 * 10**8),
+        pool("compute", **fast, price_nanousd_per_hour=5 * 10**8),
         pool("memory", **roomy, price_nanousd_per_hour=2 * 10**8),
     ]
     for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
