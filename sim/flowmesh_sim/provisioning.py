@@ -202,5 +202,12 @@ class Provisioner:
         spec = pool.spec
         most = spec.maximum or max(1, spec.workers)
         return PoolView(
-            spec.name, pool.shape, spec.minimum, most, pool.start_s, spec.target_s, pool.near
+            spec.name,
+            pool.shape,
+            spec.minimum,
+            most,
+            pool.start_s,
+            spec.target_s,
+            spec.calm_s,
+            pool.near,
         )

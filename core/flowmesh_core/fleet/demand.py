@@ -11,8 +11,8 @@ from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.units import Digest
 
-WARM_S = 300.0
-"""A signature that nothing was handed out of for so long is not kept warm."""
+FORGOTTEN_S = 3600.0
+"""A signature that nothing was handed out of for so long is no longer known."""
 FIRST_GAP_S = 60.0
 """Expected seconds from the first action of a signature to the next."""
 GAP_PACE = 0.3
@@ -42,17 +42,19 @@ class Warm:
 
     Attributes:
         gap_s: expected seconds between two demands.
+        since_s: seconds since the last one.
         work, weights: of its last action.
     """
 
     info: SignatureInfo
     gap_s: float
+    since_s: float
     work: Work
     weights: Weights
 
 
 class Demand:
-    """Signatures by when they were last asked for; those that are no longer warm are forgotten."""
+    """Signatures by when they were last asked for; none is known for ever."""
 
     def __init__(self) -> None:
         """Knows of none."""
@@ -72,9 +74,9 @@ class Demand:
         self._asked[signature] = known
 
     def now(self, now_s: float) -> Iterator[tuple[Digest, Asked]]:
-        """Those that are warm, in the order in which they were last asked for."""
+        """Those that are known, in the order in which they were last asked for."""
         for signature, asked in list(self._asked.items()):
-            if now_s - asked.last_s > WARM_S:
+            if now_s - asked.last_s > FORGOTTEN_S:
                 del self._asked[signature]
             else:
                 yield signature, asked

@@ -76,6 +76,7 @@ def warm(state: State, now_s: float) -> list[Warm]:
         Warm(
             _informed(state, signature, asked.work.sequences),
             max(asked.gap_s, now_s - asked.last_s),
+            now_s - asked.last_s,
             asked.work,
             asked.weights,
         )

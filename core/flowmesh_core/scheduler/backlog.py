@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.demand import FIRST_GAP_S, WARM_S, Warm
+from flowmesh_core.fleet.demand import FIRST_GAP_S, Warm
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import Weights
@@ -107,7 +107,11 @@ class _Signal:
             key=lambda one: (-one.info.requirement.memory_mib, one.info.signature),
         )
         for one in by_size:
-            able = self._able(one.info, one.work, one.info.capacity)
+            able = [
+                empty
+                for empty in self._able(one.info, one.work, one.info.capacity)
+                if one.since_s <= empty.pool.calm_s
+            ]
             home = self._choose(able, one.work, one.weights, one.info)
             if home is None:
                 continue
@@ -125,7 +129,7 @@ class _Signal:
                     continue
                 busy = True
                 home = self._homes.get(lane.signature)
-                if home is None or home.pool.name == here or lane.remaining_s > WARM_S:
+                if home is None or home.pool.name == here or lane.remaining_s > home.pool.calm_s:
                     stays_s = max(stays_s, lane.remaining_s)
                 else:
                     there = self._found[home.pool.name]
@@ -179,7 +183,7 @@ class _Signal:
             alone=model.rate(key, kind, size),
             full=model.rate(key, kind, size, min(full, float(ready))),
             load_s=load_s,
-            expected_load_s=load_s * min(1.0, gap_s / WARM_S) if hot else load_s,
+            expected_load_s=load_s * min(1.0, gap_s / max(1.0, pool.calm_s)) if hot else load_s,
             paid_load_s=load_s / full,
             open_s=gap_s * min(1.0, info.requirement.memory_mib / pool.memory_mib),
             needed_bytes=needed,

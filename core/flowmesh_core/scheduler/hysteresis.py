@@ -45,9 +45,10 @@ class Hysteresis:
             should take nothing new.
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
-        wanted = max(wanted, backlog.pressed, backlog.warm, 1 if backlog.actions else 0)
+        wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
         self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
         self._asked.append((now_s, wanted))
-        self.needed = max(wanted, min(current, max(n for _, n in self._asked)))
+        kept = min(current, max(n for _, n in self._asked))
+        self.needed = max(wanted, kept, min(pool.maximum, backlog.warm))
         return max(self.needed, min(pool.maximum, backlog.busy))

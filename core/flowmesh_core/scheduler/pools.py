@@ -21,6 +21,8 @@ class PoolView:
         shape: what one of its workers is (the name does not matter).
         start_s: predicted seconds from asking for a worker until it connects.
         target_s: seconds of work that one worker may have before it.
+        calm_s: how long a worker is kept that is no longer needed; for so long after its last use
+            a lane is held open.
         near: components that a new worker would find on its disk: a claim's, a paused machine's.
     """
 
@@ -30,6 +32,7 @@ class PoolView:
     maximum: int = 1
     start_s: float = 0.0
     target_s: float = 60.0
+    calm_s: float = 300.0
     near: frozenset[Digest] = frozenset()
 
     @property

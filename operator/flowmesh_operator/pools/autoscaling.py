@@ -173,6 +173,8 @@ class PoolScaler:
 
     def _why_more(self, backlog: Backlog, seen: Seen, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
+            if backlog.warm >= wanted:
+                return f"{wanted} workers hold open the engines of what is in demand"
             return f"the pool has {wanted} workers at least"
         pressed = ", deadlines press" if backlog.pressed >= wanted else ""
         return (

@@ -64,8 +64,11 @@ class Pool:
         spec = self.object.spec
         start_s = self.scaler.start_s if self.scaler is not None else FIRST_START_S
         target_s = seconds(spec.autoscaling.target_backlog)
+        calm_s = seconds(spec.autoscaling.scale_down_after)
         most = spec.max_replicas
-        return PoolView(self.name, self.shape, spec.least, most, start_s, target_s, self.kept)
+        return PoolView(
+            self.name, self.shape, spec.least, most, start_s, target_s, calm_s, self.kept
+        )
 
     def change(self, object_: FlowMeshWorkerPool, catalog: Catalog, now_s: float) -> None:
         """The pool's object has changed."""

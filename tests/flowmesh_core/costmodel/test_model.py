@@ -3,9 +3,9 @@ import random
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flowmesh_core.costmodel import CostKey, CostModel, decode_model, encode_model
 from flowmesh_core.costmodel.devices import DEVICES, UNKNOWN_GPU, rates_of

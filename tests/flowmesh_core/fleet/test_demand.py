@@ -1,6 +1,6 @@
 import pytest
 
-from flowmesh_core.fleet.demand import FIRST_GAP_S, WARM_S, Demand
+from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, Demand
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.units import Digest
@@ -32,6 +32,6 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
     demand = Demand()
     count(demand, A, 0.0)
     count(demand, B, 10.0)
-    assert [s for s, _ in demand.now(WARM_S)] == [A, B]
-    assert [s for s, _ in demand.now(WARM_S + 1.0)] == [B]
-    assert [s for s, _ in demand.now(WARM_S)] == [B], "for good"
+    assert [s for s, _ in demand.now(FORGOTTEN_S)] == [A, B]
+    assert [s for s, _ in demand.now(FORGOTTEN_S + 1.0)] == [B]
+    assert [s for s, _ in demand.now(FORGOTTEN_S)] == [B], "for good"

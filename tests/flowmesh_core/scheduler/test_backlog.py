@@ -8,7 +8,7 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.demand import WARM_S, Warm
+from flowmesh_core.fleet.demand import Warm
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView, backlog_of
@@ -178,9 +178,9 @@ def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog
 EVEN = Weights()
 
 
-def asked(info, *, gap_s=100.0, weights=EVEN, tokens=10_000.0):
+def asked(info, *, gap_s=100.0, since_s=10.0, weights=EVEN, tokens=10_000.0):
     size = sum(size for _, size in info.components)
-    return Warm(info, gap_s, Work(tokens_out=tokens, component_bytes=size), weights)
+    return Warm(info, gap_s, since_s, Work(tokens_out=tokens, component_bytes=size), weights)
 
 
 def model_of(name, gigabytes):
@@ -201,6 +201,14 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
         found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
         assert found.warm == workers, count
         assert Hysteresis().workers(pools[0], found, 0, NOW_S) == workers
+
+
+def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
+    hurried = replace(pool("p", memory_mib=48_000), calm_s=30.0)
+    for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
+        one = asked(model_of("m", 16), since_s=since_s)
+        found = backlog_of(snapshot([], [], []), CostModel(), [hurried], [one])["p"]
+        assert found.warm == workers
 
 
 def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
@@ -232,7 +240,7 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
         pool("home", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=10**8),
     ]
     info = model_of("m", 16)
-    for remaining_s, wanted in ((20.0, 0), (WARM_S + 1.0, 6)):
+    for remaining_s, wanted in ((20.0, 0), (301.0, 6)):
         there = worker("w", lane(info, held=2, remaining_s=remaining_s), pool="dear")
         found = backlog_of(
             snapshot([there], [], []), CostModel(), pools, [asked(info, weights=Weights(0, 1, 0))]
