@@ -22,4 +22,4 @@ def open_bucket(
     location = parse_location(url)
     store, client = connect_blobs(location), connect_records(location)
     blobs = S3Blobs(store, where=location.url, grace_s=grace_s, spool_dir=spool_dir)
-    return blobs, S3Records(client, location), S3Sweep(store, client, location)
+    return blobs, S3Records(client, store, location), S3Sweep(store, client, location)
