@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from e2e.cluster.images import ImageError
-from e2e.cluster.loading import load, load_full
+from e2e.cluster.keda import keda_image
+from e2e.cluster.loading import load, load_full, load_keda
 from e2e.cluster.places import BINS
 from e2e.cluster.prerequisites import check_machine
 from e2e.cluster.project_images import IN_CI, build_full, build_project_image
@@ -24,8 +25,9 @@ def prepare() -> None:
 
 
 def prepare_full() -> None:
-    """Also the worker image with every engine."""
+    """Also KEDA, and the worker image with every engine."""
     prepare()
+    keda_image()
     build_full()
 
 
@@ -41,6 +43,7 @@ DOES: Mapping[str, Callable[[], None]] = {
     "up": show,
     "load": load,
     "load-full": load_full,
+    "load-keda": load_keda,
     "down": down,
 }
 

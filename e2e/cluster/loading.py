@@ -5,8 +5,10 @@ import os
 import shutil
 import sys
 import time
+from pathlib import Path
 
 from e2e.cluster.images import id_of
+from e2e.cluster.keda import keda_image
 from e2e.cluster.node import socket
 from e2e.cluster.places import LOADED, STATE
 from e2e.cluster.project_images import FULL, IN_CI, build_full, build_project_image
@@ -26,12 +28,8 @@ def load() -> None:
         ImageError: an image does not build.
     """
     namespaces()
-    held = json.loads(LOADED.read_text())
     for image in IN_CI:
-        archive = build_project_image(image)
-        if held.get(archive.name) != id_of(archive):
-            import_image(socket(STATE), archive)
-            LOADED.write_text(json.dumps(held := {**held, archive.name: id_of(archive)}))
+        _import(build_project_image(image))
     for name, size in _VOLUMES.items():
         _volume(name, size)
 
@@ -48,6 +46,25 @@ def load_full() -> None:
     start = time.monotonic()
     stream_image(inside, FULL.name)
     sys.stderr.write(f"imported {FULL.name}: {time.monotonic() - start:.0f} s\n")
+
+
+def load_keda() -> None:
+    """Builds KEDA and its image, and imports it.
+
+    Raises:
+        ClusterError: no cluster runs.
+        ToolsError: it does not build.
+        ImageError: nor does the image, or it cannot be imported.
+    """
+    namespaces()
+    _import(keda_image())
+
+
+def _import(archive: Path) -> None:
+    held = json.loads(LOADED.read_text())
+    if held.get(archive.name) != id_of(archive):
+        import_image(socket(STATE), archive)
+        LOADED.write_text(json.dumps({**held, archive.name: id_of(archive)}))
 
 
 def _volume(name: str, size: str) -> None:

@@ -5,6 +5,7 @@ operator run against, and helm for those of the chart; it needs no package but P
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +20,9 @@ from e2e.cluster.places import BINS
 MODULES = Path(__file__).parents[1] / "tools"
 BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
 SINGLE = ("etcd", "helm")
+KEDA = "github.com/kedacore/keda/v2"
+KEDA_PROGRAMS = {"keda": "operator", "keda-adapter": "adapter"}
+"""By their commands, whose names say nothing beside other programs."""
 OWN = ("coredns", "external-metrics")
 """A main package of ours, with the parts of a program or library that the cluster uses."""
 API_PROGRAMS = ("kube-apiserver", "kubectl")
@@ -92,37 +96,73 @@ def build_external_metrics(into: Path) -> None:
         _build("external-metrics", into / ".external-metrics", into)
 
 
+def build_keda(into: Path) -> None:
+    """Builds KEDA's operator and its metrics adapter, unless they are there.
+
+    Args:
+        into: a directory for the programs, named as in KEDA's images.
+
+    Raises:
+        ToolsError: Go is missing, or the module does not build.
+    """
+    with _alone(into):
+        for program, command in KEDA_PROGRAMS.items():
+            _build("keda", into / f".{program}", into, [f"{KEDA}/cmd/{command}"], program)
+
+
+def keda_sources() -> Path:
+    """The folder of KEDA's own files, with its custom resources and manifests; Go fetches them.
+
+    Raises:
+        ToolsError: Go is missing, or cannot.
+    """
+    said = _go("keda", "mod", "download", "-json", KEDA)
+    return Path(json.loads(said)["Dir"])
+
+
 def _built(module: str, done: Path) -> bool:
     return done.is_file() and done.read_bytes() == _sums(module)
 
 
-def _build(module: str, done: Path, into: Path, packages: list[str] | None = None) -> None:
+def _build(
+    module: str,
+    done: Path,
+    into: Path,
+    packages: list[str] | None = None,
+    program: str | None = None,
+) -> None:
     if _built(module, done):
         return
-    sys.stderr.write(f"building {module} (once)\n")
+    sys.stderr.write(f"building {program or module} (once)\n")
     start = time.monotonic()
     # A single program is named after its module, not after the last part of its path (v3).
-    output = into / module if module in SINGLE else f"{into}/"
+    single = program or (module if module in SINGLE else None)
+    output = into / single if single else f"{into}/"
     packages = packages or ["." if module in OWN else "tool"]
+    _go(module, "build", "-o", str(output), "-ldflags", _flags(module), *packages)
+    done.write_bytes(_sums(module))
+    sys.stderr.write(f"built {program or module}: {time.monotonic() - start:.0f} s\n")
+
+
+def _go(module: str, *words: str) -> str:
+    """Runs Go in a module's folder; returns what it printed."""
     go = os.environ.get("GO", "go")
-    command = [go, "build", "-o", str(output), "-ldflags", _flags(module), *packages]
     if shutil.which(go) is None:
         raise ToolsError(
-            f"Go is needed to build {module}, and {go!r} is not there: install Go 1.26 from"
+            f"Go is needed for {module}, and {go!r} is not there: install Go 1.26 from"
             " https://go.dev/dl/ and put its bin folder on PATH"
         )
-    built = subprocess.run(
-        command,
+    done = subprocess.run(
+        [go, *words],
         cwd=MODULES / module,
         env={**os.environ, "CGO_ENABLED": "0"},
         capture_output=True,
         text=True,
         check=False,
     )
-    if built.returncode:
-        raise ToolsError(f"{module} does not build:\n{built.stderr[-4000:]}")
-    done.write_bytes(_sums(module))
-    sys.stderr.write(f"built {module}: {time.monotonic() - start:.0f} s\n")
+    if done.returncode:
+        raise ToolsError(f"{module}: go {words[0]} failed:\n{done.stderr[-4000:]}")
+    return done.stdout
 
 
 def _sums(module: str) -> bytes:

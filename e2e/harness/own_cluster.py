@@ -25,6 +25,11 @@ def load_full() -> str:
     return FULL.name
 
 
+def load_keda() -> None:
+    """Puts KEDA's image into it."""
+    _do("load-keda")
+
+
 def end() -> None:
     """Ends it; nothing stays."""
     _do("down")

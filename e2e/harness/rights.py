@@ -45,7 +45,7 @@ def granted(manifests: Iterable[str], namespace: str) -> set[Right]:
 
 
 def _of(rule: Json, account: str) -> Iterator[Right]:
-    for group in rule["apiGroups"]:
+    for group in rule.get("apiGroups", ()):
         for resource in rule["resources"]:
             yield from (Right(account, verb, group, resource) for verb in rule["verbs"])
 

@@ -17,6 +17,7 @@ NETWORK_POLICIES: Kind = ("networking.k8s.io", "v1", "networkpolicies")
 DISRUPTION_BUDGETS: Kind = ("policy", "v1", "poddisruptionbudgets")
 HORIZONTAL_AUTOSCALERS: Kind = ("autoscaling", "v2", "horizontalpodautoscalers")
 SCALED_OBJECTS: Kind = ("keda.sh", "v1alpha1", "scaledobjects")
+TRIGGER_AUTHENTICATIONS: Kind = ("keda.sh", "v1alpha1", "triggerauthentications")
 LEASES: Kind = ("coordination.k8s.io", "v1", "leases")
 MIRRORED: dict[str, Kind] = {
     "workflows": WORKFLOWS,

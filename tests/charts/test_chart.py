@@ -189,3 +189,21 @@ def test_the_rules_for_an_adapter_say_what_autoscalers_of_pools_ask_for() -> Non
     assert rule["name"]["as"] == WANTED_METRIC
     assert WANTED_METRIC in rule["seriesQuery"]
     assert all(found["metadata"]["name"] != "flowmesh-external-metrics" for found in objects())
+
+
+def test_keda_gets_a_token_that_reads_metrics_and_nothing_else(api_server: ApiServer) -> None:
+    namespace = watched(api_server)
+    rendered = render("keda.enabled=true", namespace=namespace)
+    done = api_server.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=rendered
+    )
+    assert done.stderr == ""
+    secret = find("Secret", "flowmesh-keda", "keda.enabled=true")
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    (subject,) = find("ClusterRoleBinding", "flowmesh-keda", "keda.enabled=true")["subjects"]
+    assert subject["name"] == account
+    (rule,) = find("ClusterRole", "flowmesh-keda", "keda.enabled=true")["rules"]
+    assert rule == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    assert environment("keda.enabled=true")["FLOWMESH_KEDA_SECRET"] == "flowmesh-keda"
+    assert "FLOWMESH_KEDA_SECRET" not in environment()
+    assert all(found["metadata"]["name"] != "flowmesh-keda" for found in objects())

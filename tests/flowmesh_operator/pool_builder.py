@@ -35,6 +35,7 @@ AROUND = Surroundings(
     ca_secret="flowmesh-gateway-tls",
     store_secret="flowmesh-store-worker",
     metrics_url="https://flowmesh-gateway.flowmesh.svc:8470/metrics",
+    metrics_secret="flowmesh-keda",
 )
 FULL: dict[str, Any] = {
     "imagePullPolicy": "Always",

@@ -1,7 +1,8 @@
 """A pool in virtual time: the real machine, scheduler and scaler around a ReplicaSet's rules.
 
 The ReplicaSet makes and deletes pods as Kubernetes does: of too many it takes those that are not
-ready, then those of the lowest deletion cost, then the youngest.
+ready, then those of the lowest deletion cost, then the youngest. Where another's autoscaler writes
+the size, it looks now and then, at a figure that is old by then.
 """
 
 import random
@@ -34,6 +35,8 @@ class Sim:
     Attributes:
         sizes: (time, size) whenever the size was written.
         delay_s: how late the ReplicaSet acts on its size.
+        every_s: another's autoscaler looks so often; 0: there is none.
+        stale_s: how old the figure is that it sees.
     """
 
     maximum: int = 5
@@ -42,6 +45,8 @@ class Sim:
     calm_s: float = 300.0
     start_s: float = 20.0
     delay_s: float = 0.0
+    every_s: int = 0
+    stale_s: float = 0.0
     rng: random.Random = field(default_factory=lambda: random.Random(1))
     replicas: int = 0
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -57,6 +62,7 @@ class Sim:
         self.scaler = self.new_scaler()
         self.durations: dict[str, float] = {}
         self.acts_at: list[tuple[float, int]] = []
+        self.told: list[tuple[float, int]] = []
 
     @property
     def now(self) -> float:
@@ -64,8 +70,9 @@ class Sim:
 
     def new_scaler(self) -> PoolScaler:
         return PoolScaler(
-            target_s=self.target_s, calm_s=self.calm_s, replicas=self.replicas, now_s=self.world.now
-        )
+            target_s=self.target_s, calm_s=self.calm_s, replicas=self.replicas,
+            now_s=self.world.now, by_another=self.every_s > 0,
+        )  # fmt: skip
 
     def submit(self, *durations: float) -> str:
         """A run whose steps take so long, all at once."""
@@ -93,6 +100,7 @@ class Sim:
         self.world.tick()
         self._note_starts()
         self._scale()
+        self._autoscaler()
         self._replica_set()
 
     def _scale(self) -> None:
@@ -106,12 +114,26 @@ class Sim:
         for name, cost in made.marks.items():
             if name in self.pods:
                 self.pods[name].cost = cost
-        if made.replicas is not None:
+        self.told.append((self.now, made.told))
+        if made.replicas is not None and not self.every_s:
             assert made.replicas != self.replicas, "a write that changes nothing"
-            self.replicas = made.replicas
-            self.sizes.append((self.now - self.born_s, made.replicas))
             self.reasons.append(made.reason)
-            self.acts_at.append((self.now + self.delay_s, made.replicas))
+            self._resize(made.replicas)
+
+    def _autoscaler(self) -> None:
+        """As a HorizontalPodAutoscaler does, whose maximum is never less than the size."""
+        if not self.every_s or int(self.now - self.born_s) % self.every_s:
+            return
+        known = [n for at_s, n in self.told if at_s <= self.now - self.stale_s]
+        most = max(self.maximum, self.replicas)
+        size = min(max(known[-1], self.minimum), most) if known else self.replicas
+        if size != self.replicas:
+            self._resize(size)
+
+    def _resize(self, size: int) -> None:
+        self.replicas = size
+        self.sizes.append((self.now - self.born_s, size))
+        self.acts_at.append((self.now + self.delay_s, size))
 
     def view(self) -> PoolView:
         return PoolView(POOL, shape("any"), self.minimum, self.maximum, self.scaler.start_s)

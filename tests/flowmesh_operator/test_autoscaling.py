@@ -8,6 +8,8 @@ from tests.flowmesh_operator.pool_in_virtual_time import Sim
 from flowmesh_core.scheduler import Backlog, PoolView
 from flowmesh_operator.pools.autoscaling import (
     ABSENT_S,
+    FIRST_START_S,
+    GONE_WITHIN_S,
     MARKED,
     UNMARKED,
     PodSeen,
@@ -99,6 +101,33 @@ def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -
     assert sim.pods == {}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [6, 9, 17, 33, 40, 91])
+def test_another_s_autoscaler_takes_no_busy_worker_however_late_it_hears(seed: int) -> None:
+    rng = random.Random(seed)
+    sim = Sim(
+        maximum=rng.randrange(2, 6),
+        calm_s=rng.choice((2.0, 5.0, 30.0)),
+        start_s=rng.choice((1.0, 10.0)),
+        delay_s=rng.choice((0.0, 2.0)),
+        every_s=rng.choice((1, 5, 15)),
+        stale_s=rng.choice((0.0, 3.0, 15.0)),
+        rng=rng,
+    )
+    for _ in range(rng.randrange(4, 10)):
+        sim.submit(*[rng.choice((1.0, 5.0, 40.0, 100.0)) for _ in range(rng.randrange(1, 8))])
+        sim.run(rng.randrange(1, 90))
+        if rng.random() < 0.3:
+            sim.scaler = sim.new_scaler()  # another replica leads
+        if rng.random() < 0.3:
+            sim.maximum = rng.randrange(1, 6)
+    sim.run(20_000, until=sim.idle)
+    assert sim.idle()
+    sim.run(600)
+    assert sim.replicas == 0
+    assert sim.pods == {}
+
+
 VIEW = PoolView("p", Sim().view().shape, 0, 5)
 
 
@@ -179,6 +208,47 @@ def test_right_after_a_takeover_nothing_is_taken_away() -> None:
     seen = Seen(3, {}, pods("a", "b", "c"), steady=False)
     planned = scaler.plan(VIEW, Backlog(), seen, 20.0)
     assert (planned.wanted, planned.cordon, planned.replicas) == (3, frozenset(), None)
+    assert planned.told == 3
+
+
+def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=3, now_s=0.0, by_another=True)
+    workers = {"a": WorkerSeen(held=1), "b": WorkerSeen(), "c": WorkerSeen()}
+    busy = Backlog(running_s=10.0, busy=1)
+    first = scaler.plan(VIEW, busy, Seen(3, workers), 5.0)
+    assert (first.told, first.look) == (3, True), "what an earlier leader marked is seen first"
+    scaler.plan(VIEW, busy, Seen(3, workers, pods(*"abc")), 5.0)
+    planned = scaler.plan(VIEW, busy, Seen(3, workers, pods(*"abc")), 20.0)
+    assert (planned.wanted, planned.told, set(planned.marks)) == (1, 3, {"b", "c"})
+    marked = [*pods("a", "b"), *pods("c", cost=MARKED)]
+    assert scaler.plan(VIEW, busy, Seen(3, workers, marked), 21.0).told == 2
+    more = Backlog(ready_s=500.0, actions=50)
+    again = scaler.plan(VIEW, more, Seen(3, workers), 22.0)
+    assert again.told == 5
+    assert again.cordon == {"b", "c"}, "it may act on two or on one for a while yet"
+    later = scaler.plan(VIEW, more, Seen(3, workers), 22.0 + GONE_WITHIN_S)
+    assert later.cordon == frozenset()
+
+
+def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
+    nothing = Seen(0, {}, [])
+    assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).told == 4
+    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, 9.0).told == 4
+    late = 2.0 + GONE_WITHIN_S
+    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, late).told == 2
+
+
+def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
+    work = Backlog(ready_s=30.0, actions=1)
+    for now_s in (1.0, 2.0, 3.0):
+        scaler.plan(VIEW, work, Seen(0, {}, []), now_s)
+    scaler.plan(VIEW, work, Seen(1, {"a": WorkerSeen()}), 11.0)
+    learned_s = scaler.start_s
+    assert learned_s == pytest.approx(FIRST_START_S + 0.3 * (10.0 - FIRST_START_S))
+    scaler.plan(VIEW, work, Seen(1, {"b": WorkerSeen()}), 500.0)
+    assert scaler.start_s == learned_s, "nobody asked for that one"
 
 
 def test_who_begins_to_look_does_not_shrink_at_once() -> None:

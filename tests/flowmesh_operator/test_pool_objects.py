@@ -1,6 +1,7 @@
 """What pools are made of: their objects as they are, held by snapshots."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,41 @@ def test_a_horizontal_autoscaler_asks_for_as_many_workers_as_the_metric_says() -
 
 def test_a_scaled_object_is_there_only_in_keda_mode_where_the_cluster_knows_it() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}, "maxReplicas": 4})
-    assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=True)] == [*KINDS, "ScaledObject"]
+    both = [*KINDS, "TriggerAuthentication", "ScaledObject"]
+    assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=True)] == both
     assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=False)] == KINDS
     assert [o["kind"] for o in wanted_objects(make_pool(), AROUND, keda=True)] == KINDS
+
+
+def test_keda_trusts_the_gateway_s_authority_and_shows_a_token_of_its_own() -> None:
+    keda = make_pool({"autoscaling": {"mode": "keda"}, "maxReplicas": 4})
+    *_, shown, scaled = wanted_objects(keda, AROUND, keda=True)
+    secrets = {t["parameter"]: (t["name"], t["key"]) for t in shown["spec"]["secretTargetRef"]}
+    assert secrets["bearerToken"] == ("flowmesh-keda", "token")
+    assert secrets["ca"] == ("flowmesh-gateway-tls", "ca.crt")
+    (trigger,) = scaled["spec"]["triggers"]
+    assert trigger["authenticationRef"] == {"name": shown["metadata"]["name"]}
+    assert trigger["metadata"]["authModes"] == "tls,bearer"
+    assert "unsafeSsl" not in trigger["metadata"]
+    open_ = replace(AROUND, metrics_secret="")
+    *_, last = wanted_objects(keda, open_, keda=True)
+    assert "authenticationRef" not in last["spec"]["triggers"][0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "at", "name"),
+    [
+        ("hpa", "HorizontalPodAutoscaler", "maxReplicas"),
+        ("keda", "ScaledObject", "maxReplicaCount"),
+    ],
+)
+def test_an_autoscaler_s_maximum_comes_down_with_the_pool_s_size(
+    mode: str, at: str, name: str
+) -> None:
+    pool = make_pool({"autoscaling": {"mode": mode}, "maxReplicas": 2})
+    for size, most in ((0, 2), (2, 2), (5, 5)):
+        last = wanted_objects(pool, AROUND, keda=True, size=size)[-1]
+        assert (last["kind"], last["spec"][name]) == (at, most)
 
 
 def test_a_worker_understands_what_its_pod_tells_it() -> None:

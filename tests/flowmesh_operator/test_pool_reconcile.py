@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from e2e.cluster.keda import as_list, definitions
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer
 from tests.flowmesh_operator.pool_builder import AROUND, make_pool, pool_object
@@ -152,31 +153,6 @@ async def test_a_field_that_the_pool_no_longer_says_is_gone(bench: Bench) -> Non
     assert "initContainers" not in template
 
 
-SCALED = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "scaledobjects.keda.sh"},
-    "spec": {
-        "group": "keda.sh",
-        "scope": "Namespaced",
-        "names": {"kind": "ScaledObject", "plural": "scaledobjects", "singular": "scaledobject"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
 async def test_a_horizontal_autoscaler_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
     by_hpa = bench.pool(maxReplicas=4, autoscaling={"mode": "hpa"})
     assert await bench.bring(by_hpa) == 5
@@ -190,23 +166,48 @@ async def test_a_horizontal_autoscaler_comes_with_the_mode_and_goes_with_it(benc
     assert bench.replicas() == 3
 
 
+async def test_a_horizontal_autoscaler_takes_nobody_above_a_lowered_maximum(bench: Bench) -> None:
+    by_hpa = {"autoscaling": {"mode": "hpa"}}
+    await bench.bring(bench.pool(maxReplicas=4, **by_hpa))
+    await bench.scale(3)
+    low = bench.pool(maxReplicas=1, **by_hpa)
+    for size, most in ((3, 3), (2, 2), (0, 1)):
+        await bench.scale(size)
+        await bench.bring(low)
+        found = bench.server.get("hpa", NAME, "-n", bench.namespace)["spec"]
+        assert found["maxReplicas"] == most
+
+
 async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
-    """A ScaledObject of no KEDA: what it says is KEDA's to judge, that it is there is ours."""
+    """With KEDA's own definitions, which refuse a field that they do not know."""
     keda = bench.pool(maxReplicas=4, autoscaling={"mode": "keda"})
     assert await bench.bring(keda) == 4
     assert not bench.reconciler.keda
-    bench.server.kubectl("apply", "-f", "-", given=json.dumps(SCALED))
-    bench.server.kubectl(
-        "wait", "--for=condition=Established", "--timeout=180s", "crd/scaledobjects.keda.sh"
-    )
+    given = as_list(definitions())
+    # Client-side, kubectl would note all of a definition in an annotation, which is too large.
+    bench.server.kubectl("apply", "--server-side", "-f", "-", given=given)
+    wait = ("wait", "--for=condition=Established", "--timeout=180s", "-f", "-")
+    bench.server.kubectl(*wait, given=given)
+    at = ("-n", bench.namespace)
     try:
-        assert await bench.bring(keda) == 1
+        assert await bench.bring(keda) == 2
         assert bench.reconciler.keda
-        found = bench.server.get("scaledobject", NAME, "-n", bench.namespace)["spec"]
+        found = bench.server.get("scaledobject", NAME, *at)["spec"]
         assert (found["minReplicaCount"], found["maxReplicaCount"]) == (0, 4)
+        (trigger,) = found["triggers"]
+        shown = bench.server.get("triggerauthentication", trigger["authenticationRef"]["name"], *at)
+        parameters = {t["parameter"] for t in shown["spec"]["secretTargetRef"]}
+        assert parameters == {"bearerToken", "ca", "cert", "key"}
+        # As KEDA does to each that it looks at.
+        bench.server.kubectl(
+            "label", "scaledobject", NAME, f"scaledobject.keda.sh/name={NAME}", *at
+        )
+        assert await bench.bring(keda) <= 1
         assert await bench.bring(keda) == 0
-        assert await bench.bring(bench.pool(maxReplicas=4)) == 1
-        listed = bench.server.get("scaledobjects", "-n", bench.namespace)
-        assert listed["items"] == []
+        assert await bench.bring(bench.pool(maxReplicas=4)) == 2
+        for kind in ("scaledobjects", "triggerauthentications"):
+            assert bench.server.get(kind, *at)["items"] == []
     finally:
-        bench.server.kubectl("delete", "crd", "scaledobjects.keda.sh")
+        bench.server.kubectl("delete", "-f", "-", given=given)
+    assert await bench.bring(keda) == 0
+    assert not bench.reconciler.keda

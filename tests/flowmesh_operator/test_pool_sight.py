@@ -11,6 +11,7 @@ from flowmesh_operator.pools.sight import pod_seen
 from flowmesh_operator.pools.status import (
     About,
     PoolFigures,
+    Said,
     asleep,
     readiness,
     rounded,
@@ -80,8 +81,25 @@ def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:
 
 def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
-    assert scaling(keda, keda=True).reason is PoolReason.BY_KEDA
     said = scaling(keda, keda=False)
     assert (said.type, said.holds) == (PoolCondition.SCALING, False)
     assert "install KEDA" in said.message
     assert scaling(make_pool({"autoscaling": {"mode": "fixed"}}), keda=False).reason == "Fixed"
+
+
+def test_a_scaled_object_that_keda_cannot_scale_by_says_why() -> None:
+    keda = make_pool({"autoscaling": {"mode": "keda"}})
+
+    def said(*conditions: tuple[str, str, str]) -> Said:
+        listed = [dict(zip(("type", "status", "message"), c, strict=True)) for c in conditions]
+        return scaling(keda, keda=True, scaled={"status": {"conditions": listed}})
+
+    unseen = scaling(keda, keda=True, scaled={})
+    assert (unseen.holds, unseen.reason) == (False, PoolReason.KEDA_INACTIVE)
+    assert "KEDA's operator runs" in unseen.message
+    assert said(("Ready", "Unknown", "")).reason is PoolReason.BY_KEDA
+    assert said(("Ready", "True", ""), ("HPAActive", "True", "")).reason is PoolReason.BY_KEDA
+    wrong = said(("Ready", "False", "Triggers are not working correctly"))
+    assert (wrong.reason, wrong.message) == (PoolReason.KEDA_INACTIVE, "Triggers are not working "
+                                             "correctly")  # fmt: skip
+    assert said(("Paused", "True", "ScaledObject is paused")).message == "ScaledObject is paused"

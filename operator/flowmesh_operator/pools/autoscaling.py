@@ -22,7 +22,8 @@ ABSENT_S = 330.0
 """A pod that is ready without a connected worker may have work for so long: until its agent gives
 up looking for a control plane (``--orphan-timeout``), and some time to end."""
 GONE_WITHIN_S = 60.0
-"""A ReplicaSet that was told to shrink has chosen by then."""
+"""A ReplicaSet that was told to shrink has chosen by then, and another's autoscaler has heard of a
+figure: a scrape, its own rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Plan:
         replicas: the size to write; None where it stays.
         reason: why the size changes, as a sentence.
         look: whether pods must be seen for more to be done.
+        told: what another's autoscaler may bring the pool to: ``wanted``, and above it those that
+            are not cordoned and marked yet, of whom a ReplicaSet could take a busy one.
     """
 
     wanted: int
@@ -92,6 +95,7 @@ class Plan:
     replicas: int | None = None
     reason: str = ""
     look: bool = False
+    told: int = 0
 
 
 class PoolScaler:
@@ -105,6 +109,7 @@ class PoolScaler:
         replicas: int,
         now_s: float,
         start_s: float = FIRST_START_S,
+        by_another: bool = False,
     ) -> None:
         """Takes what the pool asks for, and what there is when it is first seen.
 
@@ -114,8 +119,12 @@ class PoolScaler:
             replicas: the pool's size now.
             now_s: the time.
             start_s: predicted seconds until a worker connects.
+            by_another: an autoscaler writes the size, by what it was told a while ago.
         """
         self.start_s = start_s
+        self._by_another = by_another
+        self._taken_over = by_another
+        self._promised = (replicas, now_s)
         self._target_s = target_s
         self._calm_s = calm_s
         self._hysteresis = Hysteresis(target_s=target_s, calm_s=calm_s)
@@ -140,9 +149,32 @@ class PoolScaler:
         needed = self._hysteresis.needed
         if not seen.steady:
             wanted = needed = max(wanted, seen.replicas)
+        if self._by_another and (promised := self._as_promised(seen, wanted, now_s)) > wanted:
+            wanted = needed = promised
+        if self._taken_over:
+            if seen.pods is None:
+                return Plan(wanted, look=True, told=max(wanted, seen.replicas))
+            self._take_over(seen.pods, now_s)
         if needed < seen.replicas or self._surplus(seen, wanted):
             return self._shrink(view, seen, wanted, needed, now_s)
         return self._grow(backlog, seen, wanted, now_s)
+
+    def _as_promised(self, seen: Seen, wanted: int, now_s: float) -> int:
+        """Holds on to a larger figure until the pool is as large: it will be, for a while.
+
+        Who hears late of five, and then that four are enough, would take one of five by himself.
+        """
+        told, since_s = self._promised
+        if wanted < told and seen.replicas < told and now_s - since_s <= GONE_WITHIN_S:
+            return told
+        self._promised = (wanted, now_s)
+        return wanted
+
+    def _take_over(self, pods: Sequence[PodSeen], now_s: float) -> None:
+        """Another's autoscaler may have been told by an earlier leader who can go."""
+        marked = [p.name for p in _alive(pods) if p.cost == MARKED]
+        self._leaving, self._marked = dict.fromkeys(marked, now_s), set(marked)
+        self._taken_over = False
 
     def _surplus(self, seen: Seen, wanted: int) -> bool:
         """Whether a ReplicaSet that was told to shrink still has a choice to make."""
@@ -158,7 +190,9 @@ class PoolScaler:
         self._known = names
 
     def _grow(self, backlog: Backlog, seen: Seen, wanted: int, now_s: float) -> Plan:
-        if wanted > seen.replicas:
+        # Another's autoscaler may still shrink the pool by an earlier figure: then those that are
+        # marked must be the ones to go.
+        if wanted > seen.replicas and not self._by_another:
             self._leaving.clear()
         for name, since_s in list(self._leaving.items()):
             if now_s - since_s > GONE_WITHIN_S:
@@ -167,9 +201,13 @@ class PoolScaler:
         self._marked &= self._leaving.keys()
         cordon = frozenset(self._leaving)
         if wanted <= seen.replicas:
-            return Plan(wanted, cordon, marks)
+            return Plan(wanted, cordon, marks, told=wanted)
         self._asked.extend([now_s] * (wanted - seen.replicas))
-        return Plan(wanted, cordon, marks, wanted, self._why_more(backlog, seen, wanted))
+        # Asked again in every round until another's autoscaler has heard of it.
+        while len(self._asked) > max(0, wanted - len(seen.workers)):
+            self._asked.pop()
+        reason = self._why_more(backlog, seen, wanted)
+        return Plan(wanted, cordon, marks, wanted, reason, told=wanted)
 
     def _why_more(self, backlog: Backlog, seen: Seen, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
@@ -184,27 +222,33 @@ class PoolScaler:
 
     def _shrink(self, view: PoolView, seen: Seen, wanted: int, needed: int, now_s: float) -> Plan:
         if seen.pods is None:
-            return Plan(wanted, frozenset(self._leaving), look=True)
+            return Plan(wanted, frozenset(self._leaving), look=True, told=max(wanted, seen.replicas))
         self._asked.clear()
         alive = _alive(seen.pods)
         idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
-        going = sorted(idle, key=lambda p: self._order(p, seen))[: max(0, len(alive) - wanted)]
+        ranked = sorted(idle, key=lambda p: self._order(p, seen))
+        most = max(0, len(alive) - wanted)
+        kept = {p.name: self._leaving[p.name] for p in ranked[most:] if self._kept(p.name, now_s)}
+        going = [*ranked[:most], *(p for p in ranked[most:] if p.name in kept)]
         names = {p.name for p in going}
         sure = [p for p in going if p.cost == MARKED and p.name in self._leaving]
-        for pod in going:
-            self._leaving.setdefault(pod.name, now_s)
-        self._leaving = {n: t for n, t in self._leaving.items() if n in names}
+        self._leaving = {**dict.fromkeys(names, now_s), **kept}
         marks = {p.name: MARKED for p in going if p.cost != MARKED}
         marks |= {p.name: UNMARKED for p in alive if p.cost == MARKED and p.name not in names}
         self._marked = names
         cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
         size = max(wanted, len(alive) - len(sure))
         if size >= seen.replicas:
-            return Plan(wanted, cordon, marks)
+            return Plan(wanted, cordon, marks, told=max(wanted, seen.replicas))
         reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
         if seen.replicas > view.maximum:
             reason = f"the pool has {view.maximum} workers at most"
-        return Plan(wanted, cordon, marks, size, reason)
+        return Plan(wanted, cordon, marks, size, reason, told=size)
+
+    def _kept(self, name: str, now_s: float) -> bool:
+        """Whether another's autoscaler may still act on having been told that this one can go."""
+        since_s = self._leaving.get(name, float("-inf"))
+        return self._by_another and now_s - since_s <= GONE_WITHIN_S
 
     def _may_be_busy(self, pod: PodSeen, seen: Seen, now_s: float) -> bool:
         worker = seen.workers.get(pod.name)

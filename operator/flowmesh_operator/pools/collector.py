@@ -26,9 +26,10 @@ class PoolCollector(Collector):
         found = sorted(self._figures().items())
         yield gauges(
             WANTED_METRIC,
-            "Workers that a pool should have by its backlog, never fewer than are busy.",
+            "Workers that a pool should have by its backlog, and above them those that must not be "
+            "taken yet.",
             ["pool"],
-            [([name], figures.wanted) for name, figures in found],
+            [([name], figures.told) for name, figures in found],
         )
         yield gauges(
             "flowmesh_pool_workers_asked",

@@ -25,4 +25,5 @@ class PoolReason(StrEnum):
     BY_KEDA = "ByKeda"  # Scaling: a ScaledObject does, on the operator's metric
     FIXED = "Fixed"  # not Scaling: spec.autoscaling.mode is fixed
     HPA_INACTIVE = "HpaInactive"  # not Scaling: the HorizontalPodAutoscaler says why
+    KEDA_INACTIVE = "KedaInactive"  # not Scaling: KEDA says why, or has not looked yet
     NO_KEDA = "NoKeda"  # not Scaling: mode is keda and the cluster has none, or it is not set up

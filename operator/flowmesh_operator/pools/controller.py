@@ -86,8 +86,8 @@ class PoolController:
 
     @property
     def figures(self) -> dict[str, PoolFigures]:
-        """The pools in numbers, by name."""
-        return {pool.name: pool.figures for pool in self._pools.values()}
+        """The pools in numbers, by name; of one that was not looked at yet nothing is known."""
+        return {pool.name: pool.figures for pool in self._pools.values() if pool.planned}
 
     async def run(self) -> None:
         """Goes round until cancelled.
@@ -145,6 +145,7 @@ class PoolController:
         await self._each(self._plan_with_pods)
         await self._cordon()
         await self._each(self._size)
+        self._tell()
         await self._each(self._show)
 
     async def _each(self, work: Any) -> None:
@@ -202,23 +203,23 @@ class PoolController:
         """Reads the pools' objects, more often while sizes change."""
         now = asyncio.get_running_loop().time()
         changed = any(not pool.brought for pool in self._pools.values())
+        modes = {pool.object.spec.autoscaling.mode for pool in self._pools.values()}
         if changed or now - self._looked_at_all_s >= LOOK_AT_ALL_S:
             await self._reconciler.look()
-            if any(p.object.spec.autoscaling.mode == "keda" for p in self._pools.values()) or (
-                self._looked_at_all_s < 0
-            ):
+            if "keda" in modes or self._looked_at_all_s < 0:
                 await self._reconciler.look_for_keda()
-            self._looked_s = self._looked_at_all_s = now
-            for pool in self._pools.values():
-                pool.brought = 0
+            self._looked_at_all_s = now
         elif now - self._looked_s >= (LOOK_IDLE_S if self._calm() else LOOK_S):
-            by_hpa = any(p.object.spec.autoscaling.mode == "hpa" for p in self._pools.values())
             await self._reconciler.look(
-                ["Deployment", "HorizontalPodAutoscaler"] if by_hpa else ["Deployment"]
+                ["Deployment", "HorizontalPodAutoscaler"] if "hpa" in modes else ["Deployment"]
             )
-            self._looked_s = now
-            for pool in self._pools.values():
-                pool.brought = 0
+            if "keda" in modes:
+                await self._reconciler.look_for_keda()
+        else:
+            return
+        self._looked_s = now
+        for pool in self._pools.values():
+            pool.brought = 0
 
     def _calm(self) -> bool:
         return all(p.figures.ready == p.figures.wanted == p.figures.replicas
@@ -244,7 +245,7 @@ class PoolController:
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
-            pool.plan = Plan(pool.object.spec.least)
+            pool.plan = Plan(pool.object.spec.least, told=pool.object.spec.least)
         else:
             now_s = self._plane.parts.given.clock()
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
@@ -253,8 +254,9 @@ class PoolController:
                         self._steady())  # fmt: skip
             pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
         start_s = scaler.start_s if scaler is not None else 0.0
-        wanted = pool.plan.wanted
-        pool.figures = PoolFigures(backlog.seconds, wanted, replicas, ready, busy, start_s)
+        pool.figures = PoolFigures(
+            backlog.seconds, pool.plan.wanted, replicas, ready, busy, start_s, pool.figures.told
+        )
 
     async def _plan_with_pods(self, pool: Pool) -> None:
         """Plans again with the pool's pods where that is what is missing."""
@@ -279,6 +281,12 @@ class PoolController:
 
     def _workers(self, pool: Pool) -> dict[str, Worker]:
         return {n: w for n, w in self._state.workers.items() if w.shape.pool == pool.name}
+
+    def _tell(self) -> None:
+        """Lets others' autoscalers have the figure, now that who may go is cordoned and marked."""
+        for pool in self._pools.values():
+            pool.figures = replace(pool.figures, told=pool.plan.told)
+            pool.planned = True
 
     async def _cordon(self) -> None:
         """Tells the machine which workers take nothing new, where that has changed."""
@@ -325,6 +333,7 @@ class PoolController:
                 pool.object,
                 keda=self._reconciler.keda,
                 hpa=self._reconciler.horizontal_autoscaler(pool.name),
+                scaled=self._reconciler.scaled_object(pool.name),
             ),
         ]
         components = warm(self._workers(pool).values())

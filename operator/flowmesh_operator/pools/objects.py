@@ -14,7 +14,8 @@ from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
 from flowmesh_operator.pools.surroundings import Surroundings
 
 WANTED_METRIC = "flowmesh_pool_workers_wanted"
-"""What an HPA and KEDA read: how many workers a pool should have, never fewer than are busy."""
+"""What an HPA and KEDA read: how many workers a pool should have, and above them those that must
+not be taken yet."""
 _START_WITHIN_S = 1800
 _KEPT_REVISIONS = 2
 _KEDA_POLL_S = 5
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 
 
 def wanted_objects(
-    pool: FlowMeshWorkerPool, around: Surroundings, *, keda: bool = False
+    pool: FlowMeshWorkerPool, around: Surroundings, *, keda: bool = False, size: int = 0
 ) -> list[Json]:
     """Every object of the pool, in the order in which they are applied.
 
@@ -31,6 +32,7 @@ def wanted_objects(
         pool: as the API server gives it.
         around: where it runs.
         keda: whether the cluster knows ScaledObjects.
+        size: how many workers its Deployment asks for now.
     """
     found = [
         _service_account(pool),
@@ -39,9 +41,11 @@ def wanted_objects(
         deployment(pool, around),
     ]
     if pool.spec.autoscaling.mode == "hpa":
-        found.append(horizontal_autoscaler(pool))
+        found.append(horizontal_autoscaler(pool, size))
     if pool.spec.autoscaling.mode == "keda" and keda:
-        found.append(scaled_object(pool, around))
+        if around.metrics_secret:
+            found.append(trigger_authentication(pool, around))
+        found.append(scaled_object(pool, around, size))
     return found
 
 
@@ -95,10 +99,14 @@ def _disruption_budget(pool: FlowMeshWorkerPool) -> Json:
     }
 
 
-def horizontal_autoscaler(pool: FlowMeshWorkerPool) -> Json:
+def horizontal_autoscaler(pool: FlowMeshWorkerPool, size: int = 0) -> Json:
     """A HorizontalPodAutoscaler that gives the pool as many workers as the operator's metric says.
 
     An adapter answers it from Prometheus by the rules that the chart ships.
+
+    Args:
+        pool: as the API server gives it.
+        size: how many workers its Deployment asks for now.
     """
     spec, name = pool.spec, pool.metadata.name
     return {
@@ -108,7 +116,7 @@ def horizontal_autoscaler(pool: FlowMeshWorkerPool) -> Json:
         "spec": {
             "scaleTargetRef": _target(name),
             "minReplicas": spec.min_replicas,
-            "maxReplicas": max(1, spec.max_replicas),
+            "maxReplicas": _most(pool, size),
             "metrics": [
                 {
                     "type": "External",
@@ -121,14 +129,7 @@ def horizontal_autoscaler(pool: FlowMeshWorkerPool) -> Json:
                     },
                 }
             ],
-            "behavior": {
-                "scaleUp": {
-                    "policies": [
-                        {"type": "Pods", "value": max(1, spec.max_replicas), "periodSeconds": 15}
-                    ]
-                },
-                "scaleDown": _behaviour_down(spec.autoscaling.scale_down_after),
-            },
+            "behavior": _behaviour(pool),
         },
     }
 
@@ -137,15 +138,52 @@ def _target(pool: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "name": object_name(pool)}
 
 
-def _behaviour_down(after: str) -> Json:
-    """The metric has waited already: what is added spans no more than a missed scrape."""
-    return {"stabilizationWindowSeconds": min(round(seconds(after)), 30)}
+def _most(pool: FlowMeshWorkerPool, size: int) -> int:
+    """An autoscaler takes whom it likes above its maximum: it comes down with the pool's size."""
+    return max(1, pool.spec.max_replicas, size)
 
 
-def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
-    """A ScaledObject that gives the pool as many workers as the operator's metric says."""
+def _behaviour(pool: FlowMeshWorkerPool) -> Json:
+    """At once to more; to fewer the metric has waited: only a missed scrape is left to span."""
+    growth = {"type": "Pods", "value": max(1, pool.spec.max_replicas), "periodSeconds": 15}
+    calm_s = round(seconds(pool.spec.autoscaling.scale_down_after))
+    return {
+        "scaleUp": {"policies": [growth]},
+        "scaleDown": {"stabilizationWindowSeconds": min(calm_s, 30)},
+    }
+
+
+def trigger_authentication(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+    """What KEDA shows the gateway, and trusts of it.
+
+    The token may read metrics and nothing else. The pair is shown to nobody: KEDA checks a server's
+    certificate against an authority of one's own only where it has one.
+    """
+    secrets = {"bearerToken": "token", "cert": "tls.crt", "key": "tls.key"}
+    targets = [
+        {"parameter": parameter, "name": around.metrics_secret, "key": key}
+        for parameter, key in secrets.items()
+    ]
+    if around.ca_secret:
+        targets.append({"parameter": "ca", "name": around.ca_secret, "key": "ca.crt"})
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "TriggerAuthentication",
+        "metadata": object_metadata(pool),
+        "spec": {"secretTargetRef": targets},
+    }
+
+
+def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings, size: int = 0) -> Json:
+    """A ScaledObject that gives the pool as many workers as the operator's metric says.
+
+    Args:
+        pool: as the API server gives it.
+        around: where KEDA reads the metric.
+        size: how many workers its Deployment asks for now.
+    """
     spec, name = pool.spec, pool.metadata.name
-    trigger = {
+    trigger: Json = {
         "type": "metrics-api",
         "metricType": "AverageValue",
         "metadata": {
@@ -154,10 +192,13 @@ def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
             "valueLocation": f'{WANTED_METRIC}{{pool="{name}"}}',
             "targetValue": "1",
             "activationTargetValue": "0",
-            # The gateway's certificate may be of an authority that only workers know.
-            "unsafeSsl": "true",
         },
     }
+    if around.metrics_secret:
+        trigger["metadata"]["authModes"] = "tls,bearer"
+        trigger["authenticationRef"] = {"name": object_name(name)}
+    else:  # where metrics are open, and nothing says whose certificate the gateway has
+        trigger["metadata"]["unsafeSsl"] = "true"
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
@@ -165,15 +206,11 @@ def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
         "spec": {
             "scaleTargetRef": _target(name),
             "minReplicaCount": spec.min_replicas,
-            "maxReplicaCount": max(1, spec.max_replicas),
+            "maxReplicaCount": _most(pool, size),
             "pollingInterval": _KEDA_POLL_S,
             # The metric has waited already.
             "cooldownPeriod": max(_KEDA_POLL_S, ACKNOWLEDGE_S),
-            "advanced": {
-                "horizontalPodAutoscalerConfig": {
-                    "behavior": {"scaleDown": _behaviour_down(spec.autoscaling.scale_down_after)}
-                }
-            },
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behaviour(pool)}},
             "triggers": [trigger],
         },
     }

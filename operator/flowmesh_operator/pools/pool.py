@@ -34,7 +34,7 @@ class Pool:
         shape: a worker's, as the spec or a worker says it.
         scaler: None until the pool's size is known.
         problem: why its objects could not be applied; None where they are.
-        plan: of the last round.
+        plan: of the last round; ``planned`` once there was one.
         look_from_s: its pods are not looked at before (on the loop's clock); ``cordoned`` is what
             they gave the last time.
         since_s: workers that started before may be of an earlier spec.
@@ -47,6 +47,7 @@ class Pool:
     scaler: PoolScaler | None = None
     problem: Said | None = None
     plan: Plan = field(default_factory=lambda: Plan(0))
+    planned: bool = False
     figures: PoolFigures = field(default_factory=PoolFigures)
     decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_KEPT))
     look_from_s: float = 0.0
@@ -100,6 +101,7 @@ class Pool:
             replicas=replicas,
             now_s=now_s,
             start_s=max(_LEAST_START_S, learned_s),
+            by_another=asked.mode in ("hpa", "keda"),
         )
         return self.scaler
 

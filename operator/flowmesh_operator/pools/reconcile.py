@@ -20,9 +20,10 @@ from flowmesh_operator.kinds import (
     NETWORK_POLICIES,
     SCALED_OBJECTS,
     SERVICE_ACCOUNTS,
+    TRIGGER_AUTHENTICATIONS,
     Kind,
 )
-from flowmesh_operator.pools.names import POOL_LABEL
+from flowmesh_operator.pools.names import POOL_LABEL, object_name
 from flowmesh_operator.pools.objects import wanted_objects
 from flowmesh_operator.pools.surroundings import Surroundings
 
@@ -35,8 +36,12 @@ KINDS: dict[str, Kind] = {
     "Deployment": DEPLOYMENTS,
     "HorizontalPodAutoscaler": HORIZONTAL_AUTOSCALERS,
 }
-_SCALED = "ScaledObject"
-_AUTOSCALERS = frozenset({"HorizontalPodAutoscaler", _SCALED})
+KEDA_KINDS: dict[str, Kind] = {
+    "TriggerAuthentication": TRIGGER_AUTHENTICATIONS,
+    "ScaledObject": SCALED_OBJECTS,
+}
+_ALL = KINDS | KEDA_KINDS
+_AUTOSCALERS = ("HorizontalPodAutoscaler", *reversed(KEDA_KINDS))
 """What a pool may want no more; the other kinds go with it, which owns them."""
 _REPLICAS = ("f:spec", "f:replicas")
 _VOLATILE = ("deployment.kubernetes.io/revision",)
@@ -64,15 +69,18 @@ class Reconciler:
             self._live[name] = await self._list(KINDS[name])
 
     async def look_for_keda(self) -> None:
-        """Reads the pools' ScaledObjects where KEDA is set up and there; says so in ``keda``."""
+        """Reads the pools' objects of KEDA where it is set up and there; says so in ``keda``."""
         self.keda = False
         if not self._around.metrics_url:
             return
         try:
-            self._live[_SCALED] = await self._list(SCALED_OBJECTS)
+            for name, kind in KEDA_KINDS.items():
+                self._live[name] = await self._list(kind)
         except ApiError as e:
             if e.status not in (NOT_FOUND, FORBIDDEN):
                 raise
+            for name in KEDA_KINDS:
+                self._live.pop(name, None)
             return
         self.keda = True
 
@@ -82,8 +90,11 @@ class Reconciler:
 
     def horizontal_autoscaler(self, pool: str) -> Json | None:
         """The pool's HorizontalPodAutoscaler as last seen."""
-        found = self._live.get("HorizontalPodAutoscaler", {}).get(pool, {})
-        return next(iter(found.values()), None)
+        return self._live.get("HorizontalPodAutoscaler", {}).get(pool, {}).get(object_name(pool))
+
+    def scaled_object(self, pool: str) -> Json | None:
+        """The pool's ScaledObject as last seen."""
+        return self._live.get("ScaledObject", {}).get(pool, {}).get(object_name(pool))
 
     def scaled(self, pool: str, replicas: int) -> None:
         """The pool's size was written."""
@@ -100,10 +111,12 @@ class Reconciler:
             ApiError: the API server refused; the message says what.
         """
         name = pool.metadata.name
-        wanted = wanted_objects(pool, self._around, keda=self.keda)
+        size = int((self.deployment(name) or {}).get("spec", {}).get("replicas", 0))
+        wanted = wanted_objects(pool, self._around, keda=self.keda, size=size)
         for body in wanted:
             await self._apply(name, body, pool)
-        for kind in _AUTOSCALERS - {body["kind"] for body in wanted}:
+        kinds = {body["kind"] for body in wanted}
+        for kind in (kind for kind in _AUTOSCALERS if kind not in kinds):
             for live in list(self._live.get(kind, {}).get(name, {}).values()):
                 if _belongs(live, pool):
                     await self._delete(kind, name, live)
@@ -126,14 +139,14 @@ class Reconciler:
             return
         if kind == "Deployment" and owner.spec.autoscaling.mode != "fixed":
             body = _with_size(body, live, owner.spec.min_replicas)
-        group, version, plural = SCALED_OBJECTS if kind == _SCALED else KINDS[kind]
+        group, version, plural = _ALL[kind]
         made = await self._api.apply(group, version, plural, self._around.namespace, body)
         self._live.setdefault(kind, {}).setdefault(pool, {})[name] = made
         self._applied[kind, name] = (print_of_wanted, _print_of(made))
 
     async def _delete(self, kind: str, pool: str, live: Json) -> None:
         meta = live["metadata"]
-        group, version, plural = SCALED_OBJECTS if kind == _SCALED else KINDS[kind]
+        group, version, plural = _ALL[kind]
         try:
             await self._api.delete(
                 group, version, plural, self._around.namespace, meta["name"], uid=meta["uid"]

@@ -23,7 +23,8 @@ class PoolFigures:
 
     Attributes:
         backlog_s: predicted worker-seconds of what runs and waits for it.
-        wanted: workers that there should be; ``replicas`` how many its Deployment asks for.
+        wanted: workers that there should be; ``replicas`` how many its Deployment asks for;
+            ``told`` what autoscalers of others read (``Plan.told``).
         ready: connected workers that take work; ``busy`` those that run something.
         start_s: predicted seconds until a new worker connects.
     """
@@ -34,6 +35,7 @@ class PoolFigures:
     ready: int = 0
     busy: int = 0
     start_s: float = 0.0
+    told: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,16 @@ def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
     return Said(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
 
 
-def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) -> Said:
+def scaling(
+    pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None, scaled: Json | None = None
+) -> Said:
     """Who brings the number of workers to what is wanted.
 
     Args:
         pool: as the API server gives it.
         keda: whether the cluster knows ScaledObjects.
         hpa: the pool's HorizontalPodAutoscaler as last seen.
+        scaled: its ScaledObject.
     """
     match pool.spec.autoscaling.mode:
         case "hpa" if asleep(hpa):
@@ -130,7 +135,9 @@ def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) ->
         case "backlog":
             return Said(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
         case "keda" if keda:
-            return Said(PoolCondition.SCALING, True, PoolReason.BY_KEDA)
+            why = _why_keda_rests(scaled)
+            reason = PoolReason.KEDA_INACTIVE if why else PoolReason.BY_KEDA
+            return Said(PoolCondition.SCALING, not why, reason, why)
         case "keda":
             message = (
                 "the operator was not told of KEDA, or the cluster has no ScaledObjects, or they "
@@ -139,6 +146,16 @@ def scaling(pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None) ->
             )
             return Said(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
     return Said(PoolCondition.SCALING, False, PoolReason.FIXED)
+
+
+def _why_keda_rests(scaled: Json | None) -> str:
+    """What KEDA says of a ScaledObject that it cannot scale by; empty where it does."""
+    if not ((scaled or {}).get("status") or {}).get("conditions"):
+        return (
+            "no KEDA has looked at the ScaledObject yet; see that KEDA's operator runs, or set "
+            "autoscaling.mode: backlog"
+        )
+    return _wrong(scaled, {"Ready": "False", "Paused": "True", "HPAActive": "False"})
 
 
 def asleep(hpa: Json | None) -> bool:

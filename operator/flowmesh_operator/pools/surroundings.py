@@ -20,6 +20,8 @@ class Surroundings:
         operator_labels: of the gateway's pods, for the NetworkPolicy.
         store_cidrs: where the bucket may be; a bucket of this namespace needs none.
         metrics_url: what KEDA reads the number of wanted workers from.
+        metrics_secret: the Secret with the token that it shows there, and a certificate and its
+            key; none if empty.
     """
 
     namespace: str
@@ -36,6 +38,7 @@ class Surroundings:
     )
     store_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
     metrics_url: str = ""
+    metrics_secret: str = ""
 
     @property
     def gateway_port(self) -> int:
