@@ -221,15 +221,16 @@ class PoolScaler:
         )
 
     def _shrink(self, view: PoolView, seen: Seen, wanted: int, needed: int, now_s: float) -> Plan:
+        most = max(wanted, seen.replicas)
         if seen.pods is None:
-            return Plan(wanted, frozenset(self._leaving), look=True, told=max(wanted, seen.replicas))
+            return Plan(wanted, frozenset(self._leaving), look=True, told=most)
         self._asked.clear()
         alive = _alive(seen.pods)
         idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
         ranked = sorted(idle, key=lambda p: self._order(p, seen))
-        most = max(0, len(alive) - wanted)
-        kept = {p.name: self._leaving[p.name] for p in ranked[most:] if self._kept(p.name, now_s)}
-        going = [*ranked[:most], *(p for p in ranked[most:] if p.name in kept)]
+        over = max(0, len(alive) - wanted)
+        kept = {p.name: self._leaving[p.name] for p in ranked[over:] if self._kept(p.name, now_s)}
+        going = [*ranked[:over], *(p for p in ranked[over:] if p.name in kept)]
         names = {p.name for p in going}
         sure = [p for p in going if p.cost == MARKED and p.name in self._leaving]
         self._leaving = {**dict.fromkeys(names, now_s), **kept}
@@ -239,7 +240,7 @@ class PoolScaler:
         cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
         size = max(wanted, len(alive) - len(sure))
         if size >= seen.replicas:
-            return Plan(wanted, cordon, marks, told=max(wanted, seen.replicas))
+            return Plan(wanted, cordon, marks, told=most)
         reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
         if seen.replicas > view.maximum:
             reason = f"the pool has {view.maximum} workers at most"
