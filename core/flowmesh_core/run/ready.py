@@ -41,13 +41,14 @@ def outdated(state: State, action: Action) -> None:
 
 def index(state: State, now_s: float) -> ReadyIndex:
     """The ready actions of runs that are not suspended, and replicas of those that run too long."""
+    # First: an action whose attempt has failed since is ready again, under the name of its replica.
+    for replica in state.replicas:
+        state.index.remove(replica)
     for action in state.unseen.values():
         if not all(state.runs[s.uid].suspended for s in action.subscribers):
             action.view = view(state, action)
             state.index.add(action.view)
     state.unseen.clear()
-    for replica in state.replicas:
-        state.index.remove(replica)
     late = stragglers.late(state, now_s)
     state.replicas = [structs.replace(view(state, a.action), replica_of=a.worker) for a in late]
     for replica in state.replicas:

@@ -364,6 +364,29 @@ def test_a_straggler_gets_a_replica_the_first_publication_wins_the_loser_is_fabr
     assert len(world.publications) == published + 1
 
 
+def test_an_action_that_is_lost_while_its_replica_waits_for_a_worker_is_tried_again(
+    world: World,
+) -> None:
+    world.join("w1")
+    world.join("small", device_memory_mib=1)
+    for n in range(3):
+        world.submit(plan(step("a", uses=SOLO, value=n)), f"before-{n}")
+    world.run()
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    slow = only(world)
+    world.begin(slow.attempt_id)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    assert world.machine.state.replicas, "the worker that idles is too small for it"
+    world.lose("w1")
+    world.join("w2")
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
 @pytest.mark.parametrize("then", ["says how far it is", "ends", "fails", "is lost", "prints"])
 def test_a_straggler_that_wakes_after_its_run_is_over_changes_nothing(
     world: World, then: str
