@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from e2e.harness import own_cluster
 from e2e.harness.downloads import digests
 from e2e.harness.fabric import NAMESPACE, Fabric
@@ -91,8 +90,8 @@ def test_outputs_are_those_of_a_laptop(
     line.follow_workflows(team, steps_of(name))
     line.follow_pods(NAMESPACE, pod_parts(full_pool))
     line.start()
-    document = yaml.safe_load((WORKFLOWS / f"{name}.yaml").read_text())
-    fabric.submit(team, name, document["spec"])
+    file = WORKFLOWS / f"{name}.yaml"
+    fabric.kube.run("apply", f"--filename={file}", f"--namespace={team}")
     line.mark("applied")
     fabric.completed(team, name, WITHIN_S)
     line.end()
