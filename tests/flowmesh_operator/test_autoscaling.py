@@ -102,7 +102,7 @@ def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [6, 9, 17, 33, 40, 91])
+@pytest.mark.parametrize("seed", [2, 6, 9, 17, 33, 40])
 def test_another_s_autoscaler_takes_no_busy_worker_however_late_it_hears(seed: int) -> None:
     rng = random.Random(seed)
     sim = Sim(

@@ -125,6 +125,7 @@ class PoolScaler:
         self._by_another = by_another
         self._taken_over = by_another
         self._promised = (replicas, now_s)
+        self._size, self._grew_s = replicas, float("-inf")
         self._target_s = target_s
         self._calm_s = calm_s
         self._hysteresis = Hysteresis(target_s=target_s, calm_s=calm_s)
@@ -145,6 +146,7 @@ class PoolScaler:
             now_s: the time.
         """
         self._learn(seen, now_s)
+        self._follow(seen, now_s)
         wanted = self._hysteresis.workers(view, backlog, seen.replicas, now_s)
         needed = self._hysteresis.needed
         if not seen.steady:
@@ -169,6 +171,20 @@ class PoolScaler:
             return told
         self._promised = (wanted, now_s)
         return wanted
+
+    def _follow(self, seen: Seen, now_s: float) -> None:
+        """Notes when another's autoscaler asked for more: their pods are there in a moment."""
+        if self._by_another and seen.replicas > self._size:
+            self._grew_s = now_s
+        elif seen.replicas < self._size or now_s - self._grew_s > GONE_WITHIN_S:
+            self._grew_s = float("-inf")
+        self._size = seen.replicas
+
+    def _there(self, alive: int, seen: Seen) -> int:
+        """The pods that there are, and those that another's autoscaler has just asked for."""
+        if alive >= seen.replicas:
+            self._grew_s = float("-inf")
+        return alive if self._grew_s == float("-inf") else seen.replicas
 
     def _take_over(self, pods: Sequence[PodSeen], now_s: float) -> None:
         """Another's autoscaler may have been told by an earlier leader who can go."""
@@ -238,7 +254,7 @@ class PoolScaler:
         marks |= {p.name: UNMARKED for p in alive if p.cost == MARKED and p.name not in names}
         self._marked = names
         cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
-        size = max(wanted, len(alive) - len(sure))
+        size = max(wanted, self._there(len(alive), seen) - len(sure))
         if size >= seen.replicas:
             return Plan(wanted, cordon, marks, told=most)
         reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
