@@ -76,7 +76,10 @@ class Faults:
             found = self._candidates(spec)
             if not found:
                 return
-            worker = self._rng.choice(found)
+            if spec.busiest:
+                worker = max(found, key=lambda w: (len(w.held.progress), w.name))
+            else:
+                worker = self._rng.choice(found)
             self._fabric.trace.add(now_s, "fault", (spec.kind, worker.name))
             self._fleet.by_kind[spec.kind](spec, worker)
             return

@@ -163,7 +163,8 @@ class FaultSpec(Part):
     Attributes:
         at_s: when; with ``perHour`` it happens at random at that rate instead (each worker's, where
             the fault is a worker's).
-        pool: whose worker is struck; any where empty. ``worker`` names one.
+        pool: whose worker is struck; any where empty. ``worker`` names one. It is drawn, or the
+            one that holds most where ``busiest``.
         for_s: how long it lasts.
         share: of calls, messages, attempts or workers that are struck; ``factor`` by which things
             slow down.
@@ -174,6 +175,7 @@ class FaultSpec(Part):
     per_hour: Positive | None = None
     pool: str = ""
     worker: str = ""
+    busiest: bool = False
     for_s: NotNegative = 10.0
     share: float = Field(default=0.2, ge=0, le=1)
     factor: Positive = 4.0

@@ -70,3 +70,16 @@ def test_the_file_of_a_trace_is_what_was_hashed(tmp_path: Path) -> None:
     data = path.read_bytes()
     assert blake3(data).hexdigest() == result.trace
     assert data.count(b"\n") > result.executed
+
+
+def test_the_busiest_worker_can_be_the_one_that_is_struck() -> None:
+    document = {
+        "name": "busiest",
+        "pools": [{"name": "p", "device": "cpu", "workers": 6}],
+        "load": [{"shapes": ["noop-flat"], "runs": 1, "rows": 1, "options": {"seconds": 60.0}}],
+    }
+    calm = simulate(scenario_of(document))
+    crash = {"kind": "crash", "atS": 20, "busiest": True}
+    for seed in range(3):
+        struck = simulate(scenario_of({**document, "faults": [crash]}), seed=seed)
+        assert struck.makespan_s > calm.makespan_s + 15.0, "its work began anew"
