@@ -4,6 +4,7 @@ A whole set, since a confidence interval does not follow from those of its chunk
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,13 +23,14 @@ from flowmesh_worker.engine_api import (
 from flowmesh_worker.engines.refusal import bad_input
 
 
-class Scorer:
+class Scorer(ABC):
     """An engine with a port ``rows`` that gives ``metrics`` and ``rows``."""
 
     capacity = 4
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads nothing."""
+        del components, settings
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Scores the rows in a thread, so that other work of this host goes on."""
@@ -37,16 +39,16 @@ class Scorer:
         usage = Usage(units=given.manifest.row_count)
         return Result({"metrics": Metrics(metrics), "rows": rows}, usage)
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - no scorer holds anything
         """Frees nothing."""
 
+    @abstractmethod
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
         """The metrics of the rows, and the rows that go out.
 
         Raises:
             AttemptError: kind ``bad-input``; names the row and the column.
         """
-        raise NotImplementedError
 
 
 def require_columns(schema: Schema, *wanted: str, port: str = "rows") -> None:

@@ -7,6 +7,7 @@ from them (:meth:`TrainEngine.build`). Neither brings torch when this module is 
 import asyncio
 import importlib.util
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,7 +31,7 @@ _CONTEXT_MIB = 700
 """What CUDA's context and libraries hold of a device's memory."""
 
 
-class TrainEngine:
+class TrainEngine(ABC):
     """An engine that trains. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
 
     name: ClassVar[str]
@@ -58,6 +59,7 @@ class TrainEngine:
             return []
         return [Honours(cls.name, "", _DTYPES, (True, False))]
 
+    @abstractmethod
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
         """Turns the rows of an action into examples.
 
@@ -69,11 +71,10 @@ class TrainEngine:
         Raises:
             AttemptError: bad input; names the row.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self, session: Any) -> Any:
         """Makes the trainer of an action (a ``Session`` gives what it is made of)."""
-        raise NotImplementedError
 
     def full_logits(self, params: Mapping[str, Any]) -> bool:
         """Whether the trainer holds the logits of a whole batch at once."""
