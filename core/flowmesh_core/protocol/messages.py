@@ -157,6 +157,27 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     resume: InputRef | None = None
 
 
+class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An engine host that the worker should have open, though nothing may run in it yet.
+
+    Attributes:
+        signature: of the attempts to come, which find the host open.
+        components: digests of the models that it loads at its start, by port.
+        mixed: ports of components that come with each attempt.
+        the rest: as in :class:`Assignment`.
+    """
+
+    signature: Digest
+    engine: str
+    contract: int
+    implementation: int
+    components: dict[str, Digest] = {}
+    mixed: tuple[str, ...] = ()
+    signature_params: dict[str, Any] = {}
+    memory_mib: int = 0
+    tensor_parallel: int = 1
+
+
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A failure on the wire; see ``flowmesh_core.errors.Failure``."""
 
@@ -333,6 +354,9 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
             that is in ``keep`` goes on, any other is stopped.
         keep: see ``everything``.
         drain: take nothing new, end or hand back what runs, and leave.
+        hold_open: all hosts that it should hold open ahead of work, the most wanted first; None: as
+            it was told before. Attempts go first, and a host that leaves the list stays open until
+            its room is needed.
     """
 
     epoch: int
@@ -343,6 +367,7 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     everything: bool = False
     keep: tuple[str, ...] = ()
     drain: bool = False
+    hold_open: tuple[Opening, ...] | None = None
 
 
 WorkerMessage = Hello | Sync
