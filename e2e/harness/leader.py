@@ -40,10 +40,19 @@ def writes(fabric: Fabric) -> Counter[str]:
     })  # fmt: skip
 
 
+def processes(fabric: Fabric, machine: Machine) -> list[psutil.Process]:
+    """The processes of its pod."""
+    pod = fabric.kube.get("pod", fabric.leader(), f"--namespace={NAMESPACE}")
+    return [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
+
+
 def cpu_and_memory(fabric: Fabric, machine: Machine) -> tuple[float, int]:
     """Its processor seconds so far, and its resident bytes."""
-    pod = fabric.kube.get("pod", fabric.leader(), f"--namespace={NAMESPACE}")
-    processes = [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
-    times = [process.cpu_times() for process in processes]
-    resident = sum(process.memory_info().rss for process in processes)
-    return sum(t.user + t.system for t in times), resident
+    found = processes(fabric, machine)
+    times = [process.cpu_times() for process in found]
+    return sum(t.user + t.system for t in times), resident(found)
+
+
+def resident(found: list[psutil.Process]) -> int:
+    """Bytes that processes have in memory."""
+    return sum(process.memory_info().rss for process in found)

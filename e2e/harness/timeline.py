@@ -91,3 +91,21 @@ def pod_parts(pool: str) -> Callable[[Timeline, Json], None]:
             line.mark("worker joined")
 
     return seen
+
+
+class Joined:
+    """Marks the moments at which workers of a pool become ready, counted."""
+
+    def __init__(self, pool: str) -> None:
+        """Takes the pool's name."""
+        self._pool = pool
+        self._ready: set[str] = set()
+
+    def __call__(self, line: Timeline, pod: Mapping[str, Any]) -> None:
+        """Looks at a pod."""
+        meta = pod["metadata"]
+        if (meta.get("labels") or {}).get("flowmesh.dev/pool") != self._pool:
+            return
+        if condition(pod, "Ready").get("status") == "True":
+            self._ready.add(meta["uid"])
+            line.mark(f"worker {len(self._ready)} joined")

@@ -1,12 +1,12 @@
 """A pool from zero to its bound and back, while one worker has a long step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from e2e.harness.fabric import NAMESPACE, Fabric
-from e2e.harness.kube import Json, condition, until
-from e2e.harness.timeline import Timeline
+from e2e.harness.kube import until
+from e2e.harness.timeline import Joined, Timeline
 
 pytestmark = pytest.mark.full
 
@@ -23,7 +23,7 @@ def test_a_pool_grows_to_its_bound_and_a_busy_worker_is_never_scaled_away(
     team = tenant()
     until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
     line = Timeline(fabric.kube.kubeconfig)
-    line.follow_pods(NAMESPACE, Joined())
+    line.follow_pods(NAMESPACE, Joined(POOL))
     line.start()
     fabric.submit(team, "long", {"steps": [sleep("long", LONG_S)]})
     fabric.submit(team, "short", {"steps": [query(f"q{n}", ROWS + n) for n in range(SHORT)]})
@@ -52,19 +52,3 @@ def query(name: str, rows: int) -> dict[str, Any]:
 
 def sleep(name: str, seconds: float) -> dict[str, Any]:
     return {"name": name, "uses": "test.sleep", "with": {"seconds": seconds, "value": name}}
-
-
-class Joined:
-    """Marks the moments at which workers become ready, counted."""
-
-    def __init__(self) -> None:
-        self._ready: set[str] = set()
-
-    def __call__(self, line: Timeline, pod: Mapping[str, Any]) -> None:
-        found: Json = dict(pod)
-        labels = found["metadata"].get("labels") or {}
-        if labels.get("flowmesh.dev/pool") != POOL:
-            return
-        if condition(found, "Ready").get("status") == "True":
-            self._ready.add(found["metadata"]["uid"])
-            line.mark(f"worker {len(self._ready)} joined")

@@ -1,9 +1,14 @@
-"""Real vLLM and real TRL in pods of the full worker image give a laptop's bytes."""
+"""Real vLLM and real TRL in pods of the full worker image.
 
+They give a laptop's bytes, and a training that takes minutes keeps its worker.
+"""
+
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e.harness import own_cluster
@@ -13,7 +18,7 @@ from e2e.harness.kube import Json, condition, until
 from e2e.harness.laptop import Laptop
 from e2e.harness.person import Person
 from e2e.harness.pools import pool
-from e2e.harness.timeline import Timeline, pod_parts
+from e2e.harness.timeline import Joined, Timeline, pod_parts
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -25,6 +30,10 @@ LAPTOP = "FLOWMESH_E2E_LAPTOP"
 """A folder that keeps the laptop's runs for another time."""
 USER = 10001
 WITHIN_S = 600.0
+TRAINING, BOUND, LABELS = "training", 3, {"for": "training"}
+STEPS = 100
+"""Of the optimizer, as train.yaml says."""
+SHORT, ROWS = 24, 150_000_000
 ENGINES = {"generate": ("sample", "llm.generate"), "tune": ("sft", "train.sft")}
 
 
@@ -41,32 +50,17 @@ def laptop(tmp_path_factory: pytest.TempPathFactory, told: Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
-def full_pool(fabric: Fabric) -> Iterator[str]:
-    """Workers with every engine: two threads, a request that fits beside all else here."""
-    image = os.environ.get(IMAGE) or own_cluster.load_full()
-    limits = {"cpu": "2", "memory": "8Gi"}
-    spec = {
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "engines": {"flavor": "cpu"},
-        "maxReplicas": 1,
-        "resources": {"cpu": 2, "memory": "8Gi"},
-        "podTemplate": {
-            "spec": {
-                "containers": [
-                    {
-                        "name": "worker",
-                        "resources": {"limits": limits, "requests": {**limits, "cpu": "500m"}},
-                    }
-                ]
-            }
-        },
-        "price": {"usdPerHour": "0.20"},
-        "cache": {"sizeLimit": "6Gi"},
-        "drainGrace": "10s",
-        "autoscaling": {"targetBacklog": "60s", "scaleDownAfter": "60s"},
-    }
-    with pool(fabric, POOL, spec) as name:
+def image(fabric: Fabric) -> str:
+    """The worker image with every engine, where pods find it."""
+    del fabric  # its cluster gets the image
+    return os.environ.get(IMAGE) or own_cluster.load_full()
+
+
+@pytest.fixture(scope="module")
+def full_pool(fabric: Fabric, image: str) -> Iterator[str]:
+    """One worker at most, with every engine."""
+    autoscaling = {"targetBacklog": "60s", "scaleDownAfter": "60s"}
+    with pool(fabric, POOL, pool_spec(image, maxReplicas=1, autoscaling=autoscaling)) as name:
         yield name
 
 
@@ -117,6 +111,85 @@ def test_the_pool_shrinks_to_no_worker(
     fabric = person.fabric
     took = until(lambda: not fabric.workers(full_pool), "the pool shrinks to no worker", 180)
     told(f"back to zero {took:.1f} s after the last check")
+
+
+def test_a_training_of_minutes_keeps_its_worker_while_idle_ones_go(
+    person: Person, image: str, told: Callable[[str], None]
+) -> None:
+    fabric, team = person.fabric, person.namespace
+    line = Timeline(fabric.kube.kubeconfig)
+    line.follow_pods(NAMESPACE, Joined(TRAINING))
+    spec = pool_spec(
+        image,
+        maxReplicas=BOUND,
+        labels=LABELS,
+        autoscaling={"targetBacklog": "10s", "scaleDownAfter": "5s"},
+    )
+    with pool(fabric, TRAINING, spec):
+        line.start()
+        file = WORKFLOWS / "train.yaml"
+        fabric.kube.run("apply", f"--filename={file}", f"--namespace={team}")
+        until(lambda: trains(fabric, team), "the training runs", 120)
+        line.mark("training runs")
+        fabric.submit(team, "short", {"steps": [query(n) for n in range(SHORT)]})
+        until(lambda: len(stay(fabric)) == BOUND, "the pool is at its bound", 120)
+        line.mark("pool at its bound")
+        fabric.completed(team, "short", WITHIN_S)
+        line.mark("short ones complete")
+        until(lambda: len(stay(fabric)) == 1, "idle workers go", 120)
+        line.mark("one worker left")
+        (busy,) = stay(fabric)
+        assert trains(fabric, team), "it ended before the others went"
+        fabric.completed(team, "train", WITHIN_S)
+        line.mark("training complete")
+        assert stay(fabric) == [busy]
+        until(lambda: not fabric.workers(TRAINING), "the last worker goes", 180)
+        line.mark("none left")
+    line.end()
+    told("training: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    (attempt,) = person.answer("why", "sft", "--run", "train")["attempts"]
+    told(f"the training ran {attempt['run_s']:.1f} s in one attempt")
+    assert attempt["worker"] == busy
+    to = person.folder / "outputs" / "train"
+    person.answer("outputs", "train", "--download", str(to))
+    assert json.loads((to / "metrics.json").read_text())["steps"] == STEPS
+
+
+def pool_spec(image: str, **more: Any) -> Json:
+    """Workers with every engine: two threads, a request that fits beside all else here."""
+    limits = {"cpu": "2", "memory": "8Gi"}
+    requests = {"cpu": "400m", "memory": "2Gi"}
+    worker = {"name": "worker", "resources": {"limits": limits, "requests": requests}}
+    return {
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "engines": {"flavor": "cpu"},
+        "resources": {"cpu": 2, "memory": "8Gi"},
+        "podTemplate": {"spec": {"containers": [worker]}},
+        "price": {"usdPerHour": "0.20"},
+        "cache": {"sizeLimit": "6Gi"},
+        "drainGrace": "10s",
+        **more,
+    }
+
+
+def query(number: int) -> dict[str, Any]:
+    """A second of a processor; a worker runs one at a time."""
+    text = f"select max(hash(i) % 1000) as most from range({ROWS + number}) t(i)"
+    return {"name": f"q{number}", "uses": "data.sql", "with": {"query": text},
+            "resources": {"labels": LABELS}}  # fmt: skip
+
+
+def trains(fabric: Fabric, team: str) -> bool:
+    """Whether the training itself runs, not what comes before it."""
+    steps = fabric.status(team, "train").get("steps") or []
+    return any(step.get("uses") == "train.sft" and step["state"] == "RUNNING" for step in steps)
+
+
+def stay(fabric: Fabric) -> list[str]:
+    """The workers of its pool that were not told to go."""
+    metas = [worker["metadata"] for worker in fabric.workers(TRAINING)]
+    return sorted(meta["name"] for meta in metas if "deletionTimestamp" not in meta)
 
 
 def assert_confined(fabric: Fabric, worker: Json) -> None:

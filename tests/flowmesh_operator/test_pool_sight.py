@@ -47,7 +47,7 @@ def test_figures_are_shown_to_two_digits() -> None:
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
-    up, down = PoolFigures(wanted=1, ready=1), PoolFigures(wanted=1)
+    up, down = PoolFigures(wanted=1, connected=1), PoolFigures(wanted=1)
     first = status_of(up, [readiness(up, None)], [], [], About(1, 1, 0.0, {}))
     again = status_of(up, [readiness(up, None)], [], [], About(2, 1, 50.0, first))
     assert again["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
@@ -56,12 +56,17 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 
 
 def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
-    figures = PoolFigures(wanted=2, ready=1)
+    figures = PoolFigures(wanted=2, connected=1)
     assert readiness(figures, None).reason is PoolReason.WORKERS_STARTING
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     said = readiness(figures, {"status": {"conditions": [failed]}})
     assert said.reason is PoolReason.WORKERS_STUCK
     assert said.message == "1 of 2 workers are connected: exceeded quota"
+
+
+def test_a_busy_worker_that_takes_nothing_new_is_connected() -> None:
+    figures = PoolFigures(wanted=1, ready=0, busy=1, connected=1)
+    assert readiness(figures, None).holds
 
 
 def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:

@@ -255,7 +255,14 @@ class PoolController:
             pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
         start_s = scaler.start_s if scaler is not None else 0.0
         pool.figures = PoolFigures(
-            backlog.seconds, pool.plan.wanted, replicas, ready, busy, start_s, pool.figures.told
+            backlog.seconds,
+            pool.plan.wanted,
+            replicas,
+            ready,
+            busy,
+            start_s,
+            pool.figures.told,
+            len(workers),
         )
 
     async def _plan_with_pods(self, pool: Pool) -> None:

@@ -25,7 +25,8 @@ class PoolFigures:
         backlog_s: predicted worker-seconds of what runs and waits for it.
         wanted: workers that there should be; ``replicas`` how many its Deployment asks for;
             ``told`` what autoscalers of others read (``Plan.told``).
-        ready: connected workers that take work; ``busy`` those that run something.
+        ready: connected workers that take work; ``busy`` those that run something; ``connected``
+            all, also who ends what it runs and takes nothing new.
         start_s: predicted seconds until a new worker connects.
     """
 
@@ -36,6 +37,7 @@ class PoolFigures:
     busy: int = 0
     start_s: float = 0.0
     told: int = 0
+    connected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,9 @@ def warm(workers: Iterable[Worker]) -> list[Json]:
 
 def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
     """Whether the workers are there, and what holds them up where Kubernetes says so."""
-    if figures.ready >= figures.wanted:
+    if figures.connected >= figures.wanted:
         return Said(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
-    message = f"{figures.ready} of {figures.wanted} workers are connected"
+    message = f"{figures.connected} of {figures.wanted} workers are connected"
     stuck = _wrong(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if stuck:
         return Said(PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}")
