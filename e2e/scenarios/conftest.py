@@ -19,7 +19,8 @@ _numbers = itertools.count(1)
 _STUCK_S = 1800
 """The first scenario includes the cluster's start and the installation."""
 _FIRST = ("installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults")
-_LAST = ("rights", "uninstallation")
+_LAST = ("many", "rights", "uninstallation")
+"""Thousands of workflows are long in going."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
