@@ -18,12 +18,14 @@ pytestmark = pytest.mark.full
 HERE = f"--namespace={NAMESPACE}"
 POOL, BOUND = "keda", 3
 SCALED = f"flowmesh-pool-{POOL}"
+LABELS = {"scaled-by": "keda"}
 SPEC = {
     "image": THIN.name,
     "imagePullPolicy": "Never",
     "engines": {"flavor": "thin"},
     "maxReplicas": BOUND,
     "resources": {"cpu": 0.25, "memory": "2Gi"},
+    "labels": LABELS,
     "userCode": True,
     "cache": {"sizeLimit": "1Gi"},
     "drainGrace": "10s",
@@ -78,7 +80,7 @@ def under_load(fabric: Fabric, team: str) -> tuple[dict[str, float], Mapping[str
     line, pods = Timeline(fabric.kube.kubeconfig), Pods()
     line.follow_pods(NAMESPACE, pods)
     line.start()
-    fabric.submit(team, "short", {"steps": [sleep(f"s{n}", SHORT_S) for n in range(SHORT)]})
+    fabric.submit(team, "short", {"steps": [code(f"s{n}", SHORT_S) for n in range(SHORT)]})
     line.mark("applied")
     until(lambda: f"worker {BOUND} joined" in line.marks(), "the pool is at its bound", 240)
     fabric.submit(team, "long", {"steps": [sleep("long", LONG_S)], "priority": 100})
@@ -126,6 +128,12 @@ def running(fabric: Fabric, team: str, name: str) -> bool:
 
 
 def sleep(name: str, seconds: float) -> dict[str, Any]:
+    """No users' code: nothing that a worker does one at a time waits behind it."""
+    given = {"seconds": seconds, "value": name}
+    return {"name": name, "uses": "test.sleep", "with": given, "resources": {"labels": LABELS}}
+
+
+def code(name: str, seconds: float) -> dict[str, Any]:
     args = {"seconds": seconds, "value": name}
     given = {"code": CODE, "args": args, "timeoutS": 2 * LONG_S, "memoryMib": 128}
     return {"name": name, "uses": "code.python", "with": given}
