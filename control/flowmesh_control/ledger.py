@@ -35,7 +35,7 @@ class Ledger:
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
         """Takes where to write, and the epoch to write as."""
         self._records = records
-        self._epoch = epoch
+        self.epoch = epoch
         self._books: dict[str, _Book] = {}
         self._dirty: set[str] = set()
 
@@ -105,14 +105,14 @@ class Ledger:
         self._dirty.discard(uid)
 
     async def _write(self, uid: str, seq: int, data: bytes) -> None:
-        key = segment_key(uid, self._epoch, seq)
+        key = segment_key(uid, self.epoch, seq)
         try:
             await self._records.write(key, data)
         except ConditionFailedError:
             # Ours, where an earlier call was cut off after it had written.
             record = await self._records.read(key)
             if record is None or record.data != data:
-                raise SupersededError(self._epoch, self._epoch) from None
+                raise SupersededError(self.epoch, self.epoch) from None
 
 
 @dataclass(frozen=True, slots=True)

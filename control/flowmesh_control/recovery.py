@@ -4,18 +4,27 @@ Proves the store, begins an epoch, and sorts the runs: those with a valid ``fina
 never planned again; the others are submitted again exactly as they were pinned, with the lines of
 their ledger. What they had published is found by look-up; what workers still run is adopted within
 the synchronisation window. How long it takes goes by the number of unfinished runs: of those that
-ended the index of ended runs tells, and one listing whether a leader took them up since.
+ended the index of ended runs tells, and the leaders since of what they took up. Of the rest of a
+bucket with thousands of runs only their names are listed.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
 from flowmesh_control.archive import Archive
 from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
 from flowmesh_control.ledger import Ledger, read_segments
-from flowmesh_control.run_keys import RUNS, final_key, parse_segment, pins_key, spec_key
+from flowmesh_control.run_keys import (
+    RUNS,
+    final_key,
+    ledger_prefix,
+    parse_segment,
+    pins_key,
+    spec_key,
+)
 from flowmesh_control.run_records import (
     FinalRecord,
     PinsRecord,
@@ -24,6 +33,7 @@ from flowmesh_control.run_records import (
     pins_decoder,
     spec_decoder,
 )
+from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import SCHEME
@@ -32,7 +42,10 @@ from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
 from flowmesh_core.run.repinning import PINS
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import Records, RecordStore
+
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
@@ -52,35 +65,26 @@ class Recovered:
     opening: Opening = field(default_factory=Opening)
 
 
-@dataclass(slots=True)
-class _Listed:
-    """What the keys alone say of a run: that its records are there, and who last took it up."""
-
-    spec: bool = False
-    final: bool = False
-    opened: int = 0
-
-
 async def recover(
-    records: RecordStore, *, ledger: Ledger, archive: Archive, index: EndedIndex, catalog: Catalog
+    records: Records, *, ledger: Ledger, archive: Archive, index: EndedIndex, catalog: Catalog
 ) -> Recovered:
     """Finds every run; the ledger is open for the unfinished ones afterwards."""
     indexed = await read_ended(records)
-    recovery = _Recovery(records, ledger, archive, index, catalog, await read_last(records))
+    last, taken = await read_last(records), await read_taken(records)
     ended, others = [], []
-    for uid, listed in (await _runs(records)).items():
+    async for uid in records.folders(RUNS):
         line = indexed.get(uid)
-        if line is not None and listed.final and line.epoch >= listed.opened:
+        if line is not None and line.epoch >= taken.get(uid, 0):
             ended.append(line.run)
-        elif listed.spec:
-            others.append((uid, listed))
+        else:
+            others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
-    return await recovery.of(others)
+    return await _Recovery(records, ledger, archive, index, catalog, last).of(others)
 
 
 class _Recovery:
-    """Reads the runs of which nothing is known but their keys."""
+    """Reads the runs of which nothing is known but their names."""
 
     def __init__(
         self,
@@ -99,28 +103,32 @@ class _Recovery:
         self._last = last
         self._found = Recovered()
 
-    async def of(self, runs: list[tuple[str, _Listed]]) -> Recovered:
-        later: list[Line] = []
-        for start in range(0, len(runs), AT_ONCE):
-            batch = runs[start : start + AT_ONCE]
-            for lines in await asyncio.gather(*(self._run(*run) for run in batch)):
-                later += lines
+    async def of(self, uids: Sequence[str]) -> Recovered:
+        seen = await _each(self._look, uids)
+        ended = [found for found in seen if isinstance(found, FinalRecord)]
+        unfinished = [found for found in seen if isinstance(found, SpecRecord)]
+        uncounted = await _each(self._ended, ended)
+        epoch = self._ledger.epoch
+        await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
+        uncounted += await _each(self._open, unfinished)
+        later = [line for lines in uncounted for line in lines]
         self._found.opening = bring_up_to_date(self._last, later)
         self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
         return self._found
 
-    async def _run(self, uid: str, listed: _Listed) -> tuple[Line, ...]:
-        """Takes it in; its lines that the accounts do not count."""
-        final = await _final(self._records, uid, listed.opened) if listed.final else None
-        if final is not None:
-            return await self._ended(final)
+    async def _look(self, uid: str) -> FinalRecord | SpecRecord | None:
+        """How a run ended, or what it is; None where nothing was accepted."""
         spec = await _spec(self._records, uid)
         if spec is None:
-            return ()
-        restored = await self._ledger.open(uid)
-        self._found.specs[uid] = spec
+            return None
+        return await _final(self._records, uid) or spec
+
+    async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:
+        """Takes it in; its lines that the accounts do not count."""
+        restored = await self._ledger.open(spec.uid)
+        self._found.specs[spec.uid] = spec
         await _take_up(self._records, spec, restored, self._catalog, self._found)
-        return restored[0 if self._last is None else self._last.counted.get(uid, 0) :]
+        return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
 
     async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
         uid = final.status.uid
@@ -160,29 +168,24 @@ async def _take_up(
     )
 
 
-async def _runs(records: RecordStore) -> dict[str, _Listed]:
-    """Every run by its uid, in order."""
-    found: dict[str, _Listed] = {}
-    async for key in records.keys(RUNS):
-        _, uid, what, *rest = key.split("/")
-        run = found.setdefault(uid, _Listed())
-        if what == "spec":
-            run.spec = True
-        elif what == "final":
-            run.final = True
-        elif what == "ledger" and rest:
-            epoch, number = parse_segment(key)
-            if number == 0:
-                run.opened = max(run.opened, epoch)
+async def _each(
+    work: Callable[[_Given], Awaitable[_Found]], given: Sequence[_Given]
+) -> list[_Found]:
+    """The answers in order, a few at a time."""
+    found: list[_Found] = []
+    for start in range(0, len(given), AT_ONCE):
+        found += await asyncio.gather(*map(work, given[start : start + AT_ONCE]))
     return found
 
 
-async def _final(records: RecordStore, uid: str, opened: int) -> FinalRecord | None:
+async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
     """How a run ended; what a former leader wrote of it too late does not count."""
     record = await records.read(final_key(uid))
     if record is None:
         return None
     final = final_decoder.decode(record.data)
+    segments = [parse_segment(key) async for key in records.keys(ledger_prefix(uid))]
+    opened = max((epoch for epoch, number in segments if number == 0), default=0)
     return None if final.epoch < opened else final
 
 

@@ -14,6 +14,7 @@
     policies/<name>                     cache policies
     accounts/<epoch>                    the fabric's accounts
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
+    taken/<epoch>                       runs that a leader took over
     learned/<epoch>                     the cost model; may be lost
 """
 
@@ -25,6 +26,7 @@ POLICIES = "policies/"
 ACCOUNTS = "accounts/"
 LEARNED = "learned/"
 ENDED = "ended/"
+TAKEN = "taken/"
 QUARANTINE = "quarantine/"
 
 
@@ -97,6 +99,16 @@ def accounts_key(epoch: int) -> str:
 def ended_key(epoch: int, number: int) -> str:
     """A segment of the index of ended runs."""
     return f"{ENDED}{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
+
+
+def taken_key(epoch: int) -> str:
+    """The runs that an epoch took up."""
+    return f"{TAKEN}{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def parse_epoch(key: str) -> int:
+    """The epoch that a key ends in."""
+    return int(key.rpartition("/")[2])
 
 
 def learned_key(epoch: int) -> str:

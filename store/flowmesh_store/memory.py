@@ -127,6 +127,12 @@ class MemoryRecords:
         for key in sorted(k for k in self._records if k.startswith(prefix)):
             yield key
 
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordFolders.folders`."""
+        below = (key[len(prefix) :] for key in self._records if key.startswith(prefix))
+        for name in sorted({key.partition("/")[0] for key in below if "/" in key}):
+            yield name
+
     async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
         """As :meth:`SweepableRecords.aged`."""
         now = self._clock()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.ports import Record, RecordStore
+from flowmesh_store.ports import Record, Records
 from flowmesh_store.spool import Spooled, SpoolWriter
 
 OK = "ok"
@@ -122,7 +122,7 @@ class MeteredBlobs:
 class MeteredRecords:
     """Records whose operations are measured."""
 
-    def __init__(self, inner: RecordStore, meter: Meter) -> None:
+    def __init__(self, inner: Records, meter: Meter) -> None:
         """Takes the store and who listens."""
         self._inner = inner
         self._meter = meter
@@ -159,3 +159,9 @@ class MeteredRecords:
         with _span(self._meter, "record.keys"):
             async for key in self._inner.keys(prefix):
                 yield key
+
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordFolders.folders`; measured from the first name to the last."""
+        with _span(self._meter, "record.folders"):
+            async for name in self._inner.folders(prefix):
+                yield name

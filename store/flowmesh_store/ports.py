@@ -96,6 +96,18 @@ class RecordStore(Protocol):
         ...
 
 
+class RecordFolders(Protocol):
+    """Lists one level of the keys: a bucket with many below each name tells the names alone."""
+
+    def folders(self, prefix: str) -> AsyncIterator[str]:
+        """The names between the prefix, which ends in a slash, and the next slash; in order."""
+        ...
+
+
+class Records(RecordStore, RecordFolders, Protocol):
+    """A record store that also lists folders; all backends do both."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
     """What a sweep sees of a blob."""

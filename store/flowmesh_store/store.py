@@ -10,7 +10,7 @@ from flowmesh_store.blobs import DEFAULT_GRACE_S, Blobs
 from flowmesh_store.durability import Durability
 from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, StoreRoot
 from flowmesh_store.memory import MemoryBlobs, MemoryRecords
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import Records
 from flowmesh_store.sweep import Sweepable, SweepableRecords
 from flowmesh_store.verifying import VerifyingBlobs
 
@@ -29,7 +29,7 @@ class Store:
 
     url: str
     blobs: Blobs
-    records: RecordStore
+    records: Records
     sweepable_blobs: Sweepable
     sweepable_records: SweepableRecords
     _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)

@@ -13,22 +13,23 @@ from flowmesh_control.ledger import Ledger
 from flowmesh_control.recovery import Recovered, recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
+from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.ledger import AttemptLine, encode_lines
 from flowmesh_core.status.view import RunStatus
-from flowmesh_store.ports import Record, RecordStore
+from flowmesh_store.ports import Record, Records
 from flowmesh_store.store import Store
 
 PAID = 7
 
 
 class Reads:
-    """Records that count what is read of each run."""
+    """Records that count what is read and listed of each run; of "" where all are listed."""
 
-    def __init__(self, records: RecordStore) -> None:
+    def __init__(self, records: Records) -> None:
         self._records = records
         self.of: Counter[str] = Counter()
 
@@ -41,7 +42,12 @@ class Reads:
         return await self._records.write(key, data, if_match=if_match)
 
     def keys(self, prefix: str) -> AsyncIterator[str]:
+        if prefix.startswith("runs/"):
+            self.of[prefix.split("/")[1]] += 1
         return self._records.keys(prefix)
+
+    def folders(self, prefix: str) -> AsyncIterator[str]:
+        return self._records.folders(prefix)
 
 
 class LosesAnAnswer(Reads):
@@ -57,7 +63,7 @@ class LosesAnAnswer(Reads):
         return etag
 
 
-async def ends(records: RecordStore, uid: str, epoch: int = 1, ended_s: float = 3.0) -> FinalRecord:
+async def ends(records: Records, uid: str, epoch: int = 1, ended_s: float = 3.0) -> FinalRecord:
     """A run that ended, with one attempt paid."""
     spec = SpecRecord(uid, "n", "team-a", "d", 0.5, {})
     line = AttemptLine(1.0, "s", 0, digest_bytes(b"a"), f"t-{uid}", "w", "i1", "published",
@@ -69,7 +75,7 @@ async def ends(records: RecordStore, uid: str, epoch: int = 1, ended_s: float = 
     return final
 
 
-async def taken_over(records: RecordStore, epoch: int) -> tuple[Recovered, Archive, EndedIndex]:
+async def taken_over(records: Records, epoch: int) -> tuple[Recovered, Archive, EndedIndex]:
     archive, index = Archive(records), EndedIndex(records, epoch=epoch)
     found = await recover(
         records,
@@ -108,9 +114,30 @@ async def test_a_line_of_a_leader_that_was_superseded_does_not_count(store: Stor
     late = EndedIndex(store.records, epoch=1)
     late.add(await ends(store.records, "a"))
     await late.write(1)
+    await write_taken(store.records, epoch=2, uids=["a"])
     await store.records.write(segment_key("a", 2, 0), b'{"1": 0}')
     with pytest.raises(FlowMeshError, match="pins are missing"):  # so it is taken up as it should
         await taken_over(store.records, 3)
+
+
+async def test_a_leader_that_died_before_it_opened_a_run_makes_no_end_void(store: Store) -> None:
+    late = EndedIndex(store.records, epoch=1)
+    late.add(await ends(store.records, "a"))
+    await late.write(1)
+    await write_taken(store.records, epoch=2, uids=["a"])
+    found, archive, _ = await taken_over(store.records, 3)
+    assert not found.submitted
+    assert [run.uid for run in archive.summaries()] == ["a"]
+
+
+async def test_a_leader_says_what_it_opens_before_it_does(store: Store) -> None:
+    """Else a frozen leader's late line would hide a run that another one has opened."""
+    await ends(store.records, "ended")
+    spec = SpecRecord("open", "n", "team-a", "d", 0.5, {})
+    await store.records.write(spec_key("open"), msgspec.json.encode(spec))
+    with pytest.raises(FlowMeshError, match="pins are missing"):
+        await taken_over(store.records, 2)
+    assert await read_taken(store.records) == {"open": 2}
 
 
 async def test_a_run_that_is_gone_from_the_store_is_not_listed(store: Store) -> None:

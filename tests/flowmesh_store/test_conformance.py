@@ -204,6 +204,16 @@ async def test_more_keys_than_one_page_are_all_listed(backend: Backend) -> None:
     assert [k async for k in backend.store.records.keys("lineage/")] == names
 
 
+async def test_folders_are_the_names_of_one_level(backend: Backend) -> None:
+    records = backend.store.records
+    for key in ("runs/b/spec", "runs/a/ledger/1", "runs/a/spec", "runs/a.b/spec", "runs/loose"):
+        await records.write(key, b"")
+    await records.write("runsother/c/spec", b"")
+    assert [name async for name in records.folders("runs/")] == ["a", "a.b", "b"]
+    assert [name async for name in records.folders("runs/a/")] == ["ledger"]
+    assert [name async for name in records.folders("none/")] == []
+
+
 async def test_malformed_keys_are_refused(backend: Backend) -> None:
     for wrong in ("", "/", "a//b", "../x", "a/../b", ".tmp/x", "cas/00/x", "a b", "a/", "ü", "a\n"):
         with pytest.raises(StoreError, match="not a key"):

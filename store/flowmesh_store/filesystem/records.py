@@ -69,6 +69,11 @@ class FilesystemRecords:
         async for record in self.aged(prefix):
             yield record.key
 
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordFolders.folders`."""
+        for name in await asyncio.to_thread(self._folders, prefix):
+            yield name
+
     async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
         """As :meth:`SweepableRecords.aged`."""
         walk = self._walk("", prefix)
@@ -135,6 +140,13 @@ class FilesystemRecords:
         except OSError as error:
             raise store_error(error, path) from error
         return True
+
+    def _folders(self, prefix: str) -> list[str]:
+        try:
+            with os.scandir(self._root.locate(prefix)) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     @staticmethod
     def _take(walk: Iterator[StoredRecord]) -> list[StoredRecord]:

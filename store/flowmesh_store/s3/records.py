@@ -77,6 +77,15 @@ class S3Records:
         async for record in self.aged(prefix):
             yield record.key
 
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """As :meth:`RecordFolders.folders`."""
+        try:
+            found = await obstore.list_with_delimiter_async(self._store, prefix)
+        except BaseError as error:
+            raise blobs_error(error, f"{self.location.url}: {prefix}") from error
+        for path in sorted(found["common_prefixes"]):
+            yield path.rpartition("/")[2]
+
     async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
         """As :meth:`SweepableRecords.aged`."""
         if prefix.endswith("/"):
