@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from flowmesh_control.clock import Clock
-from flowmesh_core.run.placing import snapshot, warm
+from flowmesh_core.run.foreseen import in_demand
+from flowmesh_core.run.placing import snapshot
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.backlog import Backlog, backlog_of
+from flowmesh_core.scheduler.backlog import Backlog, signal_of
+from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView, pool_views
+from flowmesh_core.units import Digest
 
 FRESH_S = 0.5
 TIMES = 20.0
@@ -28,6 +31,7 @@ class Backlogs:
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
         self._found: dict[str, Backlog] = {}
+        self._openings: dict[str, tuple[Digest, ...]] = {}
         self._found_s = float("-inf")
         self._fresh_s = FRESH_S
 
@@ -43,12 +47,23 @@ class Backlogs:
 
     def now(self) -> dict[str, Backlog]:
         """Every pool's backlog, at most ``FRESH_S`` old, or a little more where there is much."""
+        self._refresh()
+        return self._found
+
+    def openings(self) -> dict[str, tuple[Digest, ...]]:
+        """Worker → signatures whose engines it should hold open; as old as :meth:`now`."""
+        self._refresh()
+        return self._openings
+
+    def _refresh(self) -> None:
         now_s = self._clock()
         if not 0.0 <= now_s - self._found_s < self._fresh_s:
             began = time.perf_counter()
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
-            self._found = backlog_of(seen, self._state.model, pools, warm(self._state, now_s))
+            warm = in_demand(self._state, now_s)
+            signal = signal_of(seen, self._state.model, pools, warm)
+            self._found = signal.backlogs
+            self._openings = openings_of(seen.workers, warm, signal.homes)
             self._found_s = now_s
             self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))
-        return self._found

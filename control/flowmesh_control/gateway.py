@@ -24,6 +24,7 @@ from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
     Hello,
+    Opening,
     Sync,
     decode_worker,
 )
@@ -135,6 +136,12 @@ class Gateway:
         session = self._session(worker)
         if session is not None:
             session.cancel(attempt_id)
+
+    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+        """As :meth:`Fleet.hold_open`."""
+        session = self._session(worker)
+        if session is not None:
+            session.hold_open(openings)
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """As :meth:`Fleet.acknowledge`."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
 from flowmesh_core.run.commands import Command
 from flowmesh_core.run.events import Event
 
@@ -47,6 +47,10 @@ class Fleet(Protocol):
 
     def cancel(self, worker: str, attempt_id: str) -> None:
         """The worker should no longer hold this attempt."""
+        ...
+
+    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+        """All hosts that the worker should hold open ahead of work."""
         ...
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:

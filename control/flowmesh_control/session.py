@@ -15,6 +15,7 @@ from flowmesh_core.protocol.messages import (
     Assignment,
     Desired,
     Hello,
+    Opening,
     Refused,
     Welcome,
     encode,
@@ -38,6 +39,7 @@ class Session:
         self._cancel: list[str] = []
         self._acknowledged: list[str] = []
         self._keep: tuple[str, ...] | None = None
+        self._hold_open: tuple[Opening, ...] | None = None
         self._drain = False
         self._opened = False
         self._sent = 0
@@ -59,6 +61,10 @@ class Session:
         """Gathers an attempt to stop; one that was not sent yet is still sent first."""
         if self._opened:
             self._cancel.append(attempt_id)
+
+    def hold_open(self, openings: tuple[Opening, ...]) -> None:
+        """All hosts that the worker should hold open; sent once its full state was answered."""
+        self._hold_open = openings
 
     def acknowledge(self, attempt_id: str) -> None:
         """Gathers a report that need not be kept."""
@@ -87,6 +93,7 @@ class Session:
             or self._acknowledged
             or self._drain
             or self._keep is not None
+            or self._hold_open is not None
         )
 
     def accepts(self, seq: int) -> bool:
@@ -125,8 +132,10 @@ class Session:
             everything=self._keep is not None,
             keep=self._keep or (),
             drain=self._drain,
+            hold_open=self._hold_open,
         )
         self._acknowledged, self._keep, self._drain = [], None, False
+        self._hold_open = None
         return self._encoded(message)
 
     def _encoded(self, message: Desired) -> list[bytes]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from flowmesh_core.protocol.messages import Assignment, Desired, Hello, Sync
+from flowmesh_core.protocol.messages import Assignment, Desired, Hello, Opening, Sync
 from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_sim.dialling import Dialling
 from flowmesh_sim.engine import Engine
@@ -29,6 +29,7 @@ class Session:
     acknowledged: list[str] = field(default_factory=list)
     keep: tuple[str, ...] | None = None
     drain: bool = False
+    hold_open: tuple[Opening, ...] | None = None
     sent: int = 0
     received: int = 0
 
@@ -152,6 +153,12 @@ class SimGateway:
         if session is not None and session.opened:
             session.cancel.append(attempt_id)
 
+    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+        """All hosts that the worker should hold open."""
+        session = self._session(worker)
+        if session is not None:
+            session.hold_open = openings
+
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """The worker need not keep this report."""
         session = self._session(worker)
@@ -189,9 +196,10 @@ class SimGateway:
                 everything=session.keep is not None,
                 keep=session.keep or (),
                 drain=session.drain,
+                hold_open=session.hold_open,
             )
             session.assign, session.cancel, session.acknowledged = [], [], []
-            session.keep, session.drain = None, False
+            session.keep, session.drain, session.hold_open = None, False, None
             session.dialling.link.send("down", session.over, session.dialling.told, message)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport, LaneState
+from flowmesh_core.units import Digest
 from flowmesh_sim.devices import Device
 from flowmesh_sim.lane import Job, Lane
 
@@ -72,12 +73,17 @@ class LaneMaker(ABC):
 
 
 class Lanes:
-    """Places jobs in lanes and owns every host."""
+    """Places jobs in lanes and owns every host.
+
+    Attributes:
+        keep: signatures whose idle lanes make room last.
+    """
 
     def __init__(self, maker: LaneMaker, memory: Memory) -> None:
         """Takes who opens lanes, and the memory."""
         self._maker = maker
         self.memory = memory
+        self.keep: frozenset[Digest] = frozenset()
         self.by_key: dict[str, Lane] = {}
         self._waiting: list[Job] = []
 
@@ -113,6 +119,20 @@ class Lanes:
             self._waiting.remove(job)
             self.place()
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether an attempt waits for a lane."""
+        return bool(self._waiting)
+
+    def open_ahead(self, job: Job) -> bool:
+        """Opens a lane in which nothing runs yet; whether it did. Else a lane may make room."""
+        on = self.memory.reserve(job.assignment.memory_mib, self._maker.devices_of(job))
+        if on is None:
+            self._make_room(self.keep)
+            return False
+        self.by_key[key_of(job)] = self._maker.open_lane(job, on)
+        return True
+
     def place(self) -> None:
         """Gives waiting jobs a lane in the order they came, making room where it is needed."""
         while self._waiting:
@@ -130,13 +150,13 @@ class Lanes:
             self._waiting.pop(0)
             lane.submit(job)
 
-    def _make_room(self) -> None:
+    def _make_room(self, spare: frozenset[Digest] = frozenset()) -> None:
         lanes = self.by_key.values()
         if any(lane.state == "closing" for lane in lanes):
             return
-        idle = [lane for lane in lanes if lane.idle]
+        idle = [lane for lane in lanes if lane.idle and lane.signature not in spare]
         if idle:
-            lane = min(idle, key=lambda one: one.last_used_s)
+            lane = min(idle, key=lambda one: (one.signature in self.keep, one.last_used_s))
             lane.close(self._maker.unload_s(lane))
 
     def changed(self, lane: Lane) -> None:

@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowmesh_core.protocol.messages import Honours, WorkerShape
-from flowmesh_core.run.events import Cordoned
-from flowmesh_core.run.placing import snapshot, warm
-from flowmesh_core.scheduler.backlog import backlog_of
+from flowmesh_core.run.events import Cordoned, HeldOpen
+from flowmesh_core.run.foreseen import in_demand, told_to_hold
+from flowmesh_core.run.placing import snapshot
+from flowmesh_core.scheduler.backlog import signal_of
 from flowmesh_core.scheduler.hysteresis import Hysteresis
+from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
@@ -188,14 +190,18 @@ class Provisioner:
         views = [self._view(pool) for pool in scaled]
         now_s = control.now_s()
         state = control.machine.state
-        found = backlog_of(snapshot(state, now_s), state.model, views, warm(state, now_s))
+        seen, warm = snapshot(state, now_s), in_demand(state, now_s)
+        signal = signal_of(seen, state.model, views, warm)
         cordoned: set[str] = set()
         for pool, view in zip(scaled, views, strict=True):
             current = sum(not w.draining for w in pool.workers.values()) + pool.coming
-            pool.resize(pool.hysteresis.workers(view, found[view.name], current, now_s))
+            pool.resize(pool.hysteresis.workers(view, signal.backlogs[view.name], current, now_s))
             cordoned |= pool.surplus(pool.hysteresis.needed)
         if cordoned != state.cordoned:
             control.post(Cordoned(frozenset(cordoned)))
+        openings = openings_of(seen.workers, warm, signal.homes)
+        if not told_to_hold(state, openings):
+            control.post(HeldOpen(openings))
 
     @staticmethod
     def _view(pool: Pool) -> PoolView:

@@ -71,6 +71,11 @@ class Shelf:
             self._try(digest)
         known.waiting.append(done)
 
+    def ahead(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
+        """Brings something near that nobody waits for, unless anything else is on its way."""
+        if not self._fetching:
+            self.fetch(digest, blobs, size_bytes, done)
+
     def _try(self, digest: Digest) -> None:
         fetch = self._fetching.get(digest)
         if fetch is None:

@@ -34,6 +34,7 @@ from flowmesh_sim.engine import Engine, Timer, cancel
 from flowmesh_sim.held import Held
 from flowmesh_sim.lane import Job, Lane
 from flowmesh_sim.lanes import LaneMaker, Lanes, Memory
+from flowmesh_sim.openings import Openings
 from flowmesh_sim.shelf import Shelf
 from flowmesh_sim.store import SimStore
 
@@ -160,6 +161,7 @@ class SimWorker(LaneMaker):
             in_use=self._in_use,
             changed=self._components_changed,
         )
+        self.openings = Openings(self.lanes, self.shelf, around.store.contents, self._may_open)
         self.dialling = Dialling(self, phase_s)
 
     @property
@@ -238,8 +240,14 @@ class SimWorker(LaneMaker):
             self._take(assignment)
         for attempt_id in desired.cancel:
             self.stop(attempt_id, FailureKind.CANCELLED, "the attempt was cancelled")
+        if desired.hold_open is not None:
+            self.openings.told(desired.hold_open)
         if desired.drain:
             self.drain()
+
+    def _may_open(self) -> bool:
+        """Whether an engine may be opened ahead of work."""
+        return not (self.gone or self.draining or self.lanes.waited_for)
 
     def stop(self, attempt_id: str, kind: FailureKind, message: str) -> None:
         """Stops an attempt; harmless for an unknown one."""
@@ -492,6 +500,7 @@ class SimWorker(LaneMaker):
         self.replan()
         self.dialling.news()
         self.engine.after(0.0, self.lanes.place)
+        self.engine.after(0.0, self.openings.go_on)
 
     def replan(self) -> None:
         """As :meth:`LaneOwner.replan`: devices are shared equally by the lanes that run on them."""

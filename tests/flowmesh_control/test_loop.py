@@ -18,7 +18,7 @@ from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
 from flowmesh_core.protocol.results import ActionResult, Provenance
 from flowmesh_core.run.commands import (
     Assign,
@@ -82,6 +82,8 @@ class Workers:
         self.assigned.append((worker, assignment))
 
     def cancel(self, worker: str, attempt_id: str) -> None: ...
+    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None: ...
+
     def acknowledge(self, worker: str, attempt_id: str) -> None: ...
     def keep(self, worker: str, attempts: tuple[str, ...]) -> None: ...
     def flush(self) -> None: ...

@@ -72,6 +72,8 @@ def make_ready(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
     action.state = ActionState.READY
     action.ready_s = action.ready_s or now_s
+    for run in action.runs():
+        state.runs[run].works = True
     ready.enter(state, action)
 
 

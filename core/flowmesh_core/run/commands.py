@@ -3,7 +3,7 @@
 import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
-from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.protocol.messages import Assignment, Opening
 from flowmesh_core.protocol.results import ActionResult, Usage
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import Line
@@ -50,6 +50,13 @@ class CancelAttempt(msgspec.Struct, frozen=True):
 
     worker: str
     attempt_id: str
+
+
+class HoldOpen(msgspec.Struct, frozen=True):
+    """The worker should hold these hosts open, and fetch their models, ahead of work."""
+
+    worker: str
+    openings: tuple[Opening, ...]
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
@@ -139,6 +146,7 @@ Command = (
     | Publish
     | Assign
     | CancelAttempt
+    | HoldOpen
     | Acknowledge
     | KeepAttempts
     | Append

@@ -16,6 +16,7 @@ from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, Work
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
+from flowmesh_core.protocol.messages import Opening
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.base_model import base_model
 from flowmesh_core.run.model import ActionSpec, Run, SharedShape, StepRun
@@ -113,6 +114,16 @@ def _shape(
     if known is None:
         info = _signature_info(state, plan, contract, components, mixed)
         known = state.shapes[alike] = SharedShape(info, params)
+        state.openings[info.signature] = Opening(
+            signature=info.signature,
+            engine=contract.name,
+            contract=contract.version,
+            implementation=contract.implementation,
+            components={port: a.digest for port, a in components.items()},
+            mixed=mixed,
+            signature_params=params,
+            tensor_parallel=plan.resources.tensor_parallel,
+        )
     return known
 
 

@@ -96,6 +96,15 @@ class Cordoned(msgspec.Struct, frozen=True):
     workers: frozenset[str]
 
 
+class HeldOpen(msgspec.Struct, frozen=True):
+    """Which signatures' hosts each worker is to hold open ahead of work, in order of urgency.
+
+    A level and not an edge: who is not named holds none for that reason.
+    """
+
+    workers: dict[str, tuple[Digest, ...]]
+
+
 class Decided(msgspec.Struct, frozen=True):
     """The scheduler's decision on the machine's last snapshot."""
 
@@ -156,6 +165,7 @@ Event = (
     | WorkerSynced
     | WorkerLost
     | Cordoned
+    | HeldOpen
     | Decided
     | BlobsChecked
     | Amended

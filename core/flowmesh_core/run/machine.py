@@ -20,6 +20,7 @@ from flowmesh_core.run import (
     actions,
     attempts,
     checkpoints,
+    foreseen,
     lifecycle,
     money,
     placing,
@@ -37,6 +38,7 @@ from flowmesh_core.run.events import (
     Decided,
     Event,
     Finalised,
+    HeldOpen,
     LookedUp,
     Published,
     PublishFailed,
@@ -165,6 +167,8 @@ class Machine:
                 workers.lost(state, event.name, event.reason, now_s)
             case Cordoned():
                 workers.cordoned(state, event.workers)
+            case HeldOpen():
+                foreseen.hold_open(state, event.workers)
             case BlobsChecked():
                 lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
             case Amended():

@@ -45,6 +45,13 @@ class SharedShape(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
+class Foreseen(msgspec.Struct, frozen=True):
+    """What is known of a step's actions before its data are there."""
+
+    signature: Digest
+    work: Work
+
+
 class ActionSpec(msgspec.Struct, frozen=True):
     """What an action is, whoever wants it.
 
@@ -234,6 +241,7 @@ class StepRun:
         model: see ``base_model``; None until it was asked for.
         placed: the last reason that the ledger was told why it went to its worker; ``told``
             counts them.
+        foreseen: its signature, from when its models are known; see ``run.foreseen``.
     """
 
     plan: StepPlan
@@ -270,6 +278,7 @@ class StepRun:
     started_s: float = 0.0
     ended_s: float = 0.0
     model: str | None = None
+    foreseen: Foreseen | None = None
 
     @property
     def ended(self) -> bool:
@@ -293,6 +302,7 @@ class Run:
         own_actions: actions that a restored ledger says this run paid for already.
         checkpoints: what a restored ledger says of actions that are not wanted again yet.
         bumps: signature classes that were in quarantine when it was accepted.
+        works: some action of it was not found and had to be made.
     """
 
     uid: str
@@ -326,6 +336,7 @@ class Run:
     failure: Failure | None = None
     checking: bool = False
     checked: bool = False
+    works: bool = False
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
@@ -369,6 +380,7 @@ class Worker:
         held: attempts assigned to it and not ended, by id.
         near: digests that it is known to hold on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
+        hold_open: signatures whose hosts it was told to hold open; None before it was told.
     """
 
     shape: WorkerShape
@@ -382,6 +394,7 @@ class Worker:
     near: dict[Digest, None] = field(default_factory=dict)
     idle_nanousd: int = 0
     draining: bool = False
+    hold_open: tuple[Digest, ...] | None = None
 
     @property
     def name(self) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.fleet.demand import Warm
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
@@ -61,28 +60,13 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
         ready=index,
         signatures={
-            signature: _informed(state, signature, index.sequences[signature] / count)
+            signature: informed(state, signature, index.sequences[signature] / count)
             for signature, count in index.signatures.items()
         },
         fair_share=_fair_share(state, now_s),
         now_s=now_s,
         tenant_weights=state.fair.weights,
     )
-
-
-def warm(state: State, now_s: float) -> list[Warm]:
-    """The signatures in demand, for the autoscaling signal."""
-    return [
-        Warm(
-            _informed(state, signature, asked.work.sequences),
-            max(asked.gap_s, now_s - asked.last_s),
-            now_s - asked.last_s,
-            asked.work,
-            asked.weights,
-        )
-        for signature, asked in state.demand.now(now_s)
-        if state.signatures[signature].components
-    ]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
@@ -97,7 +81,7 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
     return shares
 
 
-def _informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
+def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
     """What a signature asks for, raised by what running out of memory has taught."""
     info = state.signatures[signature]
     if sequences > 1.0:
@@ -135,7 +119,7 @@ def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int
 def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
     """An action that waits or runs, and what its candidates would be scored on now."""
     shown, seen = ready.view(state, action), snapshot(state, now_s)
-    info = {shown.signature: _informed(state, shown.signature, shown.work.sequences)}
+    info = {shown.signature: informed(state, shown.signature, shown.work.sequences)}
     return shown, replace(seen, signatures={**seen.signatures, **info})
 
 
@@ -210,7 +194,7 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             state.dirty = True
             continue
         money.accrue(state, worker, now_s)
-        memory_mib = _informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
+        memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
         held = len(worker.held)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")

@@ -10,6 +10,7 @@ from flowmesh_core.fleet.demand import Demand
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.protocol.messages import Opening
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.commands import Append, Changed, Command
 from flowmesh_core.run.events import ActionKey
@@ -31,6 +32,7 @@ class State:
 
     Attributes:
         shapes: what steps share that are alike, by what makes them so.
+        openings: by signature, what a worker must know to open a host for it.
         step_lookups: step-level look-ups under way: key → (uid, step path) of those who wait.
         ready: actions that wait for a placement, in order of readiness.
         unseen: those of them that the index does not show, or not as they are.
@@ -68,6 +70,7 @@ class State:
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SharedShape] = field(default_factory=dict)
+    openings: dict[Digest, Opening] = field(default_factory=dict)
     step_lookups: dict[ActionKey, list[tuple[str, str]]] = field(default_factory=dict)
     ready: dict[ActionKey, Action] = field(default_factory=dict)
     unseen: dict[ActionKey, Action] = field(default_factory=dict)

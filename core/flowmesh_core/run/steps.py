@@ -114,7 +114,7 @@ def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact]
     for edge in step.plan.edges:
         if skip and any(_of(s, skip) for s in edge.sources):
             continue
-        artifact = _artifact(run, edge)
+        artifact = artifact_of(run, edge)
         if artifact is not None:
             found[edge.port] = artifact
         elif edge.required:
@@ -122,7 +122,8 @@ def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact]
     return found
 
 
-def _artifact(run: Run, edge: Edge) -> Artifact | None:
+def artifact_of(run: Run, edge: Edge) -> Artifact | None:
+    """What feeds a port; None where nothing does, or not yet."""
     given = [g for s in edge.sources if (g := source_artifact(run, s)) is not None]
     if not given:
         return None

@@ -25,6 +25,7 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     if worker is None:
         worker = _new(state, hello, now_s)
     worker.last_seen_s = now_s
+    worker.hold_open = None  # what it was told last may not have arrived
     worker.lanes, worker.components = hello.lanes, hello.components
     worker.draining = hello.draining
     keep = _held(state, worker, hello, now_s)

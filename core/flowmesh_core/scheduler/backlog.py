@@ -2,9 +2,9 @@
 
 Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
 that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so
-that a pool without any worker is seen too. What is in demand has a home in the same way, the pool
-that holds its lane open best (ADR 16): what runs of it counts there, so that a dear pool that took
-a peak is let go when a cheaper one can hold the rest; all else counts where it runs.
+that a pool without any worker is seen too. What is in demand has a home (``homes``): what is ready
+or runs of it counts there, and what needs no model counts where engines are held open anyway; all
+else that runs counts where it is.
 ``Hysteresis`` turns the signal into a number of workers and is the only state.
 """
 
@@ -16,12 +16,13 @@ from math import ceil, inf
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, Warm
 from flowmesh_core.fleet.ready import Work
-from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
+from flowmesh_core.fleet.snapshot import LaneView, SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.scheduler.accounts import lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
-from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
+from flowmesh_core.scheduler.homes import Homes
+from flowmesh_core.scheduler.pools import EmptyWorker, PoolView
 from flowmesh_core.scheduler.utility import Prospects
 from flowmesh_core.units import Digest
 
@@ -33,7 +34,8 @@ class Backlog:
     Attributes:
         running_s: worker-seconds until what its workers hold is done.
         ready_s: worker-seconds of the ready actions assigned to it, as shares of full lanes.
-        load_s: seconds to open the lanes that these need.
+        load_s: seconds to open the lanes that these need: no part of the signal, since more
+            workers do not open them sooner.
         actions: ready actions assigned to it.
         busy: workers that hold something; the pool never shrinks below them.
         pressed: workers without which deadlines of its actions would be missed.
@@ -51,13 +53,26 @@ class Backlog:
     @property
     def seconds(self) -> float:
         """The signal: worker-seconds of running and ready work."""
-        return self.running_s + self.ready_s + self.load_s
+        return self.running_s + self.ready_s
 
 
-def backlog_of(
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What scales pools.
+
+    Attributes:
+        backlogs: by pool.
+        homes: signature in demand → the pool that holds its lane open.
+    """
+
+    backlogs: dict[str, Backlog]
+    homes: dict[Digest, str]
+
+
+def signal_of(
     snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm] = ()
-) -> dict[str, Backlog]:
-    """The signal of every pool.
+) -> Signal:
+    """The backlog of every pool, and the home of what is in demand.
 
     Args:
         snapshot: of the machine; its workers name their pools.
@@ -68,6 +83,13 @@ def backlog_of(
             best, and what runs of them counts there.
     """
     return _Signal(snapshot, model, pools, warm).found()
+
+
+def backlog_of(
+    snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm] = ()
+) -> dict[str, Backlog]:
+    """The backlogs of :func:`signal_of`."""
+    return signal_of(snapshot, model, pools, warm).backlogs
 
 
 class _Signal:
@@ -90,35 +112,31 @@ class _Signal:
             self._open.setdefault(name, set()).update(worker.lanes)
             # A pool's next worker is taken to be like those that it has.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._rooms = {pool.name: Rooms(pool) for pool in pools}
-        self._homes: dict[Digest, EmptyWorker] = {}
+        self._homes = Homes(warm, pools, self._held_by, self._open_mib())
+        for pool in pools:
+            here = self._found[pool.name]
+            self._found[pool.name] = replace(here, warm=self._homes.rooms[pool.name].workers)
 
-    def found(self) -> dict[str, Backlog]:
+    def found(self) -> Signal:
         """Every pool's backlog."""
-        self._hold_open()
         self._count_running()
         self._count_ready()
-        return self._found
+        homes = {signature: home.pool.name for signature, home in self._homes.found.items()}
+        return Signal(self._found, homes)
 
-    def _hold_open(self) -> None:
-        """Gives every signature in demand a pool that holds its lane open, the largest first."""
-        by_size = sorted(
-            self._warm.values(),
-            key=lambda one: (-one.info.requirement.memory_mib, one.info.signature),
-        )
-        for one in by_size:
-            able = [
-                empty
-                for empty in self._able(one.info, one.work, one.info.capacity)
-                if one.since_s <= empty.pool.calm_s
-            ]
-            home = self._choose(able, one.work, one.weights, one.info)
-            if home is None:
-                continue
-            self._homes[one.info.signature] = home
-            name = home.pool.name
-            self._rooms[name].take(one.info.requirement.memory_mib)
-            self._found[name] = replace(self._found[name], warm=self._rooms[name].workers)
+    def _held_by(self, one: Warm) -> list[EmptyWorker]:
+        """The pools that could hold a signature open, and would for as long as it is unused."""
+        able = self._able(one.info, one.work, one.info.capacity)
+        return [empty for empty in able if one.since_s <= empty.pool.calm_s]
+
+    def _open_mib(self) -> dict[str, int]:
+        """Pool → memory of its workers' lanes that are in demand, each signature once."""
+        found: dict[str, dict[Digest, int]] = {}
+        for worker in self._snapshot.workers:
+            lanes = found.setdefault(worker.shape.pool, {})
+            for signature in worker.lanes.keys() & self._warm.keys():
+                lanes[signature] = self._warm[signature].info.requirement.memory_mib
+        return {pool: sum(lanes.values()) for pool, lanes in found.items()}
 
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:
@@ -128,17 +146,27 @@ class _Signal:
                 if not lane.held:
                     continue
                 busy = True
-                home = self._homes.get(lane.signature)
-                if home is None or home.pool.name == here or lane.remaining_s > home.pool.calm_s:
-                    stays_s = max(stays_s, lane.remaining_s)
+                home, more_s = self._counts_at(lane)
+                if home is None or home.name == here or lane.remaining_s > home.calm_s:
+                    # What is left of a load is over no sooner with more workers.
+                    stays_s = max(stays_s, lane.remaining_s - lane.load_remaining_s)
                 else:
-                    there = self._found[home.pool.name]
-                    more_s = home.share_s(self._warm[lane.signature].work) * lane.held
-                    self._found[home.pool.name] = replace(there, ready_s=there.ready_s + more_s)
+                    there = self._found[home.name]
+                    self._found[home.name] = replace(there, ready_s=there.ready_s + more_s)
             known = self._found[here]
             self._found[here] = replace(
                 known, running_s=known.running_s + stays_s, busy=known.busy + busy
             )
+
+    def _counts_at(self, lane: LaneView) -> tuple[PoolView | None, float]:
+        """The pool that should run what a lane holds, and for how many seconds; or None."""
+        home = self._homes.found.get(lane.signature)
+        if home is not None:
+            return home.pool, home.share_s(self._warm[lane.signature].work) * lane.held
+        info = self._snapshot.signatures.get(lane.signature)
+        if info is None or info.components:
+            return None, 0.0
+        return self._homes.anyway(self._able_pools(info)), lane.remaining_s
 
     def _count_ready(self) -> None:
         groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
@@ -151,7 +179,9 @@ class _Signal:
             signature = group.info.signature
             if signature not in able:
                 able[signature] = self._able(group.info, group.work, ready[signature])
-            chosen = self._choose(able[signature], group.work, group.weights, group.info)
+            chosen = self._at_home(able[signature], group.info) or self._choose(
+                able[signature], group.work, group.weights
+            )
             if chosen is not None:
                 load_s = 0.0 if signature in opened else chosen.load_s
                 opened.add(signature)
@@ -162,11 +192,10 @@ class _Signal:
 
     def _able(self, info: SignatureInfo, work: Work, ready: int) -> list[EmptyWorker]:
         """What empty workers of pools would give a signature of which so many actions are ready."""
-        return [
-            self._empty(pool, info, work, ready)
-            for pool in self._pools
-            if unmet(info.requirement, pool.shape) is None
-        ]
+        return [self._empty(pool, info, work, ready) for pool in self._able_pools(info)]
+
+    def _able_pools(self, info: SignatureInfo) -> list[PoolView]:
+        return [pool for pool in self._pools if unmet(info.requirement, pool.shape) is None]
 
     def _empty(self, pool: PoolView, info: SignatureInfo, work: Work, ready: int) -> EmptyWorker:
         model, kind = self._model, pool.shape.device_class
@@ -190,27 +219,33 @@ class _Signal:
             near_bytes=near,
         )
 
+    def _at_home(self, able: Sequence[EmptyWorker], info: SignatureInfo) -> EmptyWorker | None:
+        """Where a signature is at home, or engines are held anyway, if that can take more."""
+        home = self._homes.found.get(info.signature)
+        if home is None and not info.components:
+            pool = self._homes.anyway([empty.pool for empty in able])
+            home = next((empty for empty in able if empty.pool is pool), None)
+        return home if home is not None and self._takes_more(home.pool) else None
+
     def _choose(
-        self, able: Sequence[EmptyWorker], work: Work, weights: Weights, info: SignatureInfo
+        self, able: Sequence[EmptyWorker], work: Work, weights: Weights
     ) -> EmptyWorker | None:
         """The pool whose empty worker has the best utility; the first of equals.
 
-        A pool that cannot grow any further and has its fill of work or of lanes is passed over
-        while another is left: what it cannot take in time would be seen by nobody else.
+        A pool that cannot grow any further and has its fill of work is passed over while another
+        is left: what it cannot take in time would be seen by nobody else.
         """
         if not able:
             return None
         if len(able) == 1:
             return able[0]
         utilities = Prospects([empty.prospect(work) for empty in able]).utilities(weights)
-        open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool, info)]
+        open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool)]
         best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))
         return able[best]
 
-    def _takes_more(self, pool: PoolView, info: SignatureInfo) -> bool:
-        home = self._homes.get(info.signature)
-        fits = home is not None or self._rooms[pool.name].has_room(info.requirement.memory_mib)
-        return fits and self._found[pool.name].seconds < pool.most_s
+    def _takes_more(self, pool: PoolView) -> bool:
+        return self._found[pool.name].seconds < pool.most_s
 
 
 def _with_group(

@@ -111,6 +111,21 @@ class EmptyWorker:
         """Worker-seconds that an action of a size takes: its share of a full lane."""
         return self.full.seconds(work) * self.full.share
 
+    def at_home(self, work: Work) -> Prospect:
+        """What an action gets on average where its lane is held open."""
+        paid_s = max(self.share_s(work), self.open_s)
+        return Prospect(
+            start_s=0.0,
+            wait_s=0.0,
+            first_tier=RUN,
+            run_s=self.alone.seconds(work),
+            nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
+            near_bytes=0.0,
+            needed_bytes=0,
+            lane=True,
+            locality=1.0,
+        )
+
     def prospect(self, work: Work) -> Prospect:
         """What an action of a size would get."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)

@@ -239,12 +239,12 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
         pool("dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=10**11),
         pool("home", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=10**8),
     ]
-    info = model_of("m", 16)
+    info, larger = model_of("m", 16), model_of("larger", 17)
+    demand = [asked(info), asked(larger)]
     for remaining_s, wanted in ((20.0, 0), (301.0, 6)):
         there = worker("w", lane(info, held=2, remaining_s=remaining_s), pool="dear")
-        found = backlog_of(
-            snapshot([there], [], []), CostModel(), pools, [asked(info, weights=Weights(0, 1, 0))]
-        )
+        most = worker("v", lane(larger), pool="home")
+        found = backlog_of(snapshot([there, most], [], []), CostModel(), pools, demand)
         assert found["dear"].busy == 1
         assert (found["home"].ready_s > 0.0) is (wanted == 0)
         hysteresis = Hysteresis(target_s=60.0)

@@ -1,0 +1,87 @@
+"""Homes: which pool holds open the engine of each signature that is in demand.
+
+Engines in demand live together: pools are ranked once for all of them, and each engine goes to the
+first pool of that order which can run it and still has room. The order is by utility, each
+signature counting as often as it is asked for; but the pool that holds at least half of them open
+already stays first, since moving costs a load of every model.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from flowmesh_core.fleet.demand import Warm
+from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
+from flowmesh_core.scheduler.utility import Prospects
+from flowmesh_core.units import Digest
+
+UNABLE = -1.0
+"""Counts as the utility of a pool that cannot run a signature."""
+LEAST_GAP_S = 1.0
+
+Able = dict[str, EmptyWorker]
+
+
+class Homes:
+    """Gives every signature in demand a pool.
+
+    Attributes:
+        found: signature → what an empty worker of its home would give it.
+        rooms: pool → the memory that the lanes at home there take.
+    """
+
+    def __init__(
+        self,
+        warm: Sequence[Warm],
+        pools: Sequence[PoolView],
+        able: Callable[[Warm], Sequence[EmptyWorker]],
+        open_mib: Mapping[str, int],
+    ) -> None:
+        """Finds all homes.
+
+        Args:
+            warm: what is in demand.
+            pools: those that can grow.
+            able: the empty workers that could hold a signature's lane.
+            open_mib: pool → memory of the lanes in demand that its workers have open.
+        """
+        self.found: dict[Digest, EmptyWorker] = {}
+        self.rooms = {pool.name: Rooms(pool) for pool in pools}
+        by_size = sorted(
+            warm, key=lambda one: (-one.info.requirement.memory_mib, one.info.signature)
+        )
+        able_of: dict[Digest, Able] = {
+            one.info.signature: {e.pool.name: e for e in able(one)} for one in by_size
+        }
+        by_size = [one for one in by_size if able_of[one.info.signature]]
+        order = _order(by_size, pools, able_of, open_mib)
+        for one in by_size:
+            places = able_of[one.info.signature]
+            mib = one.info.requirement.memory_mib
+            open_ = [name for name in order if name in places]
+            roomy = [name for name in open_ if self.rooms[name].has_room(mib)]
+            name = (roomy or open_)[0]
+            self.found[one.info.signature] = places[name]
+            self.rooms[name].take(mib)
+
+    def anyway(self, able: Sequence[PoolView]) -> PoolView | None:
+        """Of some pools, one whose workers are needed anyway: it takes what needs no model."""
+        held = [pool for pool in able if self.rooms[pool.name].workers]
+        return max(held, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)
+
+
+def _order(
+    warm: Sequence[Warm],
+    pools: Sequence[PoolView],
+    able_of: Mapping[Digest, Able],
+    open_mib: Mapping[str, int],
+) -> list[str]:
+    """Pools by name, the best for all that is in demand first."""
+    scores = {pool.name: 0.0 for pool in pools}
+    for one in warm:
+        places = able_of[one.info.signature]
+        utilities = Prospects([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
+        found = dict(zip(places, utilities, strict=True))
+        for name in scores:
+            scores[name] += found.get(name, UNABLE) / max(LEAST_GAP_S, one.gap_s)
+    half_mib = sum(one.info.requirement.memory_mib for one in warm) / 2
+    stays = {name for name in scores if 0 < half_mib <= open_mib.get(name, 0)}
+    return sorted(scores, key=lambda name: (name not in stays, -scores[name], name))
