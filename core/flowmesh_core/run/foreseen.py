@@ -5,11 +5,11 @@ its run is made, a worker can fetch those models and open that engine.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from flowmesh_core.fleet.demand import FIRST_GAP_S, Warm
-from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.commands import HoldOpen
 from flowmesh_core.run.estimate import spec_of
 from flowmesh_core.run.model import Foreseen, Run, StepRun
@@ -17,6 +17,9 @@ from flowmesh_core.run.placing import informed
 from flowmesh_core.run.state import State
 from flowmesh_core.run.steps import artifact_of
 from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.protocol.results import Artifact
 
 LOOK_AHEAD = 64
 """Open steps of a run that are looked at, in the order of its plan."""
