@@ -17,6 +17,7 @@ from flowmesh_core.protocol.messages import (
     ControlMessage,
     Desired,
     Hello,
+    Opening,
     Refused,
     Sync,
     Welcome,
@@ -214,6 +215,20 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(door: Do
     assert [a.attempt_id for a in second.assign] == ["a0", "a1", "a2", "a3", "a4"]
     assert (second.cancel, second.acknowledged) == (("a0",), ("old",))
     assert (second.seq, second.epoch, second.everything) == (2, 3, False)
+
+
+async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(door: Door) -> None:
+    socket = await door.join(hello())
+    assert (await desired(socket)).hold_open is None
+    one = Opening(D, "llm.generate", 1, 1, {"model": D})
+    for openings in ((one,), ()):
+        door.gateway.hold_open("w1", (one, one))
+        door.gateway.hold_open("w1", openings)
+        door.gateway.flush()
+        assert (await desired(socket)).hold_open == openings
+    door.gateway.acknowledge("w1", "old")
+    door.gateway.flush()
+    assert (await desired(socket)).hold_open is None
 
 
 async def test_large_batches_are_split_and_numbered_without_a_gap(door: Door) -> None:

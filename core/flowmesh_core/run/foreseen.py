@@ -81,7 +81,7 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> Foreseen | None:
 def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
     """Tells each worker which hosts to hold open, where that has changed."""
     for name, worker in state.workers.items():
-        signatures = tuple(s for s in wanted.get(name, ()) if s in state.openings)
+        signatures = wanted.get(name, ())
         if worker.hold_open == signatures:
             continue
         worker.hold_open = signatures

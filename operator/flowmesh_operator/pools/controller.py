@@ -11,7 +11,8 @@ from typing import Any
 
 from flowmesh_control.control import ControlPlane
 from flowmesh_core.errors import SpecError
-from flowmesh_core.run.events import Cordoned
+from flowmesh_core.run.events import Cordoned, HeldOpen
+from flowmesh_core.run.foreseen import told_to_hold
 from flowmesh_core.run.model import Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler import Backlog, PoolView
@@ -144,6 +145,7 @@ class PoolController:
             self._plan(pool, backlogs.get(pool.name, Backlog()), None)
         await self._each(self._plan_with_pods)
         await self._cordon()
+        await self._hold_open()
         await self._each(self._size)
         self._tell()
         await self._each(self._show)
@@ -300,6 +302,12 @@ class PoolController:
         names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
         if names != self._state.cordoned:
             await self._plane.parts.loop.ask(Cordoned(names))
+
+    async def _hold_open(self) -> None:
+        """Tells the machine which engines workers hold open ahead of work, where it changed."""
+        openings = self._plane.parts.backlogs.openings()
+        if self._steady() and not told_to_hold(self._state, openings):
+            await self._plane.parts.loop.ask(HeldOpen(openings))
 
     async def _size(self, pool: Pool) -> None:
         """Marks the pods that are to go, then writes the pool's size."""

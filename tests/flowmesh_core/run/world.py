@@ -23,6 +23,7 @@ from flowmesh_core.protocol.messages import (
     Checkpoint,
     FailureReport,
     Hello,
+    Opening,
     Sync,
     WorkerShape,
 )
@@ -197,6 +198,7 @@ class World:
     deaf: set[str] = field(default_factory=set)
     mute_store: bool = False
     unanswered: list[c.Command] = field(default_factory=list)
+    told: list[tuple[str, tuple[Opening, ...]]] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -221,7 +223,7 @@ class World:
         for command in pending:
             self._do(command)
 
-    def _do(self, command: c.Command) -> None:  # noqa: C901 - one case a command
+    def _do(self, command: c.Command) -> None:  # noqa: C901, PLR0912 - one case a command
         if self.mute_store and isinstance(command, c.LookUp | c.Publish | c.CheckBlobs):
             self.unanswered.append(command)
             return
@@ -245,6 +247,8 @@ class World:
                     self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
             case c.CheckBlobs(uid, digests):
                 self.apply(e.BlobsChecked(uid, frozenset(digests & self.lost_blobs)))
+            case c.HoldOpen(worker, openings):
+                self.told.append((worker, openings))
             case c.Finish(uid):
                 self.finals[uid] = run_status(self.machine.state, uid, self.now)
                 self.ended_runs[uid] = self.machine.state.runs[uid]
