@@ -24,6 +24,7 @@ from flowmesh_core.protocol.messages import (
     Hello,
     InputRef,
     LaneState,
+    Opening,
     Refused,
     Sync,
     Welcome,
@@ -34,6 +35,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets import read_dataset, rows_to_chunks
 from flowmesh_store.store import Store, open_store
+from flowmesh_store.tree import store_tree
 from flowmesh_worker.agent import Agent
 from flowmesh_worker.engines.registry import Engines, installed_engines
 from flowmesh_worker.settings import WorkerSettings
@@ -262,6 +264,26 @@ class World:
             "memory_mib": contract.base_memory_mib if contract else 64,
         }
         return Assignment(**(defaults | changes))
+
+    def opening(self, engine: str, **changes: Any) -> Opening:
+        """A host to hold open, which assignments of the same signature find."""
+        a = self.assignment(engine)
+        defaults: dict[str, Any] = {
+            "signature": a.signature,
+            "engine": engine,
+            "contract": a.contract,
+            "implementation": a.implementation,
+            "memory_mib": a.memory_mib,
+        }
+        return Opening(**(defaults | changes))
+
+    async def model(self, name: str) -> InputRef:
+        """A stored directory of that name as an input."""
+        directory = self.root / "models" / name
+        directory.mkdir(parents=True)
+        (directory / "config.json").write_text(f'"{name}"')
+        tree = await store_tree(self.store.blobs, directory)
+        return InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))
 
     async def dataset(self, rows: Any, *, inline: bool = False) -> InputRef:
         """A stored data set as an input."""

@@ -33,8 +33,10 @@ from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
 from flowmesh_worker.held import Held
 from flowmesh_worker.inputs import Inputs
+from flowmesh_worker.lane import Lane
 from flowmesh_worker.lanes import Lanes
 from flowmesh_worker.memory_watch import WATCH_EVERY_S, watch_memory
+from flowmesh_worker.openings import Openings
 from flowmesh_worker.outputs import Outputs
 from flowmesh_worker.scratch import Scratch
 from flowmesh_worker.settings import WorkerSettings
@@ -90,6 +92,13 @@ class Agent:
             devices.memory_mib if devices else 0,
         )
         self._lanes = Lanes(engines, budget, settings.cpus, self._scratch.path, self._lanes_changed)
+        self._openings = Openings(
+            engines,
+            self._components,
+            self._lanes,
+            may_open=lambda: self._connection.connected and not self._stopping.is_set(),
+            fetching=lambda: self._attempts.fetching,
+        )
         self._outputs = Outputs(self._cache)
         self._attempts = Attempts(
             self._held,
@@ -99,6 +108,7 @@ class Agent:
             self._outputs,
             EnergyShares(meter, settings.power_w),
             Checkpoints(self._cache, self._scratch.path, self._held),
+            self._openings.attempt_moved,
         )
         self._health = Health(settings.health_dir)
         self._connection = Connection(
@@ -143,6 +153,7 @@ class Agent:
             stopping.cancel()
             memory.cancel()
             beating.cancel()
+            await self._openings.close()
             self._attempts.hand_back(running=True)
             await self._lanes.close(_HOSTS_END_WITHIN_S)
             self._scratch.remove()
@@ -164,6 +175,10 @@ class Agent:
             self._attempts.stop(attempt_id, FailureKind.CANCELLED, "the attempt was cancelled")
         if desired.drain:
             self._stopping.set()
+        if desired.hold_open is not None:
+            self._openings.told(desired.hold_open)
+        elif desired.everything:
+            self._openings.go_on()  # what waited for this connection
 
     def lanes(self) -> tuple[LaneState, ...]:
         """As :meth:`WorkerState.lanes`."""
@@ -187,6 +202,7 @@ class Agent:
 
     async def _drain(self) -> None:
         self._held.drain()
+        self._openings.told(())  # nothing is fetched any more beside what is to be stored
         self._attempts.hand_back(running=False)
         # What ends within half of the period does; the other half is for storing checkpoints.
         half_s = self._settings.grace_s / 2
@@ -229,9 +245,10 @@ class Agent:
             age_s=since_boot_s() - self._born_s,
         )
 
-    def _lanes_changed(self) -> None:
+    def _lanes_changed(self, lane: Lane) -> None:
         self._held.lanes_changed()
         self._held.components_changed()
+        self._openings.lane_changed(lane)
 
     def _loaded(self) -> list[tuple[Digest, str]]:
         return [

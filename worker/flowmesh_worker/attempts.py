@@ -6,6 +6,7 @@ Whatever happens to an attempt ends in an ``AttemptEnd``; nothing an attempt doe
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -66,8 +67,9 @@ class Attempts:
         outputs: Outputs,
         energy: EnergyShares,
         checkpoints: Checkpoints,
+        moved: Callable[[], None],
     ) -> None:
-        """Takes the parts that an attempt passes through."""
+        """Takes the parts that an attempt passes through, and who is told of every move."""
         self._held = held
         self._engines = engines
         self._inputs = inputs
@@ -75,6 +77,7 @@ class Attempts:
         self._outputs = outputs
         self._energy = energy
         self._checkpoints = checkpoints
+        self._moved = moved
         self._attempts: dict[str, _Attempt] = {}
         self.none_left = asyncio.Event()
         self.none_left.set()
@@ -83,6 +86,11 @@ class Attempts:
     def __contains__(self, attempt_id: str) -> bool:
         """Whether it is being worked on."""
         return attempt_id in self._attempts
+
+    @property
+    def fetching(self) -> bool:
+        """Whether any still fetches what it needs."""
+        return any(attempt.phase == "fetching" for attempt in self._attempts.values())
 
     def ids(self) -> list[str]:
         """What is being worked on."""
@@ -134,7 +142,7 @@ class Attempts:
             try:
                 await self._through(attempt, pins)
             except Exception as error:
-                self._end(attempt, failure=_failure(error, "the attempt"))
+                self._end(attempt, failure=store_failure(error, "the attempt"))
 
     async def _through(self, attempt: _Attempt, pins: AsyncExitStack) -> None:
         inputs = Inputs.at_hand(attempt.assignment)
@@ -144,7 +152,7 @@ class Attempts:
             try:
                 inputs = await self._inputs.fetch(attempt.assignment, pins)
             except Exception as error:
-                self._end(attempt, failure=_failure(error, "an input could not be fetched"))
+                self._end(attempt, failure=store_failure(error, "an input could not be fetched"))
                 return
             attempt.fetch_s = time.perf_counter() - began
         a = attempt.assignment
@@ -213,7 +221,7 @@ class Attempts:
                 stored = await self._outputs.store(ended.outputs, contract)
                 attempt.put_s = time.perf_counter() - began
         except Exception as error:
-            failure = _failure(error, "an output could not be stored")
+            failure = store_failure(error, "an output could not be stored")
             lane = attempt.job.lane if attempt.job is not None else None
             if lane is not None and lane.gone:
                 # The host's files went with it: that is no fault of this attempt or of the store.
@@ -247,6 +255,7 @@ class Attempts:
                     "raise the step's timeout, or give the step less to do",
                 )
         self._held.report(AttemptProgress(attempt_id, phase))
+        self._moved()
 
     def _progress(self, attempt: _Attempt, done: float, total: float, unit: str) -> None:
         attempt.pace.seen(time.monotonic(), done, total)
@@ -288,6 +297,7 @@ class Attempts:
             _log.warning("%s failed: %s: %s", a.engine, kind, failure.message, extra=about(a))
         if not self._attempts:
             self.none_left.set()
+        self._moved()
 
     @staticmethod
     def _last_lines(attempt: _Attempt) -> str:
@@ -314,9 +324,3 @@ class Attempts:
             peak_memory_mib=max(used.peak_memory_mib, job.peak_memory_mib if job else 0),
             resumed=attempt.resumed,
         )
-
-
-def _failure(error: BaseException, doing: str) -> FailureReport:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return store_failure(error, doing)

@@ -64,6 +64,11 @@ class ComponentCache:
                 size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
                 self._held[Digest(path.name)] = _Held(path, size, ready=True)
 
+    def holds(self, digest: Digest) -> bool:
+        """Whether it lies here whole."""
+        held = self._held.get(digest)
+        return held is not None and held.ready
+
     @asynccontextmanager
     async def pinned(self, digest: Digest) -> AsyncIterator[Path]:
         """The directory, fetched where it is missing, there until the block ends.

@@ -47,7 +47,11 @@ class OrphanedError(ProtocolError):
 
 
 class Connection:
-    """Keeps one WebSocket to the gateway until it is closed, refused for good, or orphaned."""
+    """Keeps one WebSocket to the gateway until it is closed, refused for good, or orphaned.
+
+    Attributes:
+        connected: whether a control plane has welcomed this worker and is there.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Connection:
         self._orphan_timeout_s = orphan_timeout_s
         self._authority = authority
         self._welcomed = welcomed
+        self.connected = False
         self._epoch = 0
         self._closing = False
         self._said_goodbye = asyncio.Event()
@@ -140,9 +145,11 @@ class Connection:
             self._see_epoch(welcome.epoch)
             self._backoff_s = BACKOFF_FIRST_S
             self._welcomed()
+            self.connected = True
             try:
                 await self._both_ways(socket, welcome.sync_interval_s)
             finally:
+                self.connected = False
                 self._alone_since_s = time.monotonic()
 
     async def _first(self, socket: aiohttp.ClientWebSocketResponse) -> Welcome:

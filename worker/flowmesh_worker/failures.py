@@ -55,7 +55,9 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
 
 
 def store_failure(error: BaseException, doing: str) -> FailureReport:
-    """What an exception while fetching inputs or storing outputs means."""
+    """What an exception while fetching inputs or storing outputs means; of several, the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, AttemptError):
         return report(error.failure)
     message = f"{doing}: {error.message if isinstance(error, FlowMeshError) else _short(error)}"

@@ -36,7 +36,12 @@ LISTENERS_MAX = 4
 
 
 class Lane:
-    """One host. It is ``starting``, ``loading``, ``ready``, then ``closing``, and gone at exit."""
+    """One host. It is ``starting``, ``loading``, ``ready``, then ``closing``, and gone at exit.
+
+    Attributes:
+        served: whether an attempt ever ran in it.
+        failure: why its host is gone, where nobody closed it.
+    """
 
     def __init__(
         self,
@@ -70,6 +75,8 @@ class Lane:
         self.load_s = 0.0
         self.last_used_s = time.monotonic()
         self.gone = False
+        self.served = False
+        self.failure: FailureReport | None = None
         self.running: dict[str, Job] = {}
         self._kept: set[str] = set()
         self._start_message = start
@@ -201,6 +208,7 @@ class Lane:
                 job.log_from = max(job.log_from, self._lines_ended)
             job.sent_s = time.monotonic()
             self.running[job.assignment.attempt_id] = job
+            self.served = True
             self.process.send(job.run)
             job.on_phase("running")
 
@@ -285,6 +293,8 @@ class Lane:
         self.gone = True
         self.state = "closing"
         failure = self._ending or self._crash(code)
+        if self._closing is None:
+            self.failure = failure
         failed = list(self.running.values())
         unstarted = [job for _, _, job in sorted(self._queue) if not job.abandoned]
         self.running, self._queue = {}, []

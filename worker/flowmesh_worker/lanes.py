@@ -2,20 +2,23 @@
 
 An attempt whose signature has a lane joins it. Another one needs memory: where too little is free,
 idle lanes are closed, the least recently used first, and the attempt waits for them to be gone.
+Lanes that the control plane wants open ahead of work are closed for an attempt only where no other
+is idle, and never for one another.
 """
 
 import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import FailureReport, LaneState
+from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState, Opening
+from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Budget
 from flowmesh_worker.engines.registry import Engines
-from flowmesh_worker.host.frames import Start
+from flowmesh_worker.host.frames import HostInput, Start
 from flowmesh_worker.host.process import host_environment
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lane import Lane
@@ -31,7 +34,7 @@ class Lanes:
         budget: Budget,
         cpus: int,
         scratch: Path,
-        on_change: Callable[[], None],
+        on_change: Callable[[Lane], None],
         oom_kills: OomKills | None = None,
     ) -> None:
         """Takes the engines, the memory, the CPU threads and where hosts may write."""
@@ -43,6 +46,7 @@ class Lanes:
         self._oom_kills = oom_kills or OomKills()
         self._lanes: dict[str, Lane] = {}
         self._waiting: list[Job] = []
+        self._held_open: frozenset[Digest] = frozenset()
         self._opening: set[asyncio.Task[None]] = set()
         self._count = 0
         self._empty = asyncio.Event()
@@ -64,9 +68,9 @@ class Lanes:
         if lane is not None and lane.state != "closing":
             lane.submit(job)
             return
-        need, devices = job.assignment.memory_mib, self._devices(job)
-        if not self._budget.can_ever(need, devices):
-            self._refuse(job, need, devices)
+        failure = self.too_large(job.assignment)
+        if failure is not None:
+            job.outcome.set_result(Outcome(None, failure, "", {}))
             return
         job.on_phase("queued")
         self._waiting.append(job)
@@ -80,6 +84,50 @@ class Lanes:
             self._waiting.remove(job)
             self._place()
 
+    def has(self, signature: Digest) -> bool:
+        """Whether attempts of a signature would find a lane."""
+        lane = self._lanes.get(signature)
+        return lane is not None and lane.state != "closing"
+
+    def hold_open(self, signatures: Iterable[Digest]) -> None:
+        """Spares lanes of these signatures from now on, and no others."""
+        self._held_open = frozenset(signatures)
+
+    def open_ahead(self, opening: Opening, components: Mapping[str, HostInput]) -> bool:
+        """Opens a lane that no attempt has asked for, unless there is one.
+
+        Args:
+            opening: what the host is to be.
+            components: what it loads, on the local disk, by port.
+
+        Returns:
+            Whether there is a lane now. Where there is not, ask again when a lane or an attempt has
+            moved: attempts wait for a lane, or memory is short and some may be about to be free.
+
+        Raises:
+            OSError: there is no place for the host's files.
+        """
+        if opening.signature in self._lanes:
+            return self.has(opening.signature)
+        if self._waiting:
+            return False
+        if self._new_lane(opening.signature, opening, components, opening.mixed) is None:
+            self._make_room(spare_held_open=True)
+            return False
+        return True
+
+    def too_large(self, wanted: Assignment | Opening) -> FailureReport | None:
+        """Why a host can never be open here, or None where it can."""
+        devices = self._devices(wanted)
+        if self._budget.can_ever(wanted.memory_mib, devices):
+            return None
+        return FailureReport(
+            FailureKind.OUT_OF_MEMORY.value,
+            f"{wanted.engine} needs {wanted.memory_mib} MiB on {max(1, devices)} device(s); "
+            f"this worker has {self._budget.total_mib(devices)} MiB",
+            "use a pool with more memory, or a smaller model",
+        )
+
     async def close(self, within_s: float) -> None:
         """Ends all hosts: idle ones in peace, others at once after a while."""
         for lane in self:
@@ -91,19 +139,8 @@ class Lanes:
                 lane.process.kill()
             await self._empty.wait()
 
-    def _devices(self, job: Job) -> int:
-        return self._engines.devices(job.assignment.engine, job.assignment.tensor_parallel)
-
-    def _refuse(self, job: Job, need_mib: int, devices: int) -> None:
-        a = job.assignment
-        has = self._budget.total_mib(devices)
-        failure = FailureReport(
-            FailureKind.OUT_OF_MEMORY.value,
-            f"{a.engine} needs {need_mib} MiB on {max(1, devices)} device(s); "
-            f"this worker has {has} MiB",
-            "use a pool with more memory, or a smaller model",
-        )
-        job.outcome.set_result(Outcome(None, failure, "", {}))
+    def _devices(self, wanted: Assignment | Opening) -> int:
+        return self._engines.devices(wanted.engine, wanted.tensor_parallel)
 
     def _place(self) -> None:
         """Gives waiting jobs a lane in the order they came, making room where it is needed."""
@@ -113,45 +150,55 @@ class Lanes:
             if lane is not None and lane.state == "closing":
                 return  # its memory is about to be free; _changed comes back here
             if lane is None:
-                lane = self._new_lane(job)
+                a = job.assignment
+                mixed = tuple(p for p in a.components if p not in job.components)
+                lane = self._new_lane(_key(job), a, job.components, mixed)
                 if lane is None:
                     self._make_room()
                     return
+                lane.isolated_for = a.attempt_id if a.isolate else ""
             self._waiting.pop(0)
             lane.submit(job)
 
-    def _new_lane(self, job: Job) -> Lane | None:
-        a = job.assignment
-        devices = self._devices(job)
-        reservation = self._budget.reserve(a.memory_mib, devices)
+    def _new_lane(
+        self,
+        key: str,
+        wanted: Assignment | Opening,
+        components: Mapping[str, HostInput],
+        mixed: tuple[str, ...],
+    ) -> Lane | None:
+        reservation = self._budget.reserve(wanted.memory_mib, self._devices(wanted))
         if reservation is None:
             return None
         self._count += 1
         scratch = self._scratch / f"host-{self._count}"
-        scratch.mkdir(parents=True)
-        threads = self._engines.threads(a.engine, self._cpus)
+        try:
+            scratch.mkdir(parents=True)
+        except OSError:
+            self._budget.release(reservation)
+            raise
+        threads = self._engines.threads(wanted.engine, self._cpus)
         start = Start(
-            engine=a.engine,
-            loads=self._engines.loads(a.engine),
-            components=dict(job.components),
+            engine=wanted.engine,
+            loads=self._engines.loads(wanted.engine),
+            components=dict(components),
             devices=reservation.devices,
-            memory_mib=a.memory_mib,
+            memory_mib=wanted.memory_mib,
             threads=threads,
-            signature_params=a.signature_params,
+            signature_params=wanted.signature_params,
             scratch=str(scratch),
-            mixed=tuple(p for p in a.components if p not in job.components),
+            mixed=mixed,
         )
         lane = Lane(
             start,
-            a.signature,
+            wanted.signature,
             reservation,
             scratch,
             self._oom_kills,
             self._changed,
             self.submit,
         )
-        lane.isolated_for = a.attempt_id if a.isolate else ""
-        self._lanes[_key(job)] = lane
+        self._lanes[key] = lane
         self._empty.clear()
         environment = host_environment(os.environ, threads) | {"TMPDIR": str(scratch)}
         if reservation.devices:
@@ -161,19 +208,21 @@ class Lanes:
         task.add_done_callback(self._opening.discard)
         return lane
 
-    def _make_room(self) -> None:
+    def _make_room(self, *, spare_held_open: bool = False) -> None:
         if any(lane.state == "closing" for lane in self._lanes.values()):
             return
         idle = [lane for lane in self._lanes.values() if lane.idle]
+        if spare_held_open:
+            idle = [lane for lane in idle if lane.signature not in self._held_open]
         if idle:
-            min(idle, key=lambda lane: lane.last_used_s).close()
+            min(idle, key=lambda x: (x.signature in self._held_open, x.last_used_s)).close()
 
     def _changed(self, lane: Lane) -> None:
         if lane.gone:
             self._forget(lane)
         elif lane.isolated_for and lane.idle:
             lane.close()
-        self._report_change()
+        self._report_change(lane)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._place)
 

@@ -1,13 +1,15 @@
 """What a worker refuses as it comes in, before anything is fetched for it."""
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, FailureReport
+from flowmesh_core.protocol.messages import Assignment, FailureReport, Opening
 from flowmesh_worker.engines.registry import Engines
 
 
-def refused(engines: Engines, assignment: Assignment, *, draining: bool) -> FailureReport | None:
-    """Why an assignment cannot be taken up here, or None where it can."""
-    name = assignment.engine
+def refused(
+    engines: Engines, asked: Assignment | Opening, *, draining: bool
+) -> FailureReport | None:
+    """Why an attempt cannot be taken up here, or a host opened; None where it can."""
+    name = asked.engine
     contract = engines.contract(name)
     if draining:
         return FailureReport(FailureKind.DRAINED.value, "the worker takes nothing new")
@@ -17,7 +19,7 @@ def refused(engines: Engines, assignment: Assignment, *, draining: bool) -> Fail
             f"this worker has no engine {name!r}",
             f"it has {', '.join(engines.names())}; install the plugin in its image",
         )
-    wanted = (assignment.contract, assignment.implementation)
+    wanted = (asked.contract, asked.implementation)
     if wanted != (contract.version, contract.implementation):
         return FailureReport(
             FailureKind.ENGINE.value,

@@ -1,0 +1,165 @@
+"""Hosts held open ahead of work: what the control plane lists is fetched and opened, one by one.
+
+The list is a level: a new one replaces it, and every change here is judged against the whole of it.
+Attempts go first: nothing is fetched beside an attempt that fetches, and nothing opens while one
+waits for a lane. A host that was opened so is a lane like any other; off the list it stays warm.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from flowmesh_core.protocol.messages import FailureReport, Opening
+from flowmesh_core.units import Digest
+from flowmesh_worker.components import ComponentCache
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.failures import store_failure
+from flowmesh_worker.host.frames import HostInput
+from flowmesh_worker.lane import Lane
+from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.refusing import refused
+
+_log = logging.getLogger(__name__)
+
+
+class Openings:
+    """Brings the listed hosts about in the order of the list."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        components: ComponentCache,
+        lanes: Lanes,
+        *,
+        may_open: Callable[[], bool],
+        fetching: Callable[[], bool],
+    ) -> None:
+        """Takes the parts that an opening passes through.
+
+        Args:
+            engines: those there are.
+            components: where models come from.
+            lanes: where hosts are opened.
+            may_open: whether the worker is connected and stays; else it opens nothing new.
+            fetching: whether an attempt fetches its inputs.
+        """
+        self._engines = engines
+        self._components = components
+        self._lanes = lanes
+        self._may_open = may_open
+        self._fetching = fetching
+        self._listed: dict[Digest, Opening] = {}
+        self._failed: dict[Digest, Opening] = {}
+        self._current: Opening | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+        self._closed = False
+
+    def told(self, openings: Iterable[Opening]) -> None:
+        """Follows this list from now on; what has left it is not fetched any further."""
+        self._listed = {opening.signature: opening for opening in openings}
+        self._failed = {s: o for s, o in self._failed.items() if self._listed.get(s) == o}
+        self._lanes.hold_open(self._listed)
+        current = self._current
+        if current is not None and self._listed.get(current.signature) != current:
+            self._stop()
+        self.go_on()
+
+    def lane_changed(self, lane: Lane) -> None:
+        """A lane has loaded, has become idle, or is gone."""
+        opening = None if lane.isolated_for else self._listed.get(lane.signature)
+        if opening is not None:
+            if lane.state == "ready":
+                self._failed.pop(lane.signature, None)
+            elif lane.failure is not None and not lane.served:
+                self._fail(opening, lane.failure)
+        self.go_on()
+
+    def attempt_moved(self) -> None:
+        """An attempt has entered a phase, or ended."""
+        self._moved.set()
+
+    def go_on(self) -> None:
+        """Takes up the first listed host that is not open, unless one is taken up already."""
+        self._moved.set()
+        opening = self._first()
+        if self._task is None and opening is not None and not self._closed:
+            self._current = opening
+            self._task = asyncio.get_running_loop().create_task(self._open(opening))
+            self._task.add_done_callback(self._done)
+
+    async def close(self) -> None:
+        """Stops what is being fetched; nothing opens after this."""
+        self._closed = True
+        task = self._task
+        self._stop()
+        if task is not None:
+            await asyncio.wait([task])
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _first(self) -> Opening | None:
+        for opening in self._listed.values():
+            failed = self._failed.get(opening.signature) == opening
+            if not failed and not self._lanes.has(opening.signature):
+                return opening
+        return None
+
+    async def _open(self, opening: Opening) -> None:
+        failure = refused(self._engines, opening, draining=False) or self._lanes.too_large(opening)
+        if failure is None:
+            try:
+                await self._fetch_and_open(opening)
+            except Exception as error:
+                failure = store_failure(error, "its host could not be opened")
+        if failure is not None:
+            self._fail(opening, failure)
+
+    async def _fetch_and_open(self, opening: Opening) -> None:
+        loaded: dict[str, HostInput] = {}
+        # Pinned until the lane has them, however long that waits for room: what was fetched ahead
+        # must not be fetched again for want of disk at every move of a lane.
+        async with AsyncExitStack() as pins:
+            for port, digest in opening.components.items():
+                if not await self._turn(opening, partial(self._is_fetchable, digest)):
+                    return
+                path = await pins.enter_async_context(self._components.pinned(digest))
+                loaded[port] = HostInput("tree", digest, (str(path),))
+            await self._turn(opening, partial(self._lanes.open_ahead, opening, loaded))
+
+    def _is_fetchable(self, digest: Digest) -> bool:
+        return self._components.holds(digest) or not self._fetching()
+
+    async def _turn(self, opening: Opening, done: Callable[[], bool]) -> bool:
+        """Waits until something can be done; False where another opening comes first by now."""
+        while self._first() == opening:
+            self._moved.clear()
+            if self._may_open() and done():
+                return True
+            await self._moved.wait()
+        return False
+
+    def _done(self, _: asyncio.Task[None]) -> None:
+        self._task = self._current = None
+        self.go_on()
+
+    def _fail(self, opening: Opening, failure: FailureReport) -> None:
+        if self._failed.get(opening.signature) == opening:
+            return
+        self._failed[opening.signature] = opening
+        _log.warning(
+            "no host of %s is held open: %s; %s",
+            opening.engine,
+            failure.message,
+            failure.remedy or "it is tried again when work asks for it",
+            extra={
+                "signature": opening.signature,
+                "engine": opening.engine,
+                "reason": failure.message,
+                "detail": failure.detail,
+            },
+        )
