@@ -104,6 +104,11 @@ class Duties:
             return 0.0
         return model.weights_mib + float(self._serving.kv_reserve_mib)
 
+    def weights_mib(self, a: Assignment) -> float:
+        """What the weights alone need, which their manifest says before they are fetched."""
+        model = self.model_of(a)
+        return model.weights_mib if model is not None and a.engine.startswith("llm.") else 0.0
+
     @property
     def refused_s(self) -> float:
         """Seconds until a host says that the model does not fit: its process, without libraries."""

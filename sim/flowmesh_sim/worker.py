@@ -280,12 +280,21 @@ class SimWorker(LaneMaker):
             self._queue(attempt)
             return
         self._phase(attempt, "fetching")
+        if self.around.duties.weights_mib(a) > a.memory_mib * max(1, a.tensor_parallel):
+            # The manifest and the model's configuration are read first.
+            self.engine.after(2 * self.around.request_s, self._refuse, attempt)
+            return
         items = {blob: item for ref in far for blob, item in _items(ref).items()}
         attempt.waits_for = len(items)
         for digest, (blobs, size) in items.items():
             self.shelf.fetch(digest, blobs, size, partial(self._fetched, attempt))
             if a.attempt_id not in self._attempts:
                 return
+
+    def _refuse(self, attempt: _Attempt) -> None:
+        if self._attempts.get(attempt.assignment.attempt_id) is attempt and not self.gone:
+            said = f"the weights do not fit {attempt.assignment.memory_mib} MiB"
+            self._end(attempt, FailureReport(FailureKind.OUT_OF_MEMORY, said))
 
     def _fetched(self, attempt: _Attempt, failure: FailureReport | None) -> None:
         if self._attempts.get(attempt.assignment.attempt_id) is not attempt or self.gone:

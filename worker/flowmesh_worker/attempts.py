@@ -149,6 +149,10 @@ class Attempts:
         if inputs is None:
             began = time.perf_counter()
             self._phase(attempt, "fetching")
+            refusal = await self._inputs.misfit(attempt.assignment)
+            if refusal is not None:
+                self._end(attempt, failure=refusal)
+                return
             try:
                 inputs = await self._inputs.fetch(attempt.assignment, pins)
             except Exception as error:

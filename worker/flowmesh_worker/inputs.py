@@ -9,12 +9,13 @@ from contextlib import AsyncExitStack
 
 from flowmesh_core.dataset import Manifest, decode_manifest
 from flowmesh_core.identity import canonical_bytes
-from flowmesh_core.protocol.messages import Assignment, InputRef
+from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
 from flowmesh_core.units import Digest
 from flowmesh_store.caching import CachingBlobs
 from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.host.frames import HostInput
 from flowmesh_worker.patience import patiently
+from flowmesh_worker.weights_fit import misfit
 
 _AT_ONCE = 16
 _TREES = frozenset({"model", "adapter"})
@@ -39,6 +40,10 @@ class Inputs:
                 return None
             found[port] = given
         return found
+
+    async def misfit(self, assignment: Assignment) -> FailureReport | None:
+        """Why a model that is not here yet is not worth fetching; None where it may fit."""
+        return await misfit(assignment, self._blobs, self._components)
 
     async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
         """All inputs, fetched at once and pinned until the stack is closed.

@@ -58,16 +58,15 @@ def read_facts(path: Path) -> ModelFacts:
             "the model has no readable config.json",
             "give a Hugging Face directory (config.json, tokenizer.json, *.safetensors)",
         ) from e
-    text = {**config, **config.get("text_config", {})}
+    text = _text(config)
     weights = sum(f.stat().st_size for f in path.glob("*.safetensors"))
     if not weights:
         raise bad_input(
             "the model has no *.safetensors files", "convert its weights to safetensors"
         )
-    dtype = text.get("dtype") or text.get("torch_dtype") or "float32"
     return ModelFacts(
         path=path,
-        dtype=dtype if dtype in DTYPE_BYTES else "float32",
+        dtype=dtype_of(config),
         context_length=int(_first(text, "max_position_embeddings", "n_positions", "n_ctx")),
         weight_bytes=weights,
         kv_elements=_kv_elements(text),
@@ -75,6 +74,18 @@ def read_facts(path: Path) -> ModelFacts:
             str(a).endswith("ForSequenceClassification") for a in config.get("architectures") or ()
         ),
     )
+
+
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """The dtype that a model's ``config.json`` says its weights are kept in."""
+    text = _text(config)
+    dtype = text.get("dtype") or text.get("torch_dtype")
+    return dtype if dtype in DTYPE_BYTES else "float32"
+
+
+def _text(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that is about text, where a model does more."""
+    return {**config, **config.get("text_config", {})}
 
 
 def _first(config: Mapping[str, Any], *names: str) -> Any:
