@@ -166,10 +166,10 @@ async def test_listed_hosts_are_fetched_one_after_the_other_in_the_order_of_the_
     await blobs.until_asked(second)
     await pass_by(world, signature=THIRD)
     assert blobs.asked == [second]
-    assert {lane.signature for lane in world.gateway.lanes} == {THIRD}
+    await until_open(world, THIRD, FOURTH)  # of which nothing need be fetched
     blobs.open(second)
     await blobs.until_asked(first)
-    await until_open(world, SECOND, THIRD)
+    await until_open(world, SECOND, THIRD, FOURTH)
     blobs.open(first)
     await until_open(world, FIRST, SECOND, THIRD, FOURTH)
     assert blobs.asked == [second, first]
@@ -193,6 +193,32 @@ async def test_nothing_is_fetched_ahead_while_an_attempt_fetches(world: "World")
     await blobs.until_asked(ahead)
     blobs.open(ahead)
     await until_open(world, FIRST, SECOND, THIRD)
+
+
+async def test_a_new_order_holds_for_what_is_not_being_fetched_yet(world: "World") -> None:
+    refs = [await world.model(name) for name in "abcd"]
+    a, b, c, needed = (ref.artifact.digest for ref in refs)
+    blobs = Gates(world.store.blobs, a, b, c, needed)
+    await world.worker(blobs=blobs)
+    work = world.assignment("test.noop", signature=FOURTH, **using(refs[3]))
+    await world.gateway.assign(work)
+    await blobs.until_asked(needed)
+    one, two, three = (
+        world.opening("test.noop", signature=s, components={"m": d})
+        for s, d in ((FIRST, a), (SECOND, b), (THIRD, c))
+    )
+    await world.gateway.desire(hold_open=(one, two))
+    await world.gateway.desire(hold_open=(two, one))
+    blobs.open(needed)
+    await blobs.until_asked(b)
+    await world.gateway.desire(hold_open=(three, one, two))
+    await pass_by(world, signature=FOURTH)
+    assert blobs.asked == [needed, b]
+    for digest in (b, c, a):
+        await blobs.until_asked(digest)
+        blobs.open(digest)
+    await until_open(world, FIRST, SECOND, THIRD, FOURTH)
+    assert blobs.asked == [needed, b, c, a]
 
 
 async def test_what_lies_on_the_disk_opens_whoever_fetches(world: "World") -> None:
@@ -419,21 +445,20 @@ async def test_a_new_list_stops_the_fetch_of_what_left_it_and_closes_nothing(
     assert {lane.signature for lane in agent._lanes} == {FIRST, THIRD}
 
 
-async def test_what_a_new_list_wants_first_does_not_wait_for_the_room_of_another(
-    world: "World",
-) -> None:
+async def test_a_host_that_waits_for_room_holds_up_no_other(world: "World") -> None:
     await world.worker(memory_mib=1000)
     busy = sleeping(world, FIRST, memory_mib=600)
     await world.gateway.assign(busy)
     await world.gateway.phase(busy.attempt_id, "running")
-    large = world.opening("test.noop", signature=SECOND, memory_mib=800)
-    small = world.opening("test.noop", signature=THIRD, memory_mib=200)
+    one, two = await world.model("one"), await world.model("two")
+    large, small = (
+        world.opening("test.noop", signature=s, memory_mib=mib, components={"m": m.artifact.digest})
+        for s, mib, m in ((SECOND, 800, one), (THIRD, 200, two))
+    )
     await world.gateway.desire(hold_open=(large, small))
-    quick = sleeping(world, FIRST, params={"seconds": 0}, memory_mib=600)
-    assert (await world.gateway.do(quick)).failure is None
-    assert {lane.signature for lane in world.gateway.lanes} == {FIRST}
-    await world.gateway.desire(hold_open=(small, large))
     await until_open(world, FIRST, THIRD)
+    await world.gateway.desire(cancel=(busy.attempt_id,))
+    await until_open(world, SECOND, THIRD)
 
 
 async def test_an_isolated_attempt_neither_uses_nor_counts_as_a_host_held_open(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from flowmesh_core.protocol.messages import FailureReport, Opening
 from flowmesh_core.units import Digest
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Openings:
-    """Brings the listed hosts about in the order of the list."""
+    """Brings about what is listed, in its order; what waits for room holds up nothing else."""
 
     def __init__(
         self,
@@ -52,8 +53,9 @@ class Openings:
         self._fetching = fetching
         self._listed: dict[Digest, Opening] = {}
         self._failed: dict[Digest, Opening] = {}
-        self._current: Opening | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._taken: dict[Digest, tuple[Opening, asyncio.Task[None]]] = {}
+        self._fetched: dict[Digest, dict[str, HostInput]] = {}
+        self._busy = False
         self._moved = asyncio.Event()
         self._closed = False
 
@@ -62,9 +64,9 @@ class Openings:
         self._listed = {opening.signature: opening for opening in openings}
         self._failed = {s: o for s, o in self._failed.items() if self._listed.get(s) == o}
         self._lanes.hold_open(self._listed)
-        current = self._current
-        if current is not None and self._listed.get(current.signature) != current:
-            self._stop()
+        for signature, (opening, task) in self._taken.items():
+            if self._listed.get(signature) != opening:
+                task.cancel()
         self.go_on()
 
     def lane_changed(self, lane: Lane) -> None:
@@ -82,32 +84,28 @@ class Openings:
         self._moved.set()
 
     def go_on(self) -> None:
-        """Takes up the first listed host that is not open, unless one is taken up already."""
+        """Takes up the listed hosts that are not open."""
         self._moved.set()
-        opening = self._first()
-        if self._task is None and opening is not None and not self._closed:
-            self._current = opening
-            self._task = asyncio.get_running_loop().create_task(self._open(opening))
-            self._task.add_done_callback(self._done)
+        for signature, opening in self._listed.items():
+            if signature not in self._taken and self._is_missing(opening) and not self._closed:
+                task = asyncio.get_running_loop().create_task(self._open(opening))
+                self._taken[signature] = (opening, task)
+                task.add_done_callback(partial(self._done, signature))
 
     async def close(self) -> None:
         """Stops what is being fetched; nothing opens after this."""
         self._closed = True
-        task = self._task
-        self._stop()
-        if task is not None:
-            await asyncio.wait([task])
+        tasks = [task for _, task in self._taken.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def _first(self) -> Opening | None:
-        for opening in self._listed.values():
-            failed = self._failed.get(opening.signature) == opening
-            if not failed and not self._lanes.has(opening.signature):
-                return opening
-        return None
+    def _is_missing(self, opening: Opening) -> bool:
+        """Whether it is listed, has not failed, and has no lane."""
+        signature = opening.signature
+        wanted = self._listed.get(signature) == opening and self._failed.get(signature) != opening
+        return wanted and not self._lanes.has(signature)
 
     async def _open(self, opening: Opening) -> None:
         failure = refused(self._engines, opening, draining=False) or self._lanes.too_large(opening)
@@ -125,26 +123,52 @@ class Openings:
         # must not be fetched again for want of disk at every move of a lane.
         async with AsyncExitStack() as pins:
             for port, digest in opening.components.items():
-                if not await self._turn(opening, partial(self._is_fetchable, digest)):
+                if not await self._turn(opening, partial(self._is_fetchable, opening, digest)):
                     return
-                path = await pins.enter_async_context(self._components.pinned(digest))
+                path = await self._fetch(digest, pins)
                 loaded[port] = HostInput("tree", digest, (str(path),))
-            await self._turn(opening, partial(self._lanes.open_ahead, opening, loaded))
+            self._fetched[opening.signature] = loaded
+            try:
+                await self._turn(opening, partial(self._open_fetched, opening))
+            finally:
+                del self._fetched[opening.signature]
 
-    def _is_fetchable(self, digest: Digest) -> bool:
-        return self._components.holds(digest) or not self._fetching()
+    def _is_fetchable(self, opening: Opening, digest: Digest) -> bool:
+        if self._components.holds(digest):
+            return True
+        missing = (o for s, o in self._listed.items() if s not in self._fetched)
+        first = next(filter(self._is_missing, missing), None)
+        return first == opening and not self._busy and not self._fetching()
+
+    async def _fetch(self, digest: Digest, pins: AsyncExitStack) -> Path:
+        if self._components.holds(digest):
+            return await pins.enter_async_context(self._components.pinned(digest))
+        self._busy = True
+        try:
+            return await pins.enter_async_context(self._components.pinned(digest))
+        finally:
+            self._busy = False
+            self._moved.set()
+
+    def _open_fetched(self, opening: Opening) -> bool:
+        """Opens what it can of all that is fetched, in the order of the list."""
+        for signature, one in self._listed.items():
+            loaded = self._fetched.get(signature)
+            if loaded is not None and self._is_missing(one):
+                self._lanes.open_ahead(one, loaded)
+        return self._lanes.has(opening.signature)
 
     async def _turn(self, opening: Opening, done: Callable[[], bool]) -> bool:
-        """Waits until something can be done; False where another opening comes first by now."""
-        while self._first() == opening:
+        """Waits until something can be done; False where there is no need of it any more."""
+        while self._is_missing(opening):
             self._moved.clear()
             if self._may_open() and done():
                 return True
             await self._moved.wait()
         return False
 
-    def _done(self, _: asyncio.Task[None]) -> None:
-        self._task = self._current = None
+    def _done(self, signature: Digest, _: asyncio.Task[None]) -> None:
+        del self._taken[signature]
         self.go_on()
 
     def _fail(self, opening: Opening, failure: FailureReport) -> None:
