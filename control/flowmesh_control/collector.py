@@ -7,9 +7,9 @@ third of the processor time of a control plane with ten thousand steps. Called w
 
 import gc
 
-YOUNG = 50_000
-"""Objects made, less those gone, before the youngest are looked at."""
-MIDDLE, OLD = 20, 50
+YOUNG = 10_000
+"""Objects made, less those gone, before the youngest are looked at: for a millisecond to four."""
+MIDDLE, OLD = 100, 50
 """Looks at a generation before one at the next."""
 
 

@@ -272,6 +272,8 @@ def _cancel_attempts(state: State, action: Action) -> None:
 def _forget(state: State, action: Action) -> None:
     # Attempts of it may linger on workers that have not heard; its runs may be gone by then.
     action.subscribers.clear()
+    # Its attempt names it in turn: in a circle, both would wait for the collector.
+    action.publishing = None
     ready.leave(state, action)
     state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:

@@ -1,11 +1,14 @@
 """Workflows through the machine: order, merging, reuse, conditions, chunks."""
 
+import gc
+
 import pytest
 from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.graph.plan import Cache, Edge, StepSource
 from flowmesh_core.run import commands as c
 from flowmesh_core.run import events as e
+from flowmesh_core.run.model import Action, Attempt
 from flowmesh_core.scheduler import decide
 
 
@@ -20,6 +23,22 @@ def test_a_chain_runs_in_order_and_succeeds(world: World) -> None:
     assert world.finals[uid].phase == "Succeeded"
     assert states(world, uid) == {"a": "COMPLETED", "b": "COMPLETED", "c": "COMPLETED"}
     assert len(world.executed) == 3
+
+
+def test_actions_that_are_done_go_without_the_collector(world: World) -> None:
+    def alive() -> int:
+        return sum(isinstance(thing, Action | Attempt) for thing in gc.get_objects())
+
+    world.join("w1")
+    gc.collect()
+    before = alive()
+    gc.disable()
+    try:
+        world.submit(plan(step("a"), step("b", *after("a"))))
+        world.run()
+        assert alive() == before
+    finally:
+        gc.enable()
 
 
 def test_equal_steps_of_two_sharing_runs_in_flight_run_once_and_split_the_bill(
