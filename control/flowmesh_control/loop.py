@@ -22,15 +22,11 @@ from flowmesh_core.run.events import Decided, Event, Ticked, WorkerConnected
 TICK_S = 0.25
 """How often time itself is an event."""
 DECIDE_GAP_S = 0.004
-"""The least time between two decisions of a busy process: ready work gathers into batches."""
-IDLE_GAP_S = 0.0005
-"""The same while it has time to spare: then work that is ready should not wait for company."""
-BUSY = 0.75
-"""From this share of a processor on, the process counts as busy."""
+"""The least time between two decisions while there is other work to do: ready work gathers."""
 REST = 1.0
 """After a decision at least so many times its duration goes to events, however much is ready."""
-USE_S = 0.05
-"""How long the use of the processor is remembered."""
+SHORT_S = 0.001
+"""A decision as short as this need not rest: no timer is finer."""
 TURN_S = 0.02
 """After this long a turn ends, so that sockets are served under any load."""
 TICK_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -63,8 +59,8 @@ class Loop:
         self._events: deque[Event | _Asked] = deque()
         self._wake = asyncio.Event()
         self._ticked_s = float("-inf")
-        self._decide_from = float("-inf")
-        self._use = Use()
+        self._gathered_s = float("-inf")
+        self._rested_s = float("-inf")
         self.applied = 0
         self.ticks = Histogram(TICK_BOUNDS_S)
 
@@ -111,7 +107,7 @@ class Loop:
         if now_s - self._ticked_s >= TICK_S or now_s < self._ticked_s:
             self._ticked_s = now_s
             self._apply(Ticked(), now_s)
-        if self.machine.wants_decision and time.monotonic() >= self._decide_from:
+        if self.machine.wants_decision and time.monotonic() >= self._decide_from():
             self._decide_now()
         self._executor.flush()
 
@@ -121,7 +117,11 @@ class Loop:
         until_tick = TICK_S - (self._clock() - self._ticked_s)
         if not self.machine.wants_decision:
             return max(0.0, min(until_tick, TICK_S))
-        return max(0.0, min(until_tick, self._decide_from - time.monotonic()))
+        return max(0.0, min(until_tick, self._decide_from() - time.monotonic()))
+
+    def _decide_from(self) -> float:
+        """When to decide next: at once where there is nothing else to do."""
+        return self._gathered_s if self._events or self._executor.backlog else self._rested_s
 
     def _take(self, item: Event | _Asked) -> None:
         if not isinstance(item, _Asked):
@@ -153,28 +153,9 @@ class Loop:
         self._apply(Decided(decision), now_s)
         ended = time.monotonic()
         self.ticks.observe(ended - started)
-        gap_s = DECIDE_GAP_S if self._use.share(ended) > BUSY else IDLE_GAP_S
-        self._decide_from = ended + max(gap_s, REST * (ended - started))
-
-
-class Use:
-    """How much of a processor this process has used of late."""
-
-    __slots__ = ("_ended_s", "_share", "_spent_s")
-
-    def __init__(self) -> None:
-        """Starts as one that has used none."""
-        self._ended_s, self._spent_s = time.monotonic(), time.process_time()
-        self._share = 0.0
-
-    def share(self, now_s: float) -> float:
-        """The share of the last moments, about the last tenth of a second; above 1 with threads."""
-        passed_s, spent_s = now_s - self._ended_s, time.process_time()
-        if passed_s > 0.0:
-            weight = passed_s / (passed_s + USE_S)
-            self._share += weight * ((spent_s - self._spent_s) / passed_s - self._share)
-            self._ended_s, self._spent_s = now_s, spent_s
-        return self._share
+        took_s = REST * (ended - started)
+        self._gathered_s = ended + max(DECIDE_GAP_S, took_s)
+        self._rested_s = ended + (took_s if took_s > SHORT_S else 0.0)
 
 
 def _after_keep(command: Command) -> bool:

@@ -114,6 +114,11 @@ class Outside:
         """Sends what was gathered for each worker."""
         self._fleet.flush()
 
+    @property
+    def backlog(self) -> int:
+        """As :attr:`Executor.backlog`."""
+        return self._hands.backlog
+
     def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
         give = self._hands.give
         return lambda command: give(job, command)

@@ -37,6 +37,11 @@ class Executor(Protocol):
         """Sends what was gathered; called once a turn of the loop."""
         ...
 
+    @property
+    def backlog(self) -> int:
+        """How much of the work nobody has begun."""
+        ...
+
 
 class Fleet(Protocol):
     """The way to the workers: what they should hold."""

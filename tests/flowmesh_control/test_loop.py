@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.hands import Hands
-from flowmesh_control.loop import BUSY, Loop, Use
+from flowmesh_control.loop import DECIDE_GAP_S, Loop
 from flowmesh_control.outside import Outside
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreUnavailableError
@@ -290,16 +290,55 @@ async def test_ten_thousand_events_are_applied_in_order(
     assert [e.uid for e in bench.machine.of(CancelRequested)] == uids
 
 
-def test_a_process_is_busy_while_it_computes_and_has_time_to_spare_once_it_waits(
+@dataclass
+class Backlog:
+    """An executor that has as much to do as a test says."""
+
+    backlog: int = 0
+
+    def execute(self, commands: Sequence[Command]) -> None: ...
+    def flush(self) -> None: ...
+
+
+def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spent_s = [0.0]
-    monkeypatch.setattr("flowmesh_control.loop.time.process_time", lambda: spent_s[0])
-    monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: 100.0)
-    use = Use()
-    shares = []
-    for moment in range(1, 101):
-        spent_s[0] += 0.01 if moment <= 50 else 0.001
-        shares.append(use.share(100.0 + moment * 0.01))
-    assert shares[0] < BUSY < shares[49] < 1.0
-    assert shares[99] == pytest.approx(0.1, abs=0.01)
+    now_s = [100.0]
+    monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: now_s[0])
+    machine, executor = Answers(), Backlog()
+    loop = Loop(
+        machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: 5.0
+    )
+
+    def decided(*, after_s: float) -> bool:
+        now_s[0] += after_s
+        before = len(machine.of(Decided))
+        machine.wants_decision = True
+        loop.turn()
+        return len(machine.of(Decided)) > before
+
+    assert decided(after_s=0.0)
+    assert decided(after_s=0.0001)
+    executor.backlog = 1
+    assert not decided(after_s=0.0001)
+    assert not decided(after_s=DECIDE_GAP_S / 2)
+    assert decided(after_s=DECIDE_GAP_S)
+
+
+def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: now_s[0])
+    machine = Answers()
+
+    def slow(snapshot: Snapshot) -> Decision:
+        now_s[0] += 0.03
+        return Decision((), ())
+
+    loop = Loop(machine=machine, decide=slow, executor=Backlog(), clock=lambda: 5.0)
+    counts = []
+    for wait_s in (0.0, 0.02, 0.02):
+        now_s[0] += wait_s
+        machine.wants_decision = True
+        loop.turn()
+        counts.append(len(machine.of(Decided)))
+    assert counts == [1, 1, 2]
