@@ -281,7 +281,7 @@ class World:
         """A stored directory of that name as an input."""
         directory = self.root / "models" / name
         directory.mkdir(parents=True)
-        (directory / "config.json").write_text(f'"{name}"')
+        (directory / "config.json").write_text(f'{{"name": "{name}"}}')
         tree = await store_tree(self.store.blobs, directory)
         return InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))
 
