@@ -94,3 +94,14 @@ async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> 
     assert await fabric.said(model) == ""
     await fabric.blobs.delete(model.digest, older_than_s=0.0)
     assert await fabric.said(model) == ""
+
+
+async def test_a_configuration_that_is_none_is_left_to_the_engine(fabric: Fabric) -> None:
+    model = await fabric.model()
+    directory = fabric.path / "odd"
+    directory.mkdir()
+    (directory / "config.json").write_text("[]")
+    tree = await store_tree(fabric.blobs, directory)
+    odd = Artifact("model", tree.digest, tree.digest, tree.size_bytes)
+    assert await fabric.said(odd) == ""
+    assert "need 3 MiB" in await fabric.said(model)

@@ -62,7 +62,8 @@ async def _needed_bytes(
     config = next((f.digest for f in files if f.path == _CONFIG), None)
     if config is None:
         return 0
-    own = dtype_of(json.loads(await blobs.get(config)))
+    said = json.loads(await blobs.get(config))
+    own = dtype_of(said if isinstance(said, dict) else {})
     wanted = str(fields.get("dtype") or "auto")
     stored = sum(f.bytes for f in files if f.path.endswith(_WEIGHTS) and "/" not in f.path)
     return stored * DTYPE_BYTES.get(wanted, DTYPE_BYTES[own]) // DTYPE_BYTES[own]

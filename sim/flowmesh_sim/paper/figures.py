@@ -32,7 +32,7 @@ def _save(made: Any, path: Path) -> None:
 
 def fig5(results: Results, plan: Json, path: Path) -> None:
     """Four bars a system."""
-    systems = (*BASELINES, "flowmesh-fixed", "flowmesh")
+    systems = (*BASELINES, "flowmesh-fixed", "flowmesh-cost", "flowmesh")
     names = (("usd", "cost, $"), ("kj", "energy, kJ"), ("cdp", "CDP, $ s"), ("edp", "EDP, kJ s"))
     made, axes = _pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
     for place, (name, title) in zip(axes, names, strict=True):
@@ -42,7 +42,7 @@ def fig5(results: Results, plan: Json, path: Path) -> None:
             [s.median - s.low for s in spreads],
             [s.high - s.median for s in spreads],
         ]
-        colours = ["0.6"] * len(BASELINES) + ["tab:cyan", "tab:blue"]
+        colours = ["0.6"] * len(BASELINES) + ["tab:cyan", "tab:olive", "tab:blue"]
         place.bar(range(len(systems)), middle, yerr=errors, color=colours, capsize=2)
         titles = [plan["systems"][s]["title"] for s in systems]
         place.set_xticks(range(len(systems)), titles, rotation=60, ha="right", fontsize=7)

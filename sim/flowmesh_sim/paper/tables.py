@@ -22,7 +22,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def fig5(results: Results, plan: Json) -> str:
     """Cost, energy and products, and each baseline over FlowMesh."""
     ours = results.of("fig5", "flowmesh")
-    systems = (*BASELINES, "flowmesh-fixed", "flowmesh-latency", "flowmesh")
+    systems = (*BASELINES, "flowmesh-fixed", "flowmesh-latency", "flowmesh-cost", "flowmesh")
     rows = []
     for system in systems:
         found = results.of("fig5", system)
