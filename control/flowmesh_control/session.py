@@ -24,6 +24,8 @@ from flowmesh_core.protocol.messages import (
 BATCH_ASSIGNMENTS = 256
 MESSAGE_BYTES = 2 << 20
 """Larger batches are split; one assignment alone may be larger."""
+ACKNOWLEDGED_WITHIN_S = 0.05
+"""So long acknowledgements wait for something that the worker needs to know."""
 
 
 class Session:
@@ -45,6 +47,7 @@ class Session:
         self._sent = 0
         self._received = 0
         self._ready = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
 
     def keep(self, attempts: tuple[str, ...]) -> None:
         """Opens the way out: the first message names the held attempts that go on."""
@@ -81,16 +84,20 @@ class Session:
         return self._opened
 
     def flush(self) -> None:
-        """Lets the sender send what has gathered."""
-        if self._opened and self._pending:
+        """Lets the sender send what has gathered: at once, but for mere acknowledgements."""
+        if not self._opened:
+            return
+        if self._urgent:
             self._ready.set()
+        elif self._acknowledged and self._soon is None:
+            loop = asyncio.get_running_loop()
+            self._soon = loop.call_later(ACKNOWLEDGED_WITHIN_S, self._ready.set)
 
     @property
-    def _pending(self) -> bool:
+    def _urgent(self) -> bool:
         return bool(
             self._assign
             or self._cancel
-            or self._acknowledged
             or self._drain
             or self._keep is not None
             or self._hold_open is not None
@@ -107,7 +114,7 @@ class Session:
             while not self._socket.closed:
                 await self._ready.wait()
                 self._ready.clear()
-                while self._pending and not self._socket.closed:
+                while (self._urgent or self._acknowledged) and not self._socket.closed:
                     for data in self._batch():
                         await self._socket.send_bytes(data)
 
@@ -117,6 +124,9 @@ class Session:
             await self._socket.close(code=4000, message=reason.encode()[:120])
 
     def _batch(self) -> list[bytes]:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         assign = self._assign[:BATCH_ASSIGNMENTS]
         del self._assign[:BATCH_ASSIGNMENTS]
         # A cancel must not overtake its assignment, which may wait for the next batch.

@@ -1,5 +1,6 @@
 """The gateway against a real WebSocket client that speaks the protocol by hand."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -229,6 +230,22 @@ async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(door: Door)
     door.gateway.acknowledge("w1", "old")
     door.gateway.flush()
     assert (await desired(socket)).hold_open is None
+
+
+async def test_acknowledgements_wait_a_moment_for_something_to_say(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    door.gateway.acknowledge("w1", "one")
+    door.gateway.flush()
+    await asyncio.sleep(0)  # the sender would send it now
+    door.gateway.assign("w1", assignment(1))
+    door.gateway.flush()
+    both = await desired(socket)
+    assert (both.acknowledged, [a.attempt_id for a in both.assign]) == (("one",), ["a1"])
+    door.gateway.acknowledge("w1", "two")
+    door.gateway.flush()
+    alone = await desired(socket)
+    assert (alone.acknowledged, alone.assign) == (("two",), ())
 
 
 async def test_large_batches_are_split_and_numbered_without_a_gap(door: Door) -> None:

@@ -1,5 +1,6 @@
 """The small parts of the worker: memory, energy, counters, engines."""
 
+import asyncio
 import tomllib
 from pathlib import Path
 
@@ -172,7 +173,23 @@ class Still:
         return {}
 
 
-def test_news_are_said_once_and_ends_again_until_acknowledged() -> None:
+async def test_mere_progress_waits_a_moment_for_other_news() -> None:
+    held = Held()
+    held.take("a")
+    held.take("b")
+    held.report(AttemptProgress("a", "running"))
+    held.report(AttemptProgress("b", "running"))
+    assert not held.news.is_set()
+    held.end(AttemptEnd("a", Digest("x")))
+    assert held.news.is_set()
+    sync = held.next_sync(1, Still())
+    assert ([p.attempt_id for p in sync.progress], len(sync.ended)) == (["b"], 1)
+    assert not held.news.is_set()
+    held.report(AttemptProgress("b", "storing"))
+    await asyncio.wait_for(held.news.wait(), timeout=10.0)
+
+
+async def test_news_are_said_once_and_ends_again_until_acknowledged() -> None:
     held = Held()
     held.take("a")
     held.report(AttemptProgress("a", "running"))

@@ -17,6 +17,8 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_worker.state import WorkerState
 
 LOG_LINES_WAITING_MAX = 1000
+PROGRESS_WAITS_S = 0.01
+"""So long mere progress waits for other news: most short attempts have ended by then."""
 SETTLED_KEPT = 20_000
 
 
@@ -39,6 +41,7 @@ class Held:
         self._logs: deque[LogLine] = deque(maxlen=LOG_LINES_WAITING_MAX)
         self._lanes_changed = False
         self._components_changed = False
+        self._soon: asyncio.TimerHandle | None = None
 
     def knows(self, attempt_id: str) -> bool:
         """Whether the attempt is held, has ended, or is settled: it is not taken up again."""
@@ -55,7 +58,9 @@ class Held:
         if progress.attempt_id in self.progress:
             self.progress[progress.attempt_id] = progress
             self._changed[progress.attempt_id] = progress
-            self.news.set()
+            if self._soon is None and not self.news.is_set():
+                loop = asyncio.get_running_loop()
+                self._soon = loop.call_later(PROGRESS_WAITS_S, self.news.set)
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """An attempt's newest checkpoint is stored, or the one that it was given is spoiled."""
@@ -116,7 +121,7 @@ class Held:
         self._new_ends.clear()
         self._new_checkpoints.clear()
         self._lanes_changed = self._components_changed = False
-        self.news.clear()
+        self._heard()
 
     def say_ends_again(self) -> None:
         """Ends that are still not acknowledged go out once more."""
@@ -139,5 +144,12 @@ class Held:
         self._new_checkpoints.clear()
         self._logs.clear()
         self._lanes_changed = self._components_changed = False
-        self.news.clear()
+        self._heard()
         return sync
+
+    def _heard(self) -> None:
+        """There is nothing new any more."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self.news.clear()

@@ -133,7 +133,7 @@ class HostServer:
 
     def new_directory(self) -> AttemptDir:
         """A directory that no other attempt of this host has or had."""
-        return AttemptDir(self._scratch / "attempts" / str(next(self._numbers)))
+        return AttemptDir(f"{self._scratch}/attempts/{next(self._numbers)}")
 
     async def _run(self, run: Run) -> None:
         began = time.perf_counter()

@@ -12,10 +12,15 @@ from flowmesh_worker.host.frames import HostInput, Run
 class AttemptDir:
     """An attempt's directory: made when it is first used, gone when it is released."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """Takes where it would be."""
-        self.place = path
+        self._path = path
         self.made = False
+
+    @property
+    def place(self) -> Path:
+        """Where it would be."""
+        return Path(self._path)
 
     def use(self) -> Path:
         """The directory, made where it is not there."""
