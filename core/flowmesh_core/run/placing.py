@@ -169,19 +169,24 @@ def _lane(
     *,
     starting: bool = False,
 ) -> LaneView:
-    remaining_s = max(
-        (max(a.assigned_s, a.starts_s) + a.predicted_s - now_s for a in held), default=0.0
-    )
-    ready_s = min((a.starts_s for a in held), default=now_s)
+    remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
+    for a in held:  # in one go and without calls: there may be a thousand of them
+        begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
+        ends_in_s = begins_s + a.predicted_s - now_s
+        remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
+        ready_s = a.starts_s if a.starts_s < ready_s else ready_s
+        tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
+        isolated = isolated or a.action.isolate
+    left_s = ready_s - now_s if held else 0.0
     return LaneView(
         signature=signature,
         capacity=max(1, capacity),
         held=len(held),
-        remaining_s=max(0.0, remaining_s),
-        load_remaining_s=max(ANY_MOMENT_S, ready_s - now_s) if starting else 0.0,
+        remaining_s=remaining_s,
+        load_remaining_s=max(ANY_MOMENT_S, left_s) if starting else 0.0,
         memory_mib=memory_mib,
-        isolated=any(a.action.isolate for a in held),
-        tightest_deadline_s=min((a.deadline_s for a in held), default=_INF),
+        isolated=isolated,
+        tightest_deadline_s=tightest_s,
     )
 
 
