@@ -25,7 +25,7 @@ A_WAVE = 36
 WARM = 1 / 3
 """Of the time."""
 LOOK_S, WINDOW_S = 2.0, 60.0
-MOST_KIB = 6.0
+MOST_KIB = 8.0
 """A workflow."""
 KIB, MIB = 1 << 10, 1 << 20
 TTL_S = 20
