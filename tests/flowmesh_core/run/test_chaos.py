@@ -4,7 +4,7 @@ import random
 
 import pytest
 from tests.flowmesh_core.fleet.contents import contents
-from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
+from tests.flowmesh_core.run.world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Tier

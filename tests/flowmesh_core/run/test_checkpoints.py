@@ -1,7 +1,7 @@
 """Where an action goes on after an attempt of it is lost, and what is kept for that."""
 
 import pytest
-from world import SOLO, World, plan, step
+from tests.flowmesh_core.run.world import SOLO, World, plan, step
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.protocol.messages import Assignment, Checkpoint

@@ -4,8 +4,19 @@ import dataclasses
 
 import pytest
 from msgspec.structs import replace
-from world import ASK, CALL, SOLO, World, after, dataset, plan, rows_of, step
-from world import MAP as MAP_ENGINE
+from tests.flowmesh_core.run.world import (
+    ASK,
+    CALL,
+    SOLO,
+    World,
+    after,
+    dataset,
+    outputs_of,
+    plan,
+    rows_of,
+    step,
+)
+from tests.flowmesh_core.run.world import MAP as MAP_ENGINE
 
 from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.graph.plan import StepSource
@@ -581,7 +592,6 @@ def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_agai
     after_crash.incarnations = before.incarnations
     after_crash.held = {"w1": {running.attempt_id: running}}
     after_crash.submit(made, "run-1")
-    from world import outputs_of
 
     end = AttemptEnd(done.attempt_id, done.action_id, outputs=outputs_of(done))
     after_crash.hello("w1", started_s=1000.0, ended=(end,))

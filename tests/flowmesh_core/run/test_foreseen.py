@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from world import ASK, World, after, plan, step
+from tests.flowmesh_core.run.world import ASK, World, after, plan, step
 
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes

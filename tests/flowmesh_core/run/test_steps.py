@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from world import MAP, SOLO, World, after, dataset, plan, rows_of, step
+from tests.flowmesh_core.run.world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.graph.plan import Cache, Edge, StepSource
 from flowmesh_core.run import commands as c
