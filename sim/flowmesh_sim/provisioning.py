@@ -162,7 +162,7 @@ def _named(shape: WorkerShape, name: str) -> WorkerShape:
 
 
 class Provisioner:
-    """All pools; scales those that ask for it every few seconds."""
+    """All pools: every few seconds scales those that grow, and says what is to be held open."""
 
     def __init__(self, fabric: Fabric, pools: list[Pool]) -> None:
         """Makes the workers that are there from the beginning."""
@@ -174,7 +174,8 @@ class Provisioner:
                     fabric.engine.at(pool.spec.after_s, pool.join)
                 else:
                     pool.make()
-        if any(pool.spec.autoscale for pool in pools):
+        self._declared = [p for p in pools if p.spec.autoscale or p.spec.hold_open]
+        if self._declared:
             fabric.engine.after(SCALE_EVERY_S, self._scale)
 
     def living(self) -> list[SimWorker]:
@@ -186,20 +187,24 @@ class Provisioner:
         control = self._fabric.control
         if control is None:
             return
-        scaled = [pool for pool in self.pools if pool.spec.autoscale]
-        views = [self._view(pool) for pool in scaled]
+        views = [self._view(pool) for pool in self._declared]
         now_s = control.now_s()
         state = control.machine.state
         seen, warm = snapshot(state, now_s), in_demand(state, now_s)
         signal = signal_of(seen, state.model, views, warm)
         cordoned: set[str] = set()
-        for pool, view in zip(scaled, views, strict=True):
+        for pool, view in zip(self._declared, views, strict=True):
+            if not pool.spec.autoscale:
+                continue
             current = sum(not w.draining for w in pool.workers.values()) + pool.coming
             pool.resize(pool.hysteresis.workers(view, signal.backlogs[view.name], current, now_s))
             cordoned |= pool.surplus(pool.hysteresis.needed)
         if cordoned != state.cordoned:
             control.post(Cordoned(frozenset(cordoned)))
-        openings = openings_of(seen.workers, warm, signal.homes)
+        told = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
+        openings = openings_of(
+            [w for w in seen.workers if w.shape.pool in told], warm, signal.homes
+        )
         if not told_to_hold(state, openings):
             control.post(HeldOpen(openings))
 
@@ -210,7 +215,7 @@ class Provisioner:
         return PoolView(
             spec.name,
             pool.shape,
-            spec.minimum,
+            spec.minimum if spec.autoscale else most,
             most,
             pool.start_s,
             spec.target_s,

@@ -243,6 +243,7 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
                     "name": f"{pool or 'pool'}-{n}" if n else pool or "pool",
                     "device": device,
                     "workers": len(first_s),
+                    "holdOpen": False,
                     "afterS": max(0.0, min(first_s.values())),
                     "devices": max(1, many),
                     "hostMemoryMib": mib if device == "cpu" else HOST_MIB,

@@ -69,6 +69,8 @@ class PoolSpec(Part):
             what is made later.
         devices: of one worker.
         autoscale: whether the shipped signal changes their number.
+        hold_open: whether workers are told which engines to open ahead of work, as on a cluster
+            they are; a laptop's open what they need.
         start: how a worker is made: ``pod`` (image there), ``pull`` (image fetched) or ``lease``.
         disk: what a new worker finds on its disk: nothing (``fresh``), or what one of the pool left
             there that was drained away (``kept``): a machine that was paused, a claim.
@@ -87,6 +89,7 @@ class PoolSpec(Part):
     labels: dict[str, str] = {}
     zone: str = "a"
     autoscale: bool = False
+    hold_open: bool = True
     target_s: Positive = 60.0
     calm_s: Positive = 120.0
     start: Literal["pod", "pull", "lease"] = "pod"

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from flowmesh_sim.openings import Openings
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
 
+STEADY = {"workers": 1, "autoscale": False}
+
 
 def chains(**pool: Any) -> Simulation:
-    """One chain of four steps on two models, on a pool that grows from nothing."""
+    """One chain of four steps on two models, on a pool that grows from nothing, or as told."""
     elastic = {"device": "h100", "workers": 0, "maximum": 1, "autoscale": True, "start": "pod"}
     document = {
         "name": "chains",
@@ -20,12 +21,10 @@ def chains(**pool: Any) -> Simulation:
     return Simulation(scenario_of(document))
 
 
-def test_the_next_models_engine_is_open_when_its_step_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ahead = chains().run()
-    monkeypatch.setattr(Openings, "told", lambda self, wanted: None)
-    without = chains().run()
+@pytest.mark.parametrize("pool", [{}, STEADY], ids=["elastic", "steady"])
+def test_the_next_models_engine_is_open_when_its_step_begins(pool: dict[str, Any]) -> None:
+    ahead = chains(**pool).run()
+    without = chains(**pool, holdOpen=False).run()
     assert (ahead.succeeded, without.succeeded) == (1, 1)
     assert ahead.makespan_s < without.makespan_s - 10.0
     assert ahead.executed == without.executed

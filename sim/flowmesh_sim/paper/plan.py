@@ -98,7 +98,8 @@ def _pools(devices: list[str], workers: int, system: Json) -> Iterator[Json]:
     for number, device in enumerate(devices):
         # The name's first letter keeps the fleet's order: first fit goes by names.
         share = workers // len(devices)
-        pool: Json = {"name": f"{chr(97 + number)}-{device}", "device": device, "workers": share}
+        name = f"{chr(97 + number)}-{device}"
+        pool: Json = {"name": name, "device": device, "workers": share, "holdOpen": _ours(system)}
         if elastic is not None:
             pool |= {"workers": 0, "minimum": 0, "maximum": share, "autoscale": True, **elastic}
         yield pool
