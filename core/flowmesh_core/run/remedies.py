@@ -72,11 +72,16 @@ def _retry(
 def _lost(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> None:
-    """Lost workers and crashed hosts: suspects run alone; the third loss is poison."""
+    """Lost workers and crashed hosts: suspects run alone; the third loss is poison.
+
+    A host that crashed makes suspects of what it ran. A worker has many reasons to be lost, and a
+    place of their own costs everything on it a load: only whoever loses a second one is suspect.
+    """
     action = attempt.action
     if attempt.phase in ("running", "loading", "storing"):
         action.losses += 1
-        action.isolate = True
+        crashed = failure.kind is FailureKind.HOST_CRASHED
+        action.isolate = action.isolate or crashed or action.losses > 1
         action.avoid.add(attempt.worker)
     if action.losses >= state.settings.poison_losses or action.spec.max_attempts == 1:
         poison = Failure(

@@ -31,19 +31,24 @@ def only(world: World):  # type: ignore[no-untyped-def] - an Assignment
     return assignment
 
 
-def test_a_lost_workers_action_goes_back_at_once_and_runs_alone_elsewhere(world: World) -> None:
-    world.join("w1", "w2")
+def test_a_lost_workers_action_goes_back_at_once_and_after_a_second_loss_runs_alone(
+    world: World,
+) -> None:
+    world.join("w1", "w2", "w3")
     uid = world.submit(plan(step("a")))
     world.tick(0.1)
-    lost = only(world)
-    world.begin(lost.attempt_id)
-    holder = world.worker_of(lost.attempt_id)
-    world.lose(holder)
-    assert world.machine.state.runs[uid].steps["a"].state == "READY"
-    world.tick(0.1)
-    again = only(world)
-    assert again.isolate
-    assert world.worker_of(again.attempt_id) != holder
+    holders = set()
+    for isolate in (False, False, True):
+        running = only(world)
+        assert running.isolate == isolate
+        holders.add(world.worker_of(running.attempt_id))
+        if isolate:
+            break
+        world.begin(running.attempt_id)
+        world.lose(world.worker_of(running.attempt_id))
+        assert world.machine.state.runs[uid].steps["a"].state == "READY"
+        world.tick(0.1)
+    assert len(holders) == 3
     world.run()
     assert world.finals[uid].phase == "Succeeded"
 
