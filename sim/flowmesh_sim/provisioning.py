@@ -15,7 +15,8 @@ from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric
 from flowmesh_sim.scenario import PoolSpec
-from flowmesh_sim.worker import SimWorker, Surroundings
+from flowmesh_sim.surroundings import Surroundings
+from flowmesh_sim.worker import SimWorker
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.catalog import Catalog

@@ -23,8 +23,8 @@ from flowmesh_sim.measures import Measures, Result, Sample, phases, spread
 from flowmesh_sim.policies import Policy, policy_named
 from flowmesh_sim.provisioning import Pool, Provisioner
 from flowmesh_sim.scenario import ControlSpec, Scenario
+from flowmesh_sim.surroundings import Surroundings
 from flowmesh_sim.trace import Trace
-from flowmesh_sim.worker import Surroundings
 from flowmesh_sim.workload import Workload
 
 GIB = 1 << 30
