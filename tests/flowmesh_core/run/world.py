@@ -443,3 +443,9 @@ class World:
             assert action.checkpoint is None or not action.checkpoint.noted
         published = self.publications
         assert len(published) == len(set(published)), "one publication per action and generation"
+
+
+def only(world: World) -> Assignment:
+    """The one attempt there is."""
+    (assignment,) = world.attempts()
+    return assignment

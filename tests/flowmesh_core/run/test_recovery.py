@@ -1,0 +1,77 @@
+"""After a restart nothing runs again that runs or has ended; the clock may step."""
+
+from tests.flowmesh_core.run.world import (
+    World,
+    only,
+    outputs_of,
+    plan,
+    step,
+)
+
+from flowmesh_core.protocol.messages import AttemptEnd
+
+
+def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again() -> None:
+    before = World()
+    before.join("w1")
+    made = plan(step("a", value=1), step("b", value=2))
+    before.submit(made, "run-1")
+    before.tick(0.1)
+    done, running = before.attempts()
+    after_crash = World(epoch=2, recovering_until_s=1003.0, cache=before.cache, now=1001.0)
+    after_crash.incarnations = before.incarnations
+    after_crash.held = {"w1": {running.attempt_id: running}}
+    after_crash.submit(made, "run-1")
+
+    end = AttemptEnd(done.attempt_id, done.action_id, outputs=outputs_of(done))
+    after_crash.hello("w1", started_s=1000.0, ended=(end,))
+    after_crash.tick(3.0)
+    assert [a.attempt_id for a in after_crash.attempts()] == [running.attempt_id]
+    after_crash.finish(running.attempt_id)
+    assert after_crash.finals["run-1"].phase == "Succeeded"
+    assert len(after_crash.publications) == 2
+
+
+def test_an_attempt_that_failed_before_it_could_be_taken_up_is_not_taken_up() -> None:
+    """The store is slow after a restart; meanwhile what the worker still ran has failed."""
+    before = World()
+    before.join("w1")
+    made = plan(step("a"))
+    before.submit(made, "run-1")
+    before.tick(0.1)
+    running = only(before)
+    after_crash = World(epoch=2, recovering_until_s=1003.0, now=1001.0)
+    after_crash.incarnations = before.incarnations
+    after_crash.held = {"w1": {running.attempt_id: running}}
+    after_crash.mute_store = True
+    after_crash.submit(made, "run-1")
+    after_crash.hello("w1", started_s=1000.0)
+    after_crash.fail(running.attempt_id, "out-of-memory")
+    after_crash.answer()
+    after_crash.tick(3.0)
+    assert only(after_crash).attempt_id != running.attempt_id
+    after_crash.run()
+    assert after_crash.finals["run-1"].phase == "Succeeded"
+
+
+def test_nothing_is_dispatched_before_the_window_of_a_recovery_ends() -> None:
+    world = World(epoch=2, recovering_until_s=1003.0)
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(1.0)
+    assert not world.attempts()
+    world.tick(2.5)
+    world.tick(0.1)
+    assert len(world.attempts()) == 1
+
+
+def test_a_clock_that_steps_an_hour_back_loses_nobody_and_money_still_adds_up(
+    world: World,
+) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.now -= 3600
+    world.beat()
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
