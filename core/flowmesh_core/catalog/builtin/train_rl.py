@@ -1,12 +1,12 @@
 """Contracts of the engines that train a model by reinforcement: it writes, rewards judge.
 
 Parameters bear the names of TRL's ``PPOConfig`` and ``GRPOConfig``, and their defaults; where a
-default differs, its sentence says so. What all trainers share stands in ``train.py``.
+default differs, its sentence says so. What all trainers share stands in ``train_params``.
 """
 
 from collections.abc import Iterable
 
-from flowmesh_core.catalog.builtin.train import (
+from flowmesh_core.catalog.builtin.train_params import (
     MODEL_INPUT,
     OUTPUTS,
     PEFT_PARAMS,
