@@ -198,8 +198,9 @@ class Provisioner:
             if not pool.spec.autoscale:
                 continue
             current = sum(not w.draining for w in pool.workers.values()) + pool.coming
-            pool.resize(pool.hysteresis.workers(view, signal.backlogs[view.name], current, now_s))
-            cordoned |= pool.surplus(pool.hysteresis.needed)
+            sizes = pool.hysteresis.sizes(view, signal.backlogs[view.name], current, now_s)
+            pool.resize(sizes.workers)
+            cordoned |= pool.surplus(sizes.needed)
         if cordoned != state.cordoned:
             control.post(Cordoned(frozenset(cordoned)))
         told = {pool.spec.name for pool in self._declared if pool.spec.hold_open}

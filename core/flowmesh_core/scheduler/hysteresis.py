@@ -1,9 +1,22 @@
 """From a pool's backlog to a number of workers, without flapping."""
 
 from math import ceil
+from typing import NamedTuple
 
 from flowmesh_core.scheduler.backlog import Backlog
 from flowmesh_core.scheduler.pools import PoolView
+
+
+class Sizes(NamedTuple):
+    """How large a pool should be.
+
+    Attributes:
+        workers: how many it should have, never fewer than are busy.
+        needed: how many it could do with; of any more, some should take nothing new.
+    """
+
+    workers: int
+    needed: int
 
 
 class Hysteresis:
@@ -24,14 +37,13 @@ class Hysteresis:
         self.target_s = target_s
         self.calm_s = calm_s
         self._asked: list[tuple[float, int]] = []
-        self.needed = 0
 
     def remember(self, workers: int, now_s: float) -> None:
         """So many are taken as wanted now: who begins to look does not shrink at once."""
         self._asked.append((now_s, workers))
 
-    def workers(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> int:
-        """How many workers the pool should have; ``needed`` is then how many it could do with.
+    def sizes(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> Sizes:
+        """How many workers the pool should have, and how many it needs.
 
         Args:
             pool: its bounds.
@@ -40,9 +52,8 @@ class Hysteresis:
             now_s: the time.
 
         Returns:
-            A number between the pool's bounds, never below the busy workers (unless those exceed
-            the maximum, which then was lowered: they drain). Where fewer are needed, some of these
-            should take nothing new.
+            Numbers between the pool's bounds; ``workers`` is never below the busy ones (unless
+            those exceed the maximum, which then was lowered: they drain).
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
@@ -50,5 +61,5 @@ class Hysteresis:
         self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
         self._asked.append((now_s, wanted))
         kept = min(current, max(n for _, n in self._asked))
-        self.needed = max(wanted, kept, min(pool.maximum, backlog.warm))
-        return max(self.needed, min(pool.maximum, backlog.busy))
+        needed = max(wanted, kept, min(pool.maximum, backlog.warm))
+        return Sizes(max(needed, min(pool.maximum, backlog.busy)), needed)

@@ -147,8 +147,7 @@ class PoolScaler:
         """
         self._learn(seen, now_s)
         self._follow(seen, now_s)
-        wanted = self._hysteresis.workers(view, backlog, seen.replicas, now_s)
-        needed = self._hysteresis.needed
+        wanted, needed = self._hysteresis.sizes(view, backlog, seen.replicas, now_s)
         if not seen.steady:
             wanted = needed = max(wanted, seen.replicas)
         if self._by_another and (promised := self._as_promised(seen, wanted, now_s)) > wanted:

@@ -118,7 +118,7 @@ def test_deadlines_raise_the_number_of_workers():
     pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
     assert calm.pressed == 0
     assert pressed.pressed > 1
-    wanted = Hysteresis(target_s=1e6).workers(pools[0], pressed, 0, NOW_S)
+    wanted = Hysteresis(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
     assert wanted == pressed.pressed
 
 
@@ -133,16 +133,16 @@ def test_deadlines_raise_the_number_of_workers():
     ],
 )
 def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wanted):
-    assert Hysteresis(target_s=60.0).workers(pool("p"), backlog, current, NOW_S) == wanted
+    assert Hysteresis(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
 
 
 def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
     hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
     big, none = Backlog(ready_s=300.0, actions=5), Backlog()
-    assert hysteresis.workers(pool("p"), big, 0, 0.0) == 5
-    assert hysteresis.workers(pool("p"), none, 5, 10.0) == 5
-    assert hysteresis.workers(pool("p"), none, 5, 119.0) == 5
-    assert hysteresis.workers(pool("p"), none, 5, 121.0) == 0
+    assert hysteresis.sizes(pool("p"), big, 0, 0.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 10.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 119.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 121.0).workers == 0
 
 
 def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
@@ -150,7 +150,7 @@ def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
     current, seen = 0, []
     for second in range(0, 1000, 20):
         load = Backlog(ready_s=240.0, actions=4) if (second // 20) % 2 == 0 else Backlog()
-        current = hysteresis.workers(pool("p"), load, current, float(second))
+        current = hysteresis.sizes(pool("p"), load, current, float(second)).workers
         seen.append(current)
     assert set(seen) == {4}
 
@@ -169,10 +169,9 @@ def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
 )
 def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog, current, least):
     limits = pool("p", minimum=least, maximum=10)
-    hysteresis = Hysteresis()
-    wanted = hysteresis.workers(limits, backlog, current, 0.0)
-    assert max(least, backlog.busy) <= wanted <= 10
-    assert least <= hysteresis.needed <= wanted
+    workers, needed = Hysteresis().sizes(limits, backlog, current, 0.0)
+    assert max(least, backlog.busy) <= workers <= 10
+    assert least <= needed <= workers
 
 
 EVEN = Weights()
@@ -200,7 +199,7 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
     for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
         found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
         assert found.warm == workers, count
-        assert Hysteresis().workers(pools[0], found, 0, NOW_S) == workers
+        assert Hysteresis().sizes(pools[0], found, 0, NOW_S).workers == workers
 
 
 def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
@@ -247,9 +246,8 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
         found = backlog_of(snapshot([there, most], [], []), CostModel(), pools, demand)
         assert found["dear"].busy == 1
         assert (found["home"].ready_s > 0.0) is (wanted == 0)
-        hysteresis = Hysteresis(target_s=60.0)
-        assert hysteresis.workers(pools[0], found["dear"], 1, NOW_S) == max(1, wanted)
-        assert hysteresis.needed == wanted
+        sizes = Hysteresis(target_s=60.0).sizes(pools[0], found["dear"], 1, NOW_S)
+        assert sizes == (max(1, wanted), wanted)
 
 
 def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
