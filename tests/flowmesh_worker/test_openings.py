@@ -521,3 +521,39 @@ async def test_a_worker_that_nobody_welcomes_opens_nothing_and_keeps_its_list(
     assert agent._lanes._count == 0
     world.gateway.refuse = None
     await until_open(world, FIRST)
+
+
+async def test_a_host_that_an_attempt_is_about_to_use_makes_no_room_for_another(
+    world: "World",
+) -> None:
+    ref = await world.model("m")
+    digest = ref.artifact.digest
+    blobs = Gates(world.store.blobs, digest)
+    await world.worker(blobs=blobs, memory_mib=1000)
+    await pass_by(world, signature=FIRST, memory_mib=600)
+    work = world.assignment("test.noop", signature=FIRST, memory_mib=600, inputs={"m": ref})
+    await world.gateway.assign(work)
+    await blobs.until_asked(digest)
+    opening = world.opening("test.noop", signature=SECOND, memory_mib=800)
+    await world.gateway.desire(hold_open=(opening,))
+    await pass_by(world, signature=THIRD, memory_mib=100)
+    blobs.open(digest)
+    end = await world.gateway.end(work.attempt_id)
+    assert (end.failure, end.usage.load_s) == (None, 0)
+    await until_open(world, SECOND)  # afterwards it may go
+
+
+async def test_hosts_whose_room_does_not_suffice_stay_open(world: "World") -> None:
+    agent = await world.worker(memory_mib=1000)
+    busy = sleeping(world, FIRST, memory_mib=600)
+    await world.gateway.assign(busy)
+    await world.gateway.phase(busy.attempt_id, "running")
+    await pass_by(world, signature=SECOND, memory_mib=200)
+    large = world.opening("test.noop", signature=THIRD, memory_mib=800)
+    await world.gateway.desire(hold_open=(large,))
+    for _ in range(3):
+        await pass_by(world, signature=FOURTH, memory_mib=100)
+        await pass_by(world, signature=SECOND, memory_mib=200)
+    assert agent._lanes._count == 3
+    await world.gateway.desire(cancel=(busy.attempt_id,))
+    await until_open(world, THIRD)

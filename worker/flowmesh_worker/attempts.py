@@ -19,6 +19,7 @@ from flowmesh_core.protocol.messages import (
     LogLine,
 )
 from flowmesh_core.protocol.results import Usage
+from flowmesh_core.units import Digest
 from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.energy import EnergyShares
 from flowmesh_worker.engines.registry import Engines
@@ -88,9 +89,10 @@ class Attempts:
         return attempt_id in self._attempts
 
     @property
-    def fetching(self) -> bool:
-        """Whether any still fetches what it needs."""
-        return any(attempt.phase == "fetching" for attempt in self._attempts.values())
+    def fetching(self) -> frozenset[Digest]:
+        """Signatures of those that still fetch what they need."""
+        attempts = self._attempts.values()
+        return frozenset(a.assignment.signature for a in attempts if a.phase == "fetching")
 
     def ids(self) -> list[str]:
         """What is being worked on."""

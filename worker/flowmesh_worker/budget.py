@@ -1,5 +1,6 @@
 """What the lanes of a worker reserve: memory of the host, or of its devices."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -56,6 +57,14 @@ class Budget:
         for index in chosen:
             free[index] -= memory_mib
         return Reservation(memory_mib, chosen)
+
+    def suffices(self, memory_mib: int, devices: int, without: Iterable[Reservation]) -> bool:
+        """Whether :meth:`reserve` would find enough once these reservations are given back."""
+        trial = Budget(self._host_free_mib)
+        trial._device_free_mib = list(self._device_free_mib)
+        for reservation in without:
+            trial.release(reservation)
+        return trial.reserve(memory_mib, devices) is not None
 
     def release(self, reservation: Reservation) -> None:
         """Gives memory back."""

@@ -3,14 +3,15 @@
 An attempt whose signature has a lane joins it. Another one needs memory: where too little is free,
 idle lanes are closed, the least recently used first, and the attempt waits for them to be gone.
 Lanes that the control plane wants open ahead of work are closed for an attempt only where no other
-is idle, and never for one another.
+is idle, and never for one another. For such a lane others are closed only where that suffices, and
+none that an attempt is about to use.
 """
 
 import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
@@ -93,12 +94,18 @@ class Lanes:
         """Spares lanes of these signatures from now on, and no others."""
         self._held_open = frozenset(signatures)
 
-    def open_ahead(self, opening: Opening, components: Mapping[str, HostInput]) -> bool:
+    def open_ahead(
+        self,
+        opening: Opening,
+        components: Mapping[str, HostInput],
+        needed: Collection[Digest] = (),
+    ) -> bool:
         """Opens a lane that no attempt has asked for, unless there is one.
 
         Args:
             opening: what the host is to be.
             components: what it loads, on the local disk, by port.
+            needed: signatures of attempts that are still to ask for a lane: theirs stay open.
 
         Returns:
             Whether there is a lane now. Where there is not, ask again when a lane or an attempt has
@@ -112,7 +119,7 @@ class Lanes:
         if self._waiting:
             return False
         if self._new_lane(opening.signature, opening, components, opening.mixed) is None:
-            self._make_room(spare_held_open=True)
+            self._make_room_ahead(opening, needed)
             return False
         return True
 
@@ -208,14 +215,23 @@ class Lanes:
         task.add_done_callback(self._opening.discard)
         return lane
 
-    def _make_room(self, *, spare_held_open: bool = False) -> None:
-        if any(lane.state == "closing" for lane in self._lanes.values()):
-            return
-        idle = [lane for lane in self._lanes.values() if lane.idle]
-        if spare_held_open:
-            idle = [lane for lane in idle if lane.signature not in self._held_open]
+    def _make_room(self) -> None:
+        idle = self._closable()
         if idle:
             min(idle, key=lambda x: (x.signature in self._held_open, x.last_used_s)).close()
+
+    def _make_room_ahead(self, opening: Opening, needed: Collection[Digest]) -> None:
+        kept = {*self._held_open, *needed}
+        idle = [lane for lane in self._closable() if lane.signature not in kept]
+        freed = [lane.reservation for lane in idle]
+        if idle and self._budget.suffices(opening.memory_mib, self._devices(opening), freed):
+            min(idle, key=lambda lane: lane.last_used_s).close()
+
+    def _closable(self) -> list[Lane]:
+        """Idle lanes; none while one is closing, whose memory may be enough."""
+        if any(lane.state == "closing" for lane in self._lanes.values()):
+            return []
+        return [lane for lane in self._lanes.values() if lane.idle]
 
     def _changed(self, lane: Lane) -> None:
         if lane.gone:

@@ -7,7 +7,7 @@ waits for a lane. A host that was opened so is a lane like any other; off the li
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ class Openings:
         lanes: Lanes,
         *,
         may_open: Callable[[], bool],
-        fetching: Callable[[], bool],
+        fetching: Callable[[], Collection[Digest]],
     ) -> None:
         """Takes the parts that an opening passes through.
 
@@ -44,7 +44,7 @@ class Openings:
             components: where models come from.
             lanes: where hosts are opened.
             may_open: whether the worker is connected and stays; else it opens nothing new.
-            fetching: whether an attempt fetches its inputs.
+            fetching: signatures of the attempts that fetch their inputs.
         """
         self._engines = engines
         self._components = components
@@ -155,7 +155,7 @@ class Openings:
         for signature, one in self._listed.items():
             loaded = self._fetched.get(signature)
             if loaded is not None and self._is_missing(one):
-                self._lanes.open_ahead(one, loaded)
+                self._lanes.open_ahead(one, loaded, self._fetching())
         return self._lanes.has(opening.signature)
 
     async def _turn(self, opening: Opening, done: Callable[[], bool]) -> bool:

@@ -172,6 +172,7 @@ class Action:
         subscribers: in order of subscription; the first one's tenant is accounted in the order.
         attempts: those that a worker holds, by id; two where there is a replica.
         tries: attempts started so far.
+        lost: the attempt of the last of its ``losses``.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
         view: what the index of ready actions has of it; None while it is not in there.
@@ -187,6 +188,7 @@ class Action:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     tries: int = 0
     losses: int = 0
+    lost: str = ""
     failures: Counter[str] = field(default_factory=Counter)
     repairs: int = 0
     isolate: bool = False

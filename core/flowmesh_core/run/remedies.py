@@ -80,6 +80,7 @@ def _lost(
     action = attempt.action
     if attempt.phase in ("running", "loading", "storing"):
         action.losses += 1
+        action.lost = attempt.attempt_id
         crashed = failure.kind is FailureKind.HOST_CRASHED
         action.isolate = action.isolate or crashed or action.losses > 1
         action.avoid.add(attempt.worker)

@@ -62,6 +62,7 @@ def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]
         action = state.actions.get(key)
         if action is not None and action.state is ActionState.READY:
             attempts.adopt(state, worker, action, attempt_id, now_s)
+            _not_lost(action, attempt_id)
             keep.append(attempt_id)
         elif _may_be_wanted(state, action, now_s):
             # One of them is enough: of several that came back the others stop.
@@ -72,6 +73,13 @@ def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]
         attempt = worker.held.pop(attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
+
+
+def _not_lost(action: Action, attempt_id: str) -> None:
+    """The worker was silent and is back: what it still runs has ended nothing."""
+    if action.lost == attempt_id:
+        action.lost = ""
+        action.losses = max(0, action.losses - 1)
 
 
 def _may_be_wanted(state: State, action: Action | None, now_s: float) -> bool:

@@ -49,9 +49,20 @@ class WorkerAccount:
         version: another one for every change of its next places, of whatever signature.
         claimed: whether an action waits for lanes here to end; ``claimed_mib`` of the free memory
             is kept for it.
+        suspected: whether an action here runs alone: two that may end their worker would meet at
+            every loss, and the innocent one be taken for poison too.
     """
 
-    __slots__ = ("claimed", "claimed_mib", "free_mib", "index", "lanes", "version", "view")
+    __slots__ = (
+        "claimed",
+        "claimed_mib",
+        "free_mib",
+        "index",
+        "lanes",
+        "suspected",
+        "version",
+        "view",
+    )
 
     def __init__(self, index: int, view: WorkerView) -> None:
         """Takes the worker's place in the snapshot and its view."""
@@ -62,6 +73,7 @@ class WorkerAccount:
         self.version = 0
         self.claimed = False
         self.claimed_mib = 0
+        self.suspected = any(lane.isolated for lane in view.lanes.values())
 
     def lane(self, info: SignatureInfo) -> LaneAccount | None:
         """The lane of a signature, opened by the snapshot or by this tick."""
@@ -78,18 +90,17 @@ class WorkerAccount:
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
         """The tier of the next place for a signature; None where it cannot go here in this tick."""
+        if alone and self.suspected:
+            return None
         lane = self.lanes.get(info.signature)
         if lane is None and info.signature in self.view.lanes:
             lane = self.lane(info)
         if lane is None:
             return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
-        if lane.closed:
-            return None
         held = lane.held
-        if held:
-            if alone:
-                return None
-        elif _host_mib(lane, info, alone=alone) > self.unclaimed_mib():
+        if lane.closed or (alone and held):
+            return None
+        if not held and _host_mib(lane, info, alone=alone) > self.unclaimed_mib():
             return None
         if held < lane.limit:
             return RUN if held < lane.capacity else AHEAD
@@ -111,6 +122,7 @@ class WorkerAccount:
             self.version += 1
         lane.held += 1
         lane.closed = lane.closed or alone
+        self.suspected = self.suspected or alone
         if alone or lane.held == lane.capacity or lane.held >= lane.limit:
             self.version += 1
 

@@ -31,7 +31,8 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            if account.claimed or account.view.name in group.excluded:
+            suspects_meet = group.isolate and account.suspected
+            if account.claimed or suspects_meet or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             lanes = _to_close(account, group)

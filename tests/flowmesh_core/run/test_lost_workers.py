@@ -1,6 +1,8 @@
 """What lost workers held goes elsewhere; who ends three of them is poison."""
 
+import pytest
 from tests.flowmesh_core.run.world import (
+    SOLO,
     World,
     only,
     plan,
@@ -8,6 +10,7 @@ from tests.flowmesh_core.run.world import (
 )
 
 from flowmesh_core.run import commands as c
+from flowmesh_core.run.events import WorkerLost
 
 
 def test_a_lost_workers_action_goes_back_at_once_and_after_a_second_loss_runs_alone(
@@ -54,6 +57,40 @@ def test_the_third_loss_is_poison_and_the_losses_are_paid_by_the_fabric(world: W
     assert (final.phase, final.reason) == ("Failed", "poison")
     assert final.paid_nanousd == 0
     assert world.machine.state.book.fabric_nanousd > 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_who_runs_beside_what_ends_whole_workers_is_no_poison(workers: int, world: World) -> None:
+    world.join(*(f"w{n}" for n in range(workers)))
+    bad = world.submit(plan(step("bad"), namespace="team-a"))
+    good = world.submit(plan(step("good", uses=SOLO), namespace="team-b"))
+    for _ in range(8):
+        world.tick(2.0)
+        world.beat()
+        for running in world.attempts():
+            world.begin(running.attempt_id)
+        for worker, held in list(world.held.items()):
+            if any(a.engine != SOLO.name for a in held.values()):
+                world.lose(worker)
+                world.join(worker)
+            elif bad in world.finals:
+                for attempt_id in list(held):
+                    world.finish(attempt_id)
+    assert world.finals[bad].reason == "poison"
+    assert world.finals[good].phase == "Succeeded"
+
+
+def test_an_attempt_whose_worker_comes_back_with_it_has_lost_nothing(world: World) -> None:
+    world.join("w")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.begin(only(world).attempt_id)
+    for _ in range(4):
+        world.apply(WorkerLost("w", "no synchronisation within the watchdog"))
+        world.now += 3.0
+        world.hello("w")
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
 
 
 def test_preemption_and_drain_count_for_nothing(world: World) -> None:
