@@ -9,6 +9,8 @@ from flowmesh_core.errors import Problem
 from flowmesh_core.graph.external import is_local
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+SHOWN = 200
+"""Characters of a path that are shown where it can be none."""
 _KINDS = ("dataset", "model", "adapter")
 
 
@@ -34,7 +36,11 @@ def missing_files(document: Mapping[str, Any], folder: Path) -> list[Problem]:
     inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
     problems = []
     for name, kind, text in local_inputs(inputs):
-        wrong = _wrong_with(local_path(text, folder), kind)
+        try:
+            wrong = _wrong_with(local_path(text, folder), kind)
+        except (OSError, RuntimeError, ValueError) as e:  # a name that can be none, or no right
+            why = e.strerror if isinstance(e, OSError) else str(e).rstrip(".")
+            wrong = f"{text[:SHOWN]} cannot be looked at: {why}; check the path and your rights"
         if wrong:
             problems.append(Problem(f"spec.inputs.{name}.{kind}", wrong))
     return problems

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_sim.trace import unwritable
 
 if TYPE_CHECKING:
     from typing import Any
@@ -83,5 +84,7 @@ def _save(pyplot: "Any", figure: "Any", path: Path) -> None:
         figure.savefig(path)
     except ValueError as e:
         raise FlowMeshError(str(e), where=str(path), remedy="name it .png, .svg or .pdf") from e
+    except OSError as e:
+        raise unwritable(path, e) from e
     finally:
         pyplot.close(figure)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, FiniteFloat, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -27,7 +27,15 @@ from flowmesh_sim.measures import Result, spread
 from flowmesh_sim.pace import Paces
 from flowmesh_sim.recorded_work import RecordedDuties, RecordedWork, require_known
 from flowmesh_sim.recording import Recording
-from flowmesh_sim.scenario import ControlSpec, Part, PoolSpec, Positive, Scenario, problems_of
+from flowmesh_sim.scenario import (
+    ControlSpec,
+    Dollars,
+    Part,
+    PoolSpec,
+    Positive,
+    Scenario,
+    problems_of,
+)
 from flowmesh_sim.simulation import Simulation
 
 Shared = Literal["recorded", "never", "private", "all"]
@@ -51,8 +59,8 @@ class ReplaySpec(Part):
     policy: str = "shipped"
     sharing: Shared = "recorded"
     pools: tuple[PoolSpec, ...] = ()
-    prices: dict[str, float] = Field(default={})
-    facts: dict[str, float] = Field(default={})
+    prices: dict[str, Dollars] = Field(default={})
+    facts: dict[str, FiniteFloat] = Field(default={})
     control: ControlSpec = ControlSpec()
     seed: int = 0
     limit_s: Positive = 7 * 86400.0
@@ -137,7 +145,7 @@ def read_replay(path: Path) -> ReplaySpec:
         document = YAML(typ="safe", pure=True).load(path.read_text())
     except OSError as e:
         raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
-    except (YAMLError, UnicodeDecodeError) as e:
+    except (YAMLError, ValueError, RecursionError) as e:  # also what is no date, or too deep
         raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
     return replay_of(document or {}, str(path))
 

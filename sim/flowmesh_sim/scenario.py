@@ -3,13 +3,20 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from flowmesh_control.loop import TICK_S
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import FailureKind, Problem, SpecError
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_sim.facts import read_facts
 from flowmesh_sim.group_a import GROUP_A
@@ -19,8 +26,9 @@ from flowmesh_sim.shapes import SHAPES
 
 GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
 """Names that stand for several shapes."""
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, le=1e6)]
 
 
 FaultKind = Literal[
@@ -84,7 +92,7 @@ class PoolSpec(Part):
     devices: int = Field(default=1, ge=1)
     host_memory_mib: int = Field(default=131072, ge=1)
     cpus: int = Field(default=16, ge=1)
-    price_usd_per_hour: NotNegative | None = None
+    price_usd_per_hour: Dollars | None = None
     engines: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     zone: str = "a"
@@ -123,6 +131,12 @@ class Arrivals(Part):
     concurrent: int = Field(default=64, ge=1)
     after_s: NotNegative = 0.0
 
+    @model_validator(mode="after")
+    def _falls(self) -> "Arrivals":
+        if self.kind == "decaying" and self.to_per_minute >= self.per_minute:
+            raise ValueError("toPerMinute must be less than perMinute")
+        return self
+
 
 class LoadSpec(Part):
     """Runs of some shapes.
@@ -135,14 +149,14 @@ class LoadSpec(Part):
         options: what the shape takes besides.
     """
 
-    shapes: tuple[str, ...]
+    shapes: tuple[str, ...] = Field(min_length=1)
     runs: int = Field(ge=1)
     rows: int = Field(default=24, ge=1)
     variants: int = Field(default=8, ge=1)
     tenants: int = Field(default=4, ge=1)
     arrivals: Arrivals = Arrivals()
     optimize: Literal["cost", "throughput", "latency", "balanced"] = "balanced"
-    budget_usd: NotNegative = 0.0
+    budget_usd: Dollars = 0.0
     deadline_s: NotNegative = 0.0
     options: dict[str, Any] = {}
 
@@ -182,8 +196,8 @@ class FaultSpec(Part):
     for_s: NotNegative = 10.0
     share: float = Field(default=0.2, ge=0, le=1)
     factor: Positive = 4.0
-    step_s: float = 60.0
-    failure: str = "engine"
+    step_s: float = Field(default=60.0, allow_inf_nan=False)
+    failure: FailureKind = FailureKind.ENGINE
 
     @model_validator(mode="after")
     def _when(self) -> "FaultSpec":
@@ -231,7 +245,7 @@ class Scenario(Part):
     policy: str = "shipped"
     policy_options: dict[str, float] = {}
     sharing: Literal["never", "private", "group", "all"] = "all"
-    facts: dict[str, float] = {}
+    facts: dict[str, FiniteFloat] = {}
     limit_s: Positive = 7 * 86400.0
 
     @model_validator(mode="after")
@@ -263,7 +277,7 @@ def read_scenario(path: Path) -> Scenario:
         document = YAML(typ="safe", pure=True).load(path.read_text())
     except OSError as e:
         raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
-    except (YAMLError, UnicodeDecodeError) as e:
+    except (YAMLError, ValueError, RecursionError) as e:  # also what is no date, or too deep
         raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
     return scenario_of(document, str(path))
 

@@ -10,7 +10,15 @@ from typing import IO, Any
 import msgspec
 from blake3 import blake3
 
+from flowmesh_core.errors import FlowMeshError
+
 _encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def unwritable(path: Path, error: OSError) -> FlowMeshError:
+    """A file that was asked for and cannot be written."""
+    remedy = "check the path, your rights to it and the space there"
+    return FlowMeshError(f"cannot be written: {error.strerror}", where=str(path), remedy=remedy)
 
 
 class Trace:
@@ -19,7 +27,12 @@ class Trace:
     def __init__(self, path: Path | None = None) -> None:
         """Begins; a file at the path is replaced."""
         self._hash = blake3()
-        self._file: IO[bytes] | None = path.open("wb") if path is not None else None
+        self._file: IO[bytes] | None = None
+        if path is not None:
+            try:
+                self._file = path.open("wb")
+            except OSError as e:
+                raise unwritable(path, e) from e
         self.lines = 0
 
     def add(self, time_s: float, kind: str, what: Any) -> None:

@@ -123,11 +123,13 @@ async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
     try:
         _make_directories(partial, tree.files)
         await _together([fetch(file) for file in tree.files])
+        # The last step: cancelled after it, nobody would know of what is there.
         os.rename(partial, target)
-    except OSError as error:
-        raise store_error(error, str(target)) from error
-    finally:
+    except BaseException as error:
         await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise store_error(error, str(target)) from error
+        raise
     return tree
 
 

@@ -99,6 +99,9 @@ WRONG_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         "'smollm2-135m-instruct'?",
     ),
     "directory": (generate("{{ q }}", "./nowhere"), "nowhere does not exist"),
+    "nobody": (generate("{{ q }}", "~nobody-of-that-name/m"), "home directory; check"),
+    "long-path": (generate("{{ q }}", "./" + "x" * 5000), "File name too long; check the path"),
+    "no-address": (generate("{{ q }}", "file://[::1"), "Invalid IPv6 URL; check the path"),
     "python": (
         one("code.python", {"code": "def main(:\n  pass\n"}),
         "spec.steps[0].with.code: not Python: invalid syntax on line 1 of it",

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from flowmesh_cli.main import app
@@ -25,6 +26,14 @@ def test_the_answer_for_people_says_that_it_is_simulated() -> None:
     assert done.exit_code == 0
     assert "policy fifo (simulated)" in done.stdout
     assert "40 runs" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--plot", "--trace"])
+def test_a_file_that_cannot_be_written_is_said_with_its_place(option: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "nowhere" / "x.svg")
+    done = CliRunner().invoke(app, ["simulate", str(SCENARIO), option, file])
+    assert done.exit_code == 1
+    assert f"{file}: cannot be written: No such file or directory" in done.stderr
 
 
 def test_a_wrong_scenario_ends_with_its_problems(tmp_path: Path) -> None:

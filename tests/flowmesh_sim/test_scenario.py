@@ -8,6 +8,8 @@ import pytest
 from flowmesh_core.errors import SpecError
 from flowmesh_sim.scenario import read_scenario, scenario_of
 
+LOAD: dict[str, Any] = {"shapes": ["noop-flat"], "runs": 1}
+DECAYING = {"kind": "decaying", "perMinute": 1, "toPerMinute": 1}
 ROOT = Path(__file__).parent.parent.parent
 GOOD: dict[str, Any] = {
     "name": "t",
@@ -28,6 +30,11 @@ GOOD: dict[str, Any] = {
         ({"faults": [{"kind": "crash", "atS": 1, "pool": "q"}]}, "", "no pool 'q'"),
         ({"facts": {"devices.h100.tdp": 1}}, "", "devices.h100.tdp_w"),
         ({"pools": []}, "", "give at least one"),
+        ({"load": [{"shapes": [], "runs": 1}]}, "load[0].shapes", "at least 1 item"),
+        ({"load": [{**LOAD, "budgetUsd": float("inf")}]}, "load[0].budgetUsd", "less than"),
+        ({"load": [{**LOAD, "arrivals": DECAYING}]}, "load[0].arrivals", "less than perMinute"),
+        ({"faults": [{"kind": "crash", "perHour": float("inf")}]}, "perHour", "finite"),
+        ({"faults": [{"kind": "engine-errors", "atS": 0, "failure": "x"}]}, "failure", "'engine'"),
         (
             {"pools": [{"name": "p", "device": "cpu", "autoscale": True, "minimum": 2}]},
             "pools[0]",
@@ -50,6 +57,10 @@ def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
     path.write_text("a: [")
     with pytest.raises(SpecError, match="is no YAML"):
         read_scenario(path)
+    for text in ("name: 2026-13-45", "{a: " * 3000):
+        path.write_text(text)
+        with pytest.raises(SpecError, match="is no YAML"):
+            read_scenario(path)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples/simulate").glob("*.yaml")), ids=str)

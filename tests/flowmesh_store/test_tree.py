@@ -1,5 +1,6 @@
 """Directories as manifests of blobs."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -45,6 +46,24 @@ async def test_a_directory_comes_back_as_it_was(store: Store, model: Path, tmp_p
     assert stored.size_bytes == sum(map(len, contents(model).values()))
     assert os.access(tmp_path / "copy" / "run.sh", os.X_OK)
     assert not os.access(tmp_path / "copy" / "config.json", os.X_OK)
+
+
+async def test_a_fetch_is_over_with_what_appears_and_cannot_be_cancelled_after_that(
+    store: Store, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await put_tree(store.blobs, model)
+    target, rename = tmp_path / "copy", os.rename
+    task = asyncio.create_task(fetch_tree(store.blobs, digest, target))
+
+    def rename_and_cancel(partial: Path, whole: Path) -> None:
+        rename(partial, whole)
+        asyncio.get_running_loop().call_soon(task.cancel)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flowmesh_store.tree.os.rename", rename_and_cancel)
+        await asyncio.wait([task])
+    assert not task.cancelled()
+    assert contents(target) == contents(model)
 
 
 async def test_equal_directories_have_equal_digests_whatever_their_times(

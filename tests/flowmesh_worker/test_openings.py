@@ -252,6 +252,26 @@ async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> No
     assert agent._lanes._count == 1
 
 
+async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the_list(
+    world: "World",
+) -> None:
+    ref = await world.model("m")
+    digest = ref.artifact.digest
+    blobs = Gates(world.store.blobs, digest)
+    agent = await world.worker(blobs=blobs)
+    opening = world.opening("test.noop", components={"m": digest})
+    await world.gateway.desire(hold_open=(opening,))
+    await blobs.until_asked(digest)
+    work = world.assignment("test.noop", **using(ref))
+    await world.gateway.assign(work)
+    await world.gateway.until(lambda: agent._components._held[digest].pins == 2)
+    await world.gateway.desire(hold_open=())
+    await pass_by(world, signature=SECOND)
+    blobs.open(digest)
+    assert (await world.gateway.end(work.attempt_id)).failure is None
+    assert blobs.asked == [digest]
+
+
 async def test_nothing_opens_while_an_attempt_waits_for_a_lane(world: "World") -> None:
     await world.worker(memory_mib=1000)
     busy = sleeping(world, FIRST, memory_mib=600)

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from flowmesh_core.protocol.messages import Component
@@ -25,7 +25,7 @@ class _Held:
     size_bytes: int = 0
     ready: bool = False
     pins: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    fetch: asyncio.Task[None] | None = None
 
 
 class ComponentCache:
@@ -80,16 +80,28 @@ class ComponentCache:
         self._held[digest] = held
         held.pins += 1
         try:
-            async with held.lock:
-                if not held.ready:
-                    await self._fetch(digest, held)
+            if not held.ready:
+                await self._fetched(digest, held)
             os.utime(held.path)
             yield held.path
         finally:
             held.pins -= 1
             if not held.ready and not held.pins:
                 self._held.pop(digest, None)
+                if held.fetch is not None:
+                    held.fetch.cancel()
+                    await asyncio.wait([held.fetch])
             await self._make_room()
+
+    async def _fetched(self, digest: Digest, held: _Held) -> None:
+        """Begins or joins the fetch, which goes on for as long as anybody waits for it."""
+        if held.fetch is None:
+            held.fetch = asyncio.get_running_loop().create_task(self._fetch(digest, held))
+        try:
+            await asyncio.shield(held.fetch)
+        finally:
+            if held.fetch is not None and held.fetch.done():
+                held.fetch = None
 
     async def _fetch(self, digest: Digest, held: _Held) -> None:
         tree = await fetch_tree(self._blobs, digest, held.path)

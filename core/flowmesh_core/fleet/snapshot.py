@@ -80,7 +80,7 @@ class Requirement:
     """Hard constraints of the actions of one signature (shared by all of a group).
 
     Attributes:
-        memory_mib: device memory for a lane, learned raises included.
+        memory_mib: memory for a lane on each of its devices, learned raises included.
         capacity_factor: share of a lane's capacity that may be admitted (halved after running out
             of memory), by device class; 1.0 where absent.
         min_memory_by_class: device class → a worker must have more memory than this (learned).

@@ -160,7 +160,8 @@ def _signature_info(
     resources = plan.resources
     size = sum(a.size_bytes for a in components.values())
     memory = resources.memory_mib or round(
-        contract.base_memory_mib + contract.component_memory_factor * size / MIB
+        contract.base_memory_mib
+        + contract.component_memory_factor * size / MIB / max(1, resources.tensor_parallel)
     )
     resource_class = repr(
         (

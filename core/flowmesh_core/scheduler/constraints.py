@@ -49,8 +49,7 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
         requirement.gpu_product and shape.device_class not in requirement.gpu_product
     ):
         return RejectionCause.DEVICES
-    memory_mib = shape.device_memory_mib * requirement.tensor_parallel
-    if requirement.memory_mib > memory_mib or (
+    if requirement.memory_mib > shape.device_memory_mib or (
         shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
     ):
         return RejectionCause.MEMORY
