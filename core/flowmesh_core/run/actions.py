@@ -94,6 +94,8 @@ def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: 
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
+        if _hit_before(run, step, subscriber, result):
+            continue
         if action.key.action_id in run.own_actions or result.run_uid == run.uid:
             step.executed += 1
         else:
@@ -106,12 +108,24 @@ def step_hit(
 ) -> None:
     """Completes a whole step from a step-level result."""
     subscriber = Subscriber(run.uid, step.plan.path, -1)
-    if result.run_uid != run.uid:
+    if not _hit_before(run, step, subscriber, result) and result.run_uid != run.uid:
         _hit(state, run, step, subscriber, result, HitKind.STEP_LEVEL, now_s)
     step.parts = {0: Part(step.inputs, key, result)}
     step.total, step.pending_parts, step.step_level = 1, 0, True
     run.inline.update(result.inline)
     state.touch(run, step.plan.path)
+
+
+def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
+    """Counts a hit that an earlier epoch has booked already; False where there is none."""
+    line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
+    if line is None:
+        return False
+    step.hits += 1
+    step.in_flight += line.hit == HitKind.IN_FLIGHT
+    step.saved_nanousd += line.saved_nanousd
+    step.shared_with.update(dict.fromkeys(line.sharers or (line.producer,)))
+    return True
 
 
 def _hit(

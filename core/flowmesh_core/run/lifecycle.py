@@ -91,7 +91,7 @@ def _restore(run: Run, event: Submitted) -> None:
                 step.paid_nanousd += line.share_nanousd
         elif isinstance(line, HitLine):
             run.saved_nanousd += line.saved_nanousd
-            run.own_actions.add(line.action_id)
+            run.own_hits[line.step, line.chunk, line.action_id] = line
         elif isinstance(line, CheckpointLine):
             checkpoints.restore(run, line)
         elif isinstance(line, AmendmentLine):

@@ -19,7 +19,7 @@ from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, Wo
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.receipts.meter import Meter
 from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.ledger import Line
+from flowmesh_core.run.ledger import HitLine, Line
 from flowmesh_core.run.states import ENDED, TRANSITIONS, ActionState, Phase, StepState
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
@@ -302,6 +302,7 @@ class Run:
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
         own_actions: actions that a restored ledger says this run paid for already.
+        own_hits: hits that a restored ledger has booked, by step, chunk and action.
         checkpoints: what a restored ledger says of actions that are not wanted again yet.
         bumps: signature classes that were in quarantine when it was accepted.
         works: some action of it was not found and had to be made.
@@ -331,6 +332,7 @@ class Run:
     joules_estimated: bool = False
     lines: list[Line] = field(default_factory=list)
     own_actions: set[Digest] = field(default_factory=set)
+    own_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
     checkpoints: dict[ActionKey, KeptCheckpoint] = field(default_factory=dict)
     bumps: Mapping[Digest, int] = field(default_factory=dict)
     cancel_reason: str = ""

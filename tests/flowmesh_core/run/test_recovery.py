@@ -1,14 +1,20 @@
 """After a restart nothing runs again that runs or has ended; the clock may step."""
 
+import pytest
 from tests.flowmesh_core.run.world import (
+    MAP,
+    SOLO,
     World,
+    dataset,
     only,
     outputs_of,
     plan,
+    rows_of,
     step,
 )
 
 from flowmesh_core.protocol.messages import AttemptEnd
+from flowmesh_core.run.ledger import HitLine
 
 
 def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again() -> None:
@@ -75,3 +81,31 @@ def test_a_clock_that_steps_an_hour_back_loses_nobody_and_money_still_adds_up(
     world.beat()
     world.run()
     assert world.finals[uid].phase == "Succeeded"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_was_a_hit_before_a_restart_is_one_afterwards_and_is_booked_once(
+    chunked: bool, world: World
+) -> None:
+    """A hit of one action, and one of a whole step of several chunks."""
+    world.join("w1")
+    rows = dataset("one", "two")
+    first = step("a", rows_of(rows), uses=MAP) if chunked else step("a")
+    world.submit(plan(first), artifacts=[rows])
+    world.run()
+    made = plan(first, step("b", uses=SOLO))
+    uid = world.submit(made, artifacts=[rows])
+    world.tick(0.1)
+    lines = world.ledger[uid]
+    (booked,) = [line for line in lines if isinstance(line, HitLine)]
+    assert booked.saved_nanousd > 0
+
+    later = World(epoch=2, recovering_until_s=world.now + 3.0, cache=world.cache, now=world.now)
+    later.submit(made, uid, artifacts=[rows], restored=tuple(lines))
+    later.join("w2")
+    later.tick(3.5)
+    later.run()
+    status = later.finals[uid]
+    assert (status.steps[0].hits, status.steps[0].executed) == (1, 0)
+    assert status.saved_nanousd == status.steps[0].saved_nanousd == booked.saved_nanousd
+    assert not any(isinstance(line, HitLine) for line in later.ledger[uid])
