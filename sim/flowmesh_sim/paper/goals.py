@@ -32,15 +32,22 @@ class Goal:
     judge: Callable[[Results], Verdict]
 
 
-def goals(results: Results) -> str:
-    """The table; a goal whose simulations are missing says so."""
+def goals(results: Results, before: str = "") -> str:
+    """The table; a goal whose simulations are missing keeps its row, or says so where it has none.
+
+    Args:
+        results: what was simulated.
+        before: the table as it was.
+    """
     rows = []
     for goal in GOALS:
         try:
             verdict = goal.judge(results)
             said = [verdict.found, "reached" if verdict.reached else "**not reached**"]
         except Missing:
-            said = ["not simulated", "**open**"]
+            known = [row for row in before.splitlines() if row.startswith(f"| {goal.name} |")]
+            said = known[0].split(" | ")[3:] if known else ["not simulated", "**open**"]
+            said[-1] = said[-1].removesuffix(" |")
         rows.append([goal.name, goal.paper, goal.reach, *said])
     return table(["", "paper reports", "goal", "simulated here", ""], rows)
 

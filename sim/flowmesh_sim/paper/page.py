@@ -44,5 +44,5 @@ def write(page: Path, results: Results, plan: Json) -> list[str]:
             continue
         seeds = results.seeds(name)
         text = fill(text, name, f"{content}\n\n{seeds} seed{'s' * (seeds != 1)}.")
-    page.write_text(fill(text, "goals", goals(results)))
+    page.write_text(fill(text, "goals", goals(results, text)))
     return left
