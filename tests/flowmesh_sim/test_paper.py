@@ -9,6 +9,7 @@ import pytest
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_sim.paper.campaign import Campaign, perform
+from flowmesh_sim.paper.goals import GOALS, goals
 from flowmesh_sim.paper.measuring import Figures, measure
 from flowmesh_sim.paper.numbers import Missing, Results, ratio, spread
 from flowmesh_sim.paper.page import fill, write
@@ -148,3 +149,14 @@ def test_a_spread_of_ten_leaves_out_the_extremes_and_ratios_go_seed_by_seed() ->
 def test_a_constant_is_doubled_and_a_logarithm_is_added_to() -> None:
     assert changed("start.process_s", 12.0, 2.0) == 24.0
     assert changed("datasets.mmlu.answer_mu", 5.0, 2.0) == pytest.approx(5.693, abs=1e-3)
+
+
+def test_a_goal_whose_simulations_are_missing_keeps_what_the_page_says_of_it(
+    tmp_path: Path,
+) -> None:
+    page = (ROOT / "docs" / "evaluation.md").read_text()
+    nothing = Results(Campaign(tmp_path), list(cells(read_plan())))
+    kept = goals(nothing, page)
+    assert kept in page
+    assert "not simulated" not in kept
+    assert goals(nothing).count("not simulated") == len(GOALS)
