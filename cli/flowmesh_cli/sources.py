@@ -70,6 +70,7 @@ class Sources:
 
     workflows: list[Source]
     policies: list[Source]
+    pools: list[Source]
 
 
 def read_sources(chosen: Chosen) -> Sources:
@@ -93,7 +94,9 @@ def read_sources(chosen: Chosen) -> Sources:
     workflows = [s for s in sources if s.workflow is not None]
     _assign_namespaces(workflows, chosen.namespaces or ())
     _override(workflows, chosen.settings or ())
-    return Sources(workflows, [s for s in sources if s.policy is not None])
+    policies = [s for s in sources if s.policy is not None]
+    pools = [s for s in sources if s.workflow is None and s.policy is None]
+    return Sources(workflows, policies, pools)
 
 
 def need_workflows(sources: Sources) -> list[Source]:

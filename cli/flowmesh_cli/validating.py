@@ -45,6 +45,7 @@ def validate_files(chosen: Chosen, *, as_json: bool, kubernetes: bool = False) -
                     {"name": p.name, "namespace": p.namespace, "steps": len(p.steps)} for p in plans
                 ],
                 "policies": [s.document.value["metadata"]["name"] for s in sources.policies],
+                "pools": [s.document.value["metadata"]["name"] for s in sources.pools],
             }
         )
         return
@@ -52,10 +53,10 @@ def validate_files(chosen: Chosen, *, as_json: bool, kubernetes: bool = False) -
         terminal.text(
             f"{source.file}: {source.title}: {figures.count(len(plan.steps), 'step')}, valid"
         )
-    for source in sources.policies:
-        terminal.text(
-            f"{source.file}: cache policy {source.document.value['metadata']['name']}, valid"
-        )
+    for what, others in (("cache policy", sources.policies), ("pool", sources.pools)):
+        for source in others:
+            name = source.document.value["metadata"]["name"]
+            terminal.text(f"{source.file}: {what} {name}, valid")
 
 
 def _unfit(source: Source) -> list[str]:

@@ -56,6 +56,12 @@ def test_the_same_workflow_for_a_cluster_is_fine() -> None:
     assert wrong(EXAMPLES / "kubernetes" / "best-of-four.yaml") == []
 
 
+def test_a_pool_that_is_valid_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
+    validate_files(Chosen([file], None, None), as_json=False)
+    assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
+
+
 @pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.1, False)])
 def test_what_is_too_large_for_one_object_is_told(
     tmp_path: Path, share: float, *, fits: bool
