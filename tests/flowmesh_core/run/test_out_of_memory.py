@@ -12,6 +12,7 @@ from tests.flowmesh_core.run.world import (
 from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.protocol.messages import LaneState
 from flowmesh_core.scheduler.accounts import open_accounts
+from flowmesh_core.units import Digest
 
 
 def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger_worker(
@@ -140,14 +141,19 @@ def test_a_host_that_closes_is_no_place_and_a_new_one_reserves_what_is_asked(wor
     assert view.free_memory_mib == 512
 
 
-def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
-    world: World,
-) -> None:
+def suspect(world: World) -> Digest:
+    """An action that a host crashed with, and its signature, on one worker of 1 GiB."""
     world.join("w1", device_memory_mib=1024)
     world.submit(plan(step("a", value=1)))
     world.tick(0.1)
     world.fail(only(world).attempt_id, "host-crashed")
-    signature = next(iter(world.machine.state.signatures))
+    return next(iter(world.machine.state.signatures))
+
+
+def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
+    world: World,
+) -> None:
+    signature = suspect(world)
     world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32),))
     world.machine.state.learned._reserve[signature] = 512
     world.tick(0.1)
@@ -159,11 +165,7 @@ def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
 def test_an_idle_host_that_is_too_small_is_no_room_for_an_attempt_that_runs_alone(
     world: World,
 ) -> None:
-    world.join("w1", device_memory_mib=1024)
-    world.submit(plan(step("a", value=1)))
-    world.tick(0.1)
-    world.fail(only(world).attempt_id, "host-crashed")
-    signature = next(iter(world.machine.state.signatures))
+    signature = suspect(world)
     world.machine.state.learned._reserve[signature] = 512
     busy = LaneState("other", "test.noop", "ready", 8, 600)
     world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32), busy))

@@ -3,6 +3,7 @@
 Imports nothing heavy.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -55,17 +56,17 @@ class ReinforcementEngine(TrainEngine):
         self.check(work, examples)
         return examples
 
+    @abstractmethod
     def check(self, work: Work, examples: Examples) -> None:
         """Refuses batch sizes and inputs that cannot go together.
 
         Raises:
             AttemptError: bad input.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def drawn_together(self, params: Mapping[str, Any]) -> int:
         """Completions that are drawn at once."""
-        raise NotImplementedError
 
     def plan(self, work: Work, examples: Examples) -> Plan:
         """See :meth:`TrainEngine.plan`; beside the policy, what drawing and judging hold."""
