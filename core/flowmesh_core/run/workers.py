@@ -149,7 +149,7 @@ def _progress(
         if attempt is None:
             continue
         if p.phase == "running" and attempt.phase != "running":
-            attempt.running_s = now_s
+            attempt.running_s = attempt.starts_s = now_s
             attempt.rate_mark = (now_s, p.units)
             actions.started(state, attempt.action, now_s)
         attempt.phase, attempt.loading = p.phase, p.phase == "loading"

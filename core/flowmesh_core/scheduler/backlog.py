@@ -32,7 +32,8 @@ class Backlog:
     """What a pool has before it.
 
     Attributes:
-        running_s: worker-seconds until what its workers hold is done.
+        running_s: worker-seconds until what its workers hold is done, of each no more than one
+            worker may have before it: what already runs is over no sooner with more of them.
         ready_s: worker-seconds of the ready actions assigned to it, as shares of full lanes.
         load_s: seconds to open the lanes that these need: no part of the signal, since more
             workers do not open them sooner.
@@ -102,6 +103,7 @@ class _Signal:
         self._pools = pools
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
+        self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
         self._near = {pool.name: set(pool.near) for pool in pools}
         components = {d for one in warm for d, _ in one.info.components}
@@ -153,6 +155,7 @@ class _Signal:
                 else:
                     there = self._found[home.name]
                     self._found[home.name] = replace(there, ready_s=there.ready_s + more_s)
+            stays_s = min(stays_s, self._most_s.get(here, stays_s))
             known = self._found[here]
             self._found[here] = replace(
                 known, running_s=known.running_s + stays_s, busy=known.busy + busy

@@ -29,7 +29,9 @@ class Candidates:
         known = self._by_cohort.get(group.cohort)
         if known is not None:
             return known
-        key = (group.cautions, group.info.signature, group.work.component_bytes)
+        # Whether a replica may still open a lane depends on its size.
+        size = group.cohort if group.replica_of else None
+        key = (group.cautions, group.info.signature, group.work.component_bytes, size)
         found = self._outlooks.get(key)
         if found is None:
             cause, detail = self._reason(group)
