@@ -107,13 +107,20 @@ class Device:
         free_mib = reserved_mib - model.weights_mib - self.serving.kv_reserve_mib
         return float(max(0.0, free_mib * MIB / model.facts.kv_bytes))
 
-    def load_s(self, weights_bytes: float, *, warm: bool) -> float:
-        """An engine's start with so many bytes of components, from a warm or a cold disk."""
+    def load_s(self, weights_bytes: float, *, warm: bool, captures: bool) -> float:
+        """An engine's start with so many bytes of components, its process included.
+
+        Args:
+            weights_bytes: what it loads.
+            warm: whether that is in the page cache.
+            captures: whether it compiles and captures graphs, as those that serve by vLLM do.
+        """
         s = self.start
         if not weights_bytes:
             return float(s.host_process_s)
         rate = s.load_bytes_per_s if warm else s.cold_bytes_per_s
-        return float(s.process_s + s.capture_s + weights_bytes / rate)
+        capture_s = s.capture_s if captures else 0.0
+        return float(s.process_s + capture_s + weights_bytes / rate)
 
     def serving_w(self, sequences: float) -> float:
         """Draw while serving a batch of so many sequences."""

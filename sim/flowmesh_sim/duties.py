@@ -21,6 +21,7 @@ from flowmesh_core.run.compose import dataset_artifact, metrics_artifact
 from flowmesh_core.units import Digest
 from flowmesh_sim.content import SCHEMA, Contents, Rows, Weights, grown
 from flowmesh_sim.devices import MIB, Device, Hardware, Model
+from flowmesh_sim.library import library_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,12 +115,21 @@ class Duties:
         """Seconds until a host says that the model does not fit: its process, without libraries."""
         return float(self._hardware.facts.group("start").host_process_s)
 
+    @property
+    def process_s(self) -> float:
+        """Seconds until the process of an engine with a model runs and has its libraries."""
+        return float(self._hardware.facts.group("start").process_s)
+
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
         """Seconds until a host's process runs, and then until it has loaded."""
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
         start = self._hardware.facts.group("start")
-        process_s = float(start.process_s if size else start.host_process_s)
-        return process_s, device.load_s(size, warm=True) - process_s
+        process_s = self.process_s if size else float(start.host_process_s)
+        return process_s, self.load_s(a, size, device) - process_s
+
+    def load_s(self, a: Assignment, size: int, device: Device) -> float:
+        """Seconds until a host has loaded so many bytes, its process included."""
+        return device.load_s(size, warm=True, captures=library_of(a.engine) == "vllm")
 
     def outputs(self, a: Assignment, duty: Duty) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
         """Artifacts by port, and the contents of the small ones: the same for the same action."""

@@ -120,6 +120,11 @@ class Lanes:
             self.place()
 
     @property
+    def loading(self) -> bool:
+        """Whether an engine starts or loads."""
+        return any(lane.state in ("starting", "loading") for lane in self.by_key.values())
+
+    @property
     def waited_for(self) -> bool:
         """Whether an attempt waits for a lane."""
         return bool(self._waiting)

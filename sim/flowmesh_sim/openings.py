@@ -21,13 +21,27 @@ class Openings:
     """What is to be held open, and how far that is."""
 
     def __init__(
-        self, lanes: Lanes, shelf: Shelf, contents: Contents, may_open: Callable[[], bool]
+        self,
+        lanes: Lanes,
+        shelf: Shelf,
+        contents: Contents,
+        may_open: Callable[[], bool],
+        asked: Callable[[Opening], None],
     ) -> None:
-        """Takes the lanes, the disk, what models are, and whether anything may be opened now."""
+        """Takes the parts that an opening passes through.
+
+        Args:
+            lanes: of the worker.
+            shelf: its disk.
+            contents: what models are.
+            may_open: whether anything may be opened now.
+            asked: told of an opening that is about to be brought about.
+        """
         self._lanes = lanes
         self._shelf = shelf
         self._contents = contents
         self._may_open = may_open
+        self._asked = asked
         self._wanted: dict[Digest, Opening] = {}
         self._tried: set[Digest] = set()
 
@@ -58,6 +72,7 @@ class Openings:
         if len(models) < len(one.components):
             self._tried.add(one.signature)
             return
+        self._asked(one)
         for model in models.values():
             if model.digest not in self._shelf.held:
                 came = partial(self._came, one.signature)

@@ -214,6 +214,11 @@ class RecordedDuties(Duties):
             return self.paces.predicted(engine, made.attempt, device_class)
         return self.paces.recorded(engine, made.attempt, device_class, made.batch)
 
+    @property
+    def process_s(self) -> float:
+        """As :meth:`Duties.process_s`: recorded loads hold it, and do not tell it apart."""
+        return 0.0
+
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
         """As :meth:`Duties.start_s`: what loading took, as far as it was seen."""
         made = self.work.made[a.params["action"]]

@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import (
+    Assignment,
     AttemptProgress,
     Component,
     Desired,
     FailureReport,
     Hello,
+    Opening,
     WorkerShape,
 )
 from flowmesh_core.units import Digest
@@ -23,7 +25,9 @@ from flowmesh_sim.dialling import Dialling
 from flowmesh_sim.held import Held
 from flowmesh_sim.lane import Job, Lane
 from flowmesh_sim.lanes import LaneMaker, Lanes, Memory
+from flowmesh_sim.library import library_of
 from flowmesh_sim.openings import Openings
+from flowmesh_sim.prepared import PreparedHosts
 from flowmesh_sim.shelf import Shelf
 from flowmesh_sim.surroundings import Surroundings
 
@@ -102,7 +106,12 @@ class SimWorker(LaneMaker):
             moved=self._news,
             none_left=self._leave_if_drained,
         )
-        self.openings = Openings(self.lanes, self.shelf, around.store.contents, self._may_open)
+        self.prepared = PreparedHosts(
+            self.engine, lambda: around.duties.process_s * self.slow, lambda: self.lanes.loading
+        )
+        self.openings = Openings(
+            self.lanes, self.shelf, around.store.contents, self._may_open, self._asked
+        )
         self.dialling = Dialling(self, phase_s)
 
     @property
@@ -178,13 +187,20 @@ class SimWorker(LaneMaker):
             for attempt_id in (a for a in self.attempts if a not in wanted):
                 self.attempts.stop(attempt_id, FailureKind.CANCELLED, "nobody wants it any more")
         for assignment in desired.assign:
+            self._asked(assignment)
             self.attempts.take(assignment)
         for attempt_id in desired.cancel:
             self.attempts.stop(attempt_id, FailureKind.CANCELLED, "the attempt was cancelled")
         if desired.hold_open is not None:
+            self.prepared.allowed = True
             self.openings.told(desired.hold_open)
         if desired.drain:
             self.drain()
+
+    def _asked(self, wanted: Assignment | Opening) -> None:
+        kind = library_of(wanted.engine)
+        if kind is not None:
+            self.prepared.asked(kind)
 
     def _may_open(self) -> bool:
         """Whether an engine may be opened ahead of work."""
@@ -211,7 +227,11 @@ class SimWorker(LaneMaker):
         )
         loaded = tuple(a.inputs[p].artifact.digest for p in a.components if p in a.inputs)
         process_s, load_s = self.around.duties.start_s(a, self.device)
-        lane.open(process_s * self.slow, load_s * self.slow, loaded)
+        kind = library_of(a.engine)
+        prepared_s = self.prepared.take(kind) if loaded and kind is not None else None
+        if prepared_s is None:
+            prepared_s = process_s * self.slow
+        lane.open(prepared_s, load_s * self.slow, loaded)
         if self.around.duties.needs_mib(a) > a.memory_mib * max(1, len(on)):
             short = FailureReport(FailureKind.OUT_OF_MEMORY, f"{a.engine} does not fit its memory")
             # Engines compare what the model's files say with their memory before they load.
@@ -237,6 +257,7 @@ class SimWorker(LaneMaker):
         self.replan()
         self.dialling.news()
         self.engine.after(0.0, self.lanes.place)
+        self.engine.after(0.0, self.prepared.go_on)
         self.engine.after(0.0, self.openings.go_on)
 
     def replan(self) -> None:

@@ -176,6 +176,7 @@ class Agent:
         if desired.drain:
             self._stopping.set()
         if desired.hold_open is not None:
+            self._lanes.prepared.allow()
             self._openings.told(desired.hold_open)
         elif desired.everything:
             self._openings.go_on()  # what waited for this connection
@@ -203,6 +204,7 @@ class Agent:
     async def _drain(self) -> None:
         self._held.drain()
         self._openings.told(())  # nothing is fetched any more beside what is to be stored
+        await self._lanes.prepared.close()
         self._attempts.hand_back(running=False)
         # What ends within half of the period does; the other half is for storing checkpoints.
         half_s = self._settings.grace_s / 2

@@ -147,6 +147,7 @@ class Attempts:
                 self._end(attempt, failure=store_failure(error, "the attempt"))
 
     async def _through(self, attempt: _Attempt, pins: AsyncExitStack) -> None:
+        self._lanes.prepared.asked(attempt.assignment)
         inputs = Inputs.at_hand(attempt.assignment)
         if inputs is None:
             began = time.perf_counter()

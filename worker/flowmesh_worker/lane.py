@@ -52,6 +52,7 @@ class Lane:
         oom_kills: OomKills,
         on_change: Callable[["Lane"], None],
         place_again: Callable[[Job], None],
+        prepared: HostProcess | None = None,
     ) -> None:
         """Takes what the host loads.
 
@@ -63,6 +64,7 @@ class Lane:
             oom_kills: counts what the kernel kills.
             on_change: told when the lane is loading, ready, idle, closing or gone.
             place_again: takes the jobs that a host which had loaded leaves behind unstarted.
+            prepared: a running host that waits to be told what to load; None: one is started.
         """
         self.signature = signature
         self.engine = start.engine
@@ -91,7 +93,11 @@ class Lane:
         self._lines_seen = 0
         self._lines_ended = 0
         self._closing: asyncio.Task[None] | None = None
-        self.process = HostProcess(self._receive, self._line, self._exited)
+        if prepared is None:
+            self.process = HostProcess(self._receive, self._line, self._exited)
+        else:
+            self.process = prepared
+            prepared.hand_over(self._receive, self._line, self._exited)
 
     @property
     def idle(self) -> bool:
@@ -119,7 +125,7 @@ class Lane:
         )
 
     async def open(self, environment: Mapping[str, str]) -> None:
-        """Starts the host and has it load."""
+        """Starts the host, unless it runs, and has it load."""
         try:
             await self.process.start(environment)
         except OSError as error:

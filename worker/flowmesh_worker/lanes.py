@@ -17,13 +17,14 @@ from pathlib import Path
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState, Opening
 from flowmesh_core.units import Digest
-from flowmesh_worker.budget import Budget
+from flowmesh_worker.budget import Budget, Reservation
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.host.frames import HostInput, Start
 from flowmesh_worker.host.process import host_environment
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lane import Lane
 from flowmesh_worker.oom import OomKills
+from flowmesh_worker.prepared import PreparedHosts
 
 
 class Lanes:
@@ -39,6 +40,7 @@ class Lanes:
         oom_kills: OomKills | None = None,
     ) -> None:
         """Takes the engines, the memory, the CPU threads and where hosts may write."""
+        self.prepared = PreparedHosts(engines, budget, cpus, lambda: self._loading)
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
@@ -137,6 +139,7 @@ class Lanes:
 
     async def close(self, within_s: float) -> None:
         """Ends all hosts: idle ones in peace, others at once after a while."""
+        await self.prepared.close()
         for lane in self:
             lane.close()
         try:
@@ -145,6 +148,10 @@ class Lanes:
             for lane in self:
                 lane.process.kill()
             await self._empty.wait()
+
+    @property
+    def _loading(self) -> bool:
+        return any(lane.state in ("starting", "loading") for lane in self._lanes.values())
 
     def _devices(self, wanted: Assignment | Opening) -> int:
         return self._engines.devices(wanted.engine, wanted.tensor_parallel)
@@ -174,7 +181,7 @@ class Lanes:
         components: Mapping[str, HostInput],
         mixed: tuple[str, ...],
     ) -> Lane | None:
-        reservation = self._budget.reserve(wanted.memory_mib, self._devices(wanted))
+        reservation = self._reserve(wanted)
         if reservation is None:
             return None
         self._count += 1
@@ -204,16 +211,23 @@ class Lanes:
             self._oom_kills,
             self._changed,
             self.submit,
+            self.prepared.take(wanted),
         )
         self._lanes[key] = lane
         self._empty.clear()
-        environment = host_environment(os.environ, threads) | {"TMPDIR": str(scratch)}
-        if reservation.devices:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, reservation.devices))
+        environment = host_environment(os.environ, threads)
         task = asyncio.get_running_loop().create_task(lane.open(environment))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
         return lane
+
+    def _reserve(self, wanted: Assignment | Opening) -> Reservation | None:
+        """Sets memory aside; hosts that nothing runs in yet give way to one that is needed."""
+        devices = self._devices(wanted)
+        reservation = self._budget.reserve(wanted.memory_mib, devices)
+        if reservation is None and self.prepared.give_way():
+            reservation = self._budget.reserve(wanted.memory_mib, devices)
+        return reservation
 
     def _make_room(self) -> None:
         idle = self._closable()
@@ -239,6 +253,7 @@ class Lanes:
         elif lane.isolated_for and lane.idle:
             lane.close()
         self._report_change(lane)
+        self.prepared.go_on()
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._place)
 

@@ -110,6 +110,7 @@ class Openings:
     async def _open(self, opening: Opening) -> None:
         failure = refused(self._engines, opening, draining=False) or self._lanes.too_large(opening)
         if failure is None:
+            self._lanes.prepared.asked(opening)
             try:
                 await self._fetch_and_open(opening)
             except Exception as error:

@@ -141,7 +141,10 @@ class _Relaxed:
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
         if model is None or size != model.weights_bytes or self._made(a):
             return 0.0
-        return float(size / self._bytes_per_s + device.load_s(size, warm=True))
+        # A host may import its libraries while the weights come.
+        process_s = self._duties.process_s
+        load_s = self._duties.load_s(a, size, device) - process_s
+        return float(max(size / self._bytes_per_s, process_s) + load_s)
 
     def _made(self, a: Assignment) -> bool:
         given = a.inputs.get("model")

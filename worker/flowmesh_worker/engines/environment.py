@@ -23,6 +23,23 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
         settings: devices and threads.
         batch_invariant: whether results must not depend on the batch.
     """
+    on_devices = bool(settings.devices)
+    return {
+        **import_environment(
+            settings.threads, on_devices=on_devices, batch_invariant=batch_invariant
+        ),
+        "VLLM_RPC_BASE_PATH": str(_socket_folder(settings.scratch)),
+    }
+
+
+def import_environment(threads: int, *, on_devices: bool, batch_invariant: bool) -> dict[str, str]:
+    """The variables that do not depend on what a host will load.
+
+    Args:
+        threads: CPU threads that it may use.
+        on_devices: whether it owns devices.
+        batch_invariant: whether results must not depend on the batch.
+    """
     out = {
         "HF_HUB_OFFLINE": "1",  # the model is a local directory; nothing is looked up outside
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -33,13 +50,13 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_RPC_BASE_PATH": str(_socket_folder(settings.scratch)),
-        "OMP_NUM_THREADS": str(max(1, settings.threads)),
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "OMP_NUM_THREADS": str(max(1, threads)),
         # Idle threads sleep: spinning ones would slow every other host on the machine.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
-    if settings.devices:
-        out["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, settings.devices))
+    if on_devices:
         out["VLLM_BATCH_INVARIANT"] = "1" if batch_invariant else "0"
     return out
 

@@ -6,7 +6,7 @@ The agent reads both once at its start; hosts are told where their class is, so 
 import importlib
 import importlib.util
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -15,6 +15,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.protocol.messages import Honours
+from flowmesh_worker.engines.preparations import Preparation
 
 CONTRACTS_GROUP = "flowmesh.contracts"
 ENGINES_GROUP = "flowmesh.engines"
@@ -93,7 +94,7 @@ class Engines:
             on_devices: whether engines of the class ``accelerator`` get devices of their own.
         """
         self._entries = {e.contract.name: e for e in entries}
-        self._on_devices = on_devices
+        self.on_devices = on_devices
 
     def names(self) -> list[str]:
         """All names in order."""
@@ -117,7 +118,23 @@ class Engines:
 
     def devices(self, name: str, tensor_parallel: int) -> int:
         """How many devices a host of this engine owns."""
-        return max(1, tensor_parallel) if self._on_devices and self._accelerated(name) else 0
+        return max(1, tensor_parallel) if self.on_devices and self._accelerated(name) else 0
+
+    def preparation(self, name: str, params: Mapping[str, Any]) -> Preparation | None:
+        """What a host of this engine can do before it knows what it will load; None: nothing.
+
+        Args:
+            name: of the engine.
+            params: of the signature.
+        """
+        entry = self._entries.get(name)
+        if entry is None or not self._accelerated(name):
+            return None
+        prepares = getattr(_class_of(entry.loads), "prepares", None)
+        if prepares is None:
+            return None
+        found: Preparation | None = prepares(params, on_devices=self.on_devices)
+        return found
 
     def threads(self, name: str, cpus: int) -> int:
         """How many CPU threads a host of this engine may use."""

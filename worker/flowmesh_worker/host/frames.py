@@ -65,8 +65,16 @@ class HostUsage(msgspec.Struct, frozen=True, array_like=True):
     peak_memory_mib: int = 0
 
 
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
+    """Import these modules, so that an engine loads sooner. Comes before ``Start``, or never."""
+
+    modules: tuple[str, ...]
+    threads: int
+    on_devices: bool
+
+
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """Load this engine. The first message to a host, and the only one of its kind.
+    """Load this engine. The only one of its kind; nothing but ``Prepare`` comes before it.
 
     Attributes:
         engine: its name; ``loads`` where its class is, as ``module:attribute``.
@@ -122,6 +130,12 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """Close the engine and exit."""
 
 
+class Prepared(msgspec.Struct, frozen=True, array_like=True, tag="prepared"):
+    """The modules are imported, or ``error`` says why not: the engine's load will, too."""
+
+    error: str = ""
+
+
 class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
     """The engine takes work.
 
@@ -173,5 +187,5 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     libraries: dict[str, str] | None = None
 
 
-ToHost = Start | Run | Stop | Cancel | Release | Close
-FromHost = Loaded | LoadFailed | Progressed | Checkpointed | Ended
+ToHost = Prepare | Start | Run | Stop | Cancel | Release | Close
+FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | Ended

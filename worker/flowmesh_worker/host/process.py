@@ -38,7 +38,21 @@ class HostProcess:
         self._watch: asyncio.Task[None] | None = None
         self._output = -1
         self._rest = b""
+        self._starting: asyncio.Task[None] | None = None
+        self._killed = False
         self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+
+    def hand_over(
+        self,
+        on_message: Callable[[FromHost], None],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[int], None],
+    ) -> None:
+        """Has others listen from now on, who hear nothing of what was before."""
+        self._on_message = on_message
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self.log.clear()
 
     @property
     def pid(self) -> int:
@@ -46,11 +60,16 @@ class HostProcess:
         return self._process.pid if self._process is not None else 0
 
     async def start(self, environment: Mapping[str, str]) -> None:
-        """Starts the process.
+        """Starts the process, once: who comes later waits until it has started.
 
         Raises:
             OSError: the machine has no room for another process.
         """
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start(environment))
+        await asyncio.shield(self._starting)
+
+    async def _start(self, environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._output, printed = os.pipe()
@@ -65,6 +84,8 @@ class HostProcess:
         loop.add_reader(self._output, self._read_lines)
         self._channel = await Channel[FromHost].over(ours, FromHost, self._told, lambda: None)
         self._watch = loop.create_task(self._wait())
+        if self._killed:
+            self.kill()
 
     async def _spawn(
         self, theirs: socket.socket, printed: int, environment: Mapping[str, str]
@@ -92,7 +113,8 @@ class HostProcess:
             self._channel.send(message)
 
     def kill(self) -> None:
-        """Ends the host and all that it started, at once."""
+        """Ends the host and all that it started, at once; one that is being started too."""
+        self._killed = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ import itertools
 import os
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
+from flowmesh_worker.engines.preparations import prepare
 from flowmesh_worker.failures import engine_failure
 from flowmesh_worker.host.channel import Channel
 from flowmesh_worker.host.checkpoints import CheckpointTaker, Signals
@@ -23,6 +25,8 @@ from flowmesh_worker.host.frames import (
     HostUsage,
     Loaded,
     LoadFailed,
+    Prepare,
+    Prepared,
     Progressed,
     Release,
     Run,
@@ -99,15 +103,26 @@ class HostServer:
                     self._signals[message.attempt_id].cancel()
                     # After its first step: a task stopped before that never says how it ended.
                     asyncio.get_running_loop().call_soon(self._tasks[message.attempt_id].cancel)
+            case Prepare():
+                self._prepare(message)
             case Start():
                 self._starting = asyncio.get_running_loop().create_task(self._start(message))
             case Close():
                 self._closed.set()
 
+    def _prepare(self, message: Prepare) -> None:
+        told = Prepared()
+        try:
+            prepare(message.modules, message.threads, on_devices=message.on_devices)
+        except Exception as error:
+            told = Prepared(f"{type(error).__name__}: {error}")
+        self._send(told)
+
     async def _start(self, start: Start) -> None:
         began = time.perf_counter()
         self._name = start.engine
         self._scratch = Path(start.scratch)
+        _own(start)
         settings = HostSettings(
             devices=start.devices,
             memory_mib=start.memory_mib,
@@ -212,6 +227,14 @@ class _Progress:
         if now >= self._next_s:
             self._next_s = now + _PROGRESS_EVERY_S
             self._tell(Progressed(self._attempt_id, float(done), float(total), unit))
+
+
+def _own(start: Start) -> None:
+    """Gives this process what is its own: a place for files, and its devices."""
+    os.environ["TMPDIR"] = start.scratch
+    tempfile.tempdir = None  # asked for again
+    if start.devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, start.devices))
 
 
 def _engine_class(loads: str) -> Any:

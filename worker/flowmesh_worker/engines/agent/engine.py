@@ -32,6 +32,7 @@ from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
 from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.preparations import Preparation, of_implementation
 from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.together import all_or_none
@@ -55,6 +56,11 @@ class LlmAgent:
     def honours(device_class: str) -> list[Honours]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         return honoured("llm.agent", device_class)
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+        """What its host can import beforehand."""
+        return of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with the implementation that the signature names."""

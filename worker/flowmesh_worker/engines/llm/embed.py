@@ -23,6 +23,7 @@ from flowmesh_worker.engine_api import (
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.llm.backends import embedding_honoured
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
+from flowmesh_worker.engines.preparations import TRANSFORMERS, Preparation
 from flowmesh_worker.engines.prompts import Rendered, RowTemplate
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -46,6 +47,12 @@ class LlmEmbed:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         del device_class
         return embedding_honoured("llm.embed")
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation:
+        """What its host can import beforehand."""
+        del params, on_devices
+        return TRANSFORMERS
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model without its language head."""

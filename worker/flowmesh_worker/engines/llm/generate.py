@@ -24,6 +24,7 @@ from flowmesh_worker.engines.llm.backends import honoured, start_backend
 from flowmesh_worker.engines.llm.drawing import Sample, draw
 from flowmesh_worker.engines.llm.requests import Backend, Completion
 from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.preparations import Preparation, of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
@@ -42,6 +43,11 @@ class LlmGenerate:
     def honours(device_class: str) -> list[Honours]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         return honoured("llm.generate", device_class)
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+        """What its host can import beforehand."""
+        return of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with the implementation that the signature names."""

@@ -32,6 +32,7 @@ from flowmesh_worker.engines.llm.sequences import Continuations, RewardText
 from flowmesh_worker.engines.llm.verdicts import Verdicts
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.models.safetensors_header import head_labels
+from flowmesh_worker.engines.preparations import TRANSFORMERS, Preparation, of_implementation
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
 
@@ -69,6 +70,12 @@ class LlmScore:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         del device_class
         return scoring_honoured("llm.score")
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+        """What its host can import beforehand: only a judge is served by vLLM."""
+        judges = params.get("method") == "judge"
+        return of_implementation(params, on_devices=on_devices) if judges else TRANSFORMERS
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model as the method needs it."""

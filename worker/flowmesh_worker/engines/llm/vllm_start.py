@@ -16,17 +16,9 @@ from typing import Any
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.vllm_sizes import Sizes
 from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.engines.preparations import VLLM_ON_CPU
 
 _PR_SET_PDEATHSIG = 1
-_CORE_MODULES = ("vllm.v1.engine.core", "vllm.v1.worker.cpu_worker")
-
-
-def import_vllm() -> None:
-    """Imports what a CPU engine needs; takes most of a start, so a host may do it beforehand."""
-    from vllm.v1.engine import async_llm  # noqa: F401, PLC0415 - only a host that serves needs it
-
-    for name in _CORE_MODULES:
-        importlib.import_module(name)
 
 
 def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[str, Any]) -> Any:
@@ -45,7 +37,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
     on_cpu = not fields["devices"]
     in_core = on_cpu and fields["tensor_parallel"] == 1
     if in_core:
-        import_vllm()
+        for name in VLLM_ON_CPU.modules:
+            importlib.import_module(name)
         _register_architecture(facts)
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above

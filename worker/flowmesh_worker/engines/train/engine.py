@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from flowmesh_core.protocol.messages import Honours
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
+from flowmesh_worker.engines.preparations import TRL, Preparation
 from flowmesh_worker.engines.refusal import bad_input, out_of_memory, unplaceable
 from flowmesh_worker.engines.train.environment import prepare_process
 from flowmesh_worker.engines.train.examples import Examples
@@ -58,6 +59,12 @@ class TrainEngine(ABC):
         if any(importlib.util.find_spec(library) is None for library in _LIBRARIES):
             return []
         return [Honours(cls.name, "", _DTYPES, (True, False))]
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation:
+        """What its host can import beforehand."""
+        del params, on_devices
+        return TRL
 
     @abstractmethod
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:

@@ -15,7 +15,6 @@ def prepare_process(settings: HostSettings) -> None:
     if settings.devices:
         # Without it cuBLAS sums in an order that differs from run to run.
         variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    variables |= {"HF_DATASETS_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     apply_environment(variables)
     for name in _LOUD:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,187 @@
+"""Hosts that have imported an engine's libraries and wait to be told what to load.
+
+One is kept for every preparation that work asked for within the last minutes, once the control
+plane tells this worker what to hold open: such a worker serves many workflows, and the next engine
+of a kind is likely. One is prepared at a time, and only while no engine loads, which needs the
+processors more. Whoever opens a host takes a prepared one, finished or not, and the next is begun
+once its engine has loaded. On a CPU, memory that a prepared host holds is reserved like a lane's,
+and given up as soon as a lane has none.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from flowmesh_core.protocol.messages import Assignment, Opening
+from flowmesh_worker.budget import Budget, Reservation
+from flowmesh_worker.engines.preparations import Preparation
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.host.frames import FromHost, Prepare, Prepared
+from flowmesh_worker.host.process import HostProcess, host_environment
+
+KEPT_S = 600.0
+"""A kind of host that nothing has asked for so long is not kept prepared any longer."""
+_LINES_TOLD = 3
+_log = logging.getLogger(__name__)
+
+
+class _Host:
+    """One of them: starting, then importing, then ready."""
+
+    def __init__(
+        self,
+        reservation: Reservation | None,
+        on_ready: Callable[[], None],
+        on_gone: Callable[["_Host"], None],
+    ) -> None:
+        self.reservation = reservation
+        self.ready = False
+        self._on_ready = on_ready
+        self._on_gone = on_gone
+        self.process = HostProcess(self._told, _unheard, self._exited)
+
+    async def start(self, prepare: Prepare, environment: Mapping[str, str]) -> None:
+        try:
+            await self.process.start(environment)
+        except OSError as error:
+            self.process.log.append(str(error))
+            self._on_gone(self)
+            return
+        self.process.send(prepare)
+
+    def _told(self, message: FromHost) -> None:
+        if isinstance(message, Prepared):
+            self.ready = not message.error
+            if self.ready:
+                self._on_ready()
+            else:
+                self.process.log.append(message.error)
+                self._on_gone(self)
+                self.process.kill()
+
+    def _exited(self, code: int) -> None:
+        self.process.log.append(f"exit code {code}")
+        self._on_gone(self)
+
+
+class PreparedHosts:
+    """Keeps them, and hands them out."""
+
+    def __init__(
+        self, engines: Engines, budget: Budget, cpus: int, loading: Callable[[], bool]
+    ) -> None:
+        """Takes what hosts are prepared for.
+
+        Args:
+            engines: those there are.
+            budget: the memory that lanes reserve.
+            cpus: CPU threads of the worker.
+            loading: whether an engine is being loaded.
+        """
+        self._engines = engines
+        self._budget = budget
+        self._cpus = cpus
+        self._loading = loading
+        self._allowed = False
+        self._hosts: dict[Preparation, _Host] = {}
+        self._asked: dict[Preparation, asyncio.TimerHandle] = {}
+        self._failed: set[Preparation] = set()
+        self._starting: set[asyncio.Task[None]] = set()
+
+    def allow(self) -> None:
+        """From now on hosts are prepared."""
+        self._allowed = True
+        self.go_on()
+
+    def asked(self, wanted: Assignment | Opening) -> None:
+        """An attempt or an opening has come that may need a host of its engine."""
+        if not self._allowed:
+            return
+        preparation = self._engines.preparation(wanted.engine, wanted.signature_params)
+        if preparation is None:
+            return
+        timer = self._asked.pop(preparation, None)
+        if timer is not None:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._asked[preparation] = loop.call_later(KEPT_S, self._forget, preparation)
+        self.go_on()
+
+    def take(self, wanted: Assignment | Opening) -> HostProcess | None:
+        """A host on its way, which is the caller's from now on; None where there is none."""
+        preparation = self._engines.preparation(wanted.engine, wanted.signature_params)
+        if preparation is None or preparation not in self._hosts:
+            return None
+        return self._drop(preparation).process
+
+    def give_way(self) -> bool:
+        """Ends those that hold memory which a lane could have; whether there were any."""
+        found = [p for p, host in self._hosts.items() if host.reservation is not None]
+        for preparation in found:
+            self._end(preparation)
+        return bool(found)
+
+    def go_on(self) -> None:
+        """Begins the next one where it is time."""
+        if not self._allowed or self._loading() or not all(h.ready for h in self._hosts.values()):
+            return
+        for preparation in reversed(self._asked):
+            if preparation not in self._hosts and preparation not in self._failed:
+                self._begin(preparation)
+                return
+
+    async def close(self) -> None:
+        """Ends all; none is prepared after this."""
+        self._allowed = False
+        for timer in self._asked.values():
+            timer.cancel()
+        self._asked.clear()
+        for preparation in list(self._hosts):
+            self._end(preparation)
+        await asyncio.gather(*self._starting)
+
+    def _begin(self, preparation: Preparation) -> None:
+        on_devices = self._engines.on_devices
+        reservation = None
+        if not on_devices:
+            reservation = self._budget.reserve(preparation.memory_mib, 0)
+            if reservation is None:
+                return
+        host = _Host(reservation, self.go_on, partial(self._gone, preparation))
+        self._hosts[preparation] = host
+        prepare = Prepare(preparation.modules, self._cpus, on_devices)
+        environment = host_environment(os.environ, self._cpus)
+        task = asyncio.get_running_loop().create_task(host.start(prepare, environment))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    def _gone(self, preparation: Preparation, host: _Host) -> None:
+        if self._hosts.get(preparation) is not host:
+            return
+        self._drop(preparation)
+        if not host.ready:
+            # Its engine will say why, with the attempt that needs it.
+            self._failed.add(preparation)
+            lines = "; ".join(list(host.process.log)[-_LINES_TOLD:])
+            _log.warning("no host is prepared for %s any more: %s", preparation.name, lines)
+        self.go_on()
+
+    def _forget(self, preparation: Preparation) -> None:
+        del self._asked[preparation]
+        if preparation in self._hosts:
+            self._end(preparation)
+
+    def _end(self, preparation: Preparation) -> None:
+        self._drop(preparation).process.kill()
+
+    def _drop(self, preparation: Preparation) -> _Host:
+        host = self._hosts.pop(preparation)
+        if host.reservation is not None:
+            self._budget.release(host.reservation)
+        return host
+
+
+def _unheard(_: str) -> None:
+    """What a library prints while it is imported is nobody's; the last lines are kept."""
