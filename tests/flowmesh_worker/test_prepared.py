@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.flowmesh_worker.opening import FIRST, SECOND, THIRD, lane_of, until_open
+from tests.flowmesh_worker.preparing import BROKEN, COLOURS, WAVES
 
 from flowmesh_worker import prepared
 from flowmesh_worker.engines.llm.generate import LlmGenerate
@@ -16,8 +18,6 @@ from flowmesh_worker.engines.preparations import (
     VLLM_ON_DEVICES,
 )
 from flowmesh_worker.engines.registry import EngineEntry, Engines, installed_engines
-from tests.flowmesh_worker.opening import FIRST, SECOND, THIRD, lane_of, until_open
-from tests.flowmesh_worker.preparing import BROKEN, COLOURS, WAVES
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World

@@ -1,5 +1,6 @@
 """Why attempts went to their workers, in the ledger: once a batch, and of few batches of a step."""
 
+import pytest
 from tests.flowmesh_core.run.world import MAP, World, dataset, plan, rows_of, step
 
 from flowmesh_core.protocol.messages import LaneState
@@ -56,3 +57,17 @@ def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_say
         info = world.machine.state.signatures[Digest(attempt.signature)]
         known = lane_capacity(info, seen, "cpu")
         assert known == (info.capacity if loads else 1), "while it loads it can only say 1"
+
+
+def test_what_has_begun_ends_when_it_was_predicted_to_from_there() -> None:
+    world = World()
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    (assigned,) = world.attempts()
+    attempt = world.machine.state.attempts[assigned.attempt_id]
+    attempt.starts_s = world.now + 500.0  # as if it was sent ahead, behind many others
+    world.begin(attempt.attempt_id)
+    (worker,) = world.machine.snapshot(world.now).workers
+    (seen,) = worker.lanes.values()
+    assert seen.remaining_s == pytest.approx(attempt.predicted_s)

@@ -256,3 +256,11 @@ def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
     assert backlog_of(snapshot([], [], []), CostModel(), pools, [asked(info)])["a"].warm == 1
     hot = worker("w", lane(info), pool="b")
     assert backlog_of(snapshot([hot], [], []), CostModel(), pools, [asked(info)])["b"].warm == 1
+
+
+def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
+    training = worker("w", lane(LLM, held=1, remaining_s=3_600.0), pool="gpu")
+    growing = pool("gpu", maximum=10)
+    alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
+    assert (alone.running_s, alone.busy) == (growing.target_s, 1)
+    assert Hysteresis(target_s=60.0).sizes(growing, alone, 1, NOW_S) == (1, 1)

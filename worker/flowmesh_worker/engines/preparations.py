@@ -32,7 +32,8 @@ class Preparation:
 _VLLM = ("vllm.v1.engine.async_llm", "vllm.v1.engine.core")
 VLLM_ON_CPU = Preparation("vLLM", (*_VLLM, "vllm.v1.worker.cpu_worker"), 700)
 VLLM_ON_DEVICES = Preparation("vLLM", (*_VLLM, "vllm.v1.worker.gpu_worker"), 700)
-TRANSFORMERS = Preparation("transformers", ("flowmesh_worker.engines.llm.torch_model",), 400)
+_TORCH_MODEL = ("flowmesh_worker.engines.llm.torch_model", "transformers.modeling_utils")
+TRANSFORMERS = Preparation("transformers", _TORCH_MODEL, 500)
 TRL = Preparation(
     "TRL",
     (
