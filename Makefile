@@ -104,10 +104,11 @@ soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0
 
 # Each keeps its result under .cache/bench and writes its part of docs/benchmarks.md.
 .PHONY: bench
-bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharing (half an hour)
+bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharing, starts (half an hour)
 	@$(MAKE) --no-print-directory bench-dispatch
 	@$(MAKE) --no-print-directory bench-growth
 	@$(MAKE) --no-print-directory bench-sharing
+	@$(MAKE) --no-print-directory bench-start
 
 .PHONY: paper
 paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluation.md (ARGS="--seeds 3 --only fig5")

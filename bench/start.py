@@ -123,7 +123,7 @@ def main() -> None:
     """Prints what was found and writes it to the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-page", action="store_true", help="leave docs/benchmarks.md alone")
+    parser.add_argument("--draft", action="store_true", help="only print; keep nothing")
     arguments = parser.parse_args()
     result = Result("start")
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
@@ -136,7 +136,7 @@ def main() -> None:
     )
     result.tables.append(Table(title, columns, [_row(engine, found) for engine in ENGINES]))
     result.figures = {f"{engine} {what}": values for (engine, what), values in found.items()}
-    result.save(keep=not arguments.no_page)
+    result.save(keep=not arguments.draft)
 
 
 if __name__ == "__main__":
