@@ -46,7 +46,6 @@ class WorkerAccount:
     """A worker as the tick fills it.
 
     Attributes:
-        version: another one for every change of its next places, of whatever signature.
         claimed: whether an action waits for lanes here to end; ``claimed_mib`` of the free memory
             is kept for it.
         suspected: whether an action here runs alone: two that may end their worker would meet at
@@ -54,13 +53,13 @@ class WorkerAccount:
     """
 
     __slots__ = (
+        "_watchers",
         "claimed",
         "claimed_mib",
         "free_mib",
         "index",
         "lanes",
         "suspected",
-        "version",
         "view",
     )
 
@@ -70,7 +69,7 @@ class WorkerAccount:
         self.view = view
         self.free_mib = view.free_memory_mib
         self.lanes: dict[Digest, LaneAccount] = {}
-        self.version = 0
+        self._watchers: list[tuple[list[int], int]] = []
         self.claimed = False
         self.claimed_mib = 0
         self.suspected = any(lane.isolated for lane in view.lanes.values())
@@ -119,12 +118,22 @@ class WorkerAccount:
         if lane.held == 0:
             lane.memory_mib = _host_mib(lane, info, alone=alone)
             self.free_mib -= lane.memory_mib
-            self.version += 1
+            self.changed()
         lane.held += 1
         lane.closed = lane.closed or alone
         self.suspected = self.suspected or alone
         if alone or lane.held == lane.capacity or lane.held >= lane.limit:
-            self.version += 1
+            self.changed()
+
+    def watch(self, stale: list[int], number: int) -> None:
+        """Puts a number on a list when its next places change, of whatever signature; once."""
+        self._watchers.append((stale, number))
+
+    def changed(self) -> None:
+        """Tells those who watch that its next places may be others now."""
+        for stale, number in self._watchers:
+            stale.append(number)
+        self._watchers.clear()
 
     def close(self, signature: Digest) -> None:
         """Lets a lane of the snapshot take nothing more in this tick."""

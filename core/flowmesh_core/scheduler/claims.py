@@ -45,11 +45,10 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
         account = tick.accounts[best[1]]
         freed_mib = sum(lane.memory_mib for lane in victims)
         account.claimed = True
-        account.version += 1
-        tick.changes += 1
         account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
         for lane in victims:
             account.close(lane.signature)
+        account.changed()
 
 
 def _to_close(account: WorkerAccount, group: Group) -> list[LaneView] | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.scheduler.accounts import RUN, WAIT, WorkerAccount
+from flowmesh_core.scheduler.accounts import RUN, WAIT
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.sites import Site
 from flowmesh_core.scheduler.tick import Tick
@@ -17,7 +17,7 @@ class Outlook:
     """What groups may hope for that can go to the same places: one signature, the same cautions.
 
     Places only get worse while a tick serves, so a site is looked at again when the worker of its
-    next place has changed.
+    next place has changed: the account says so, see ``WorkerAccount.watch``.
 
     Attributes:
         like: any of the groups.
@@ -26,7 +26,6 @@ class Outlook:
         detail: a sentence for users.
         tiers: of each site's next place, as last looked; ``members``: the worker that has it.
         best_tier: the best of the tiers.
-        version: another one for every change of the places.
     """
 
     tick: Tick
@@ -37,20 +36,17 @@ class Outlook:
     tiers: list[int] = field(init=False)
     members: list[int] = field(init=False)
     best_tier: int = field(init=False)
-    version: int = 0
-    _watched: list[WorkerAccount] = field(init=False)
-    _seen: list[int] = field(init=False)
-    _changes: int = -1
+    _stale: list[int] = field(default_factory=list)
     _numbers: dict[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Takes the sites as they were found."""
-        accounts = self.tick.accounts
+        accounts, stale = self.tick.accounts, self._stale
         self.tiers = [site.first_tier for site in self.sites]
         self.members = [site.members[0] for site in self.sites]
-        self._watched = [accounts[member] for member in self.members]
-        self._seen = [account.version for account in self._watched]
         self.best_tier = min(self.tiers, default=NOWHERE)
+        for number, member in enumerate(self.members):
+            accounts[member].watch(stale, number)
 
     def number_of(self, member: int) -> int | None:
         """The number of the site that a worker belongs to."""
@@ -65,18 +61,16 @@ class Outlook:
 
     def look(self) -> None:
         """Finds the next places where some have been taken."""
-        if self._changes == self.tick.changes:
-            return
-        self._changes = self.tick.changes
-        tiers, before = self.tiers, self.version
-        for number, (account, seen) in enumerate(zip(self._watched, self._seen, strict=True)):
-            if account.version != seen and tiers[number] != NOWHERE:
-                self._find(number, tiers[number])
-        if self.version != before:
-            self.best_tier = min(tiers)
+        if self._stale:
+            numbers = self._stale.copy()
+            self._stale.clear()
+            for number in numbers:
+                self._find(number, self.tiers[number])
+            self.best_tier = min(self.tiers)
 
     def reset(self) -> None:
         """Looks at every place again, after some became free."""
+        self._stale = []
         for number in range(len(self.sites)):
             self._find(number, RUN)
         self.best_tier = min(self.tiers)
@@ -97,8 +91,6 @@ class Outlook:
                 found, at = tier, member
                 if tier == least:
                     break
-        if found != self.tiers[number] or at != self.members[number]:
-            self.version += 1
         self.tiers[number], self.members[number] = found, at
-        account = self._watched[number] = self.tick.accounts[at]
-        self._seen[number] = account.version
+        if found != NOWHERE:
+            self.tick.accounts[at].watch(self._stale, number)

@@ -1,6 +1,5 @@
 """Hands out a group's best remaining place, as the tick fills the workers."""
 
-from heapq import heapify, heappop, heapreplace
 from math import floor, inf
 
 import msgspec
@@ -14,6 +13,10 @@ from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect, Prospects, Scale
 
 
+GONE = -inf
+"""The utility of a place that is not left, not even to wait for."""
+
+
 class Place(msgspec.Struct, eq=False, gc=False):
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
 
@@ -23,18 +26,22 @@ class Place(msgspec.Struct, eq=False, gc=False):
 
 
 class Seeker:
-    """The places of one group in order of utility.
+    """The places of one group by utility.
 
-    Only the first entry is held against what is left: where its place turns out to be taken it is
-    put back at its next tier, or dropped where there is none. So whether waiting is better is
+    Only the best one is held against what is left: where its place turns out to be taken it counts
+    as what its site has now, or no more where that is nothing. So whether waiting is better is
     judged by places as this group last saw them (ADR 13).
+
+    Attributes:
+        utilities: of each site's next place on the snapshot.
     """
 
     __slots__ = (
-        "_entries",
         "_last",
         "_outlook",
+        "_tiers",
         "_would_wait",
+        "_worths",
         "group",
         "prospects",
         "scale",
@@ -52,64 +59,53 @@ class Seeker:
         self.scale = Scale.over(group.weights, prospects)
         self.utilities = prospects.utilities(group.weights)
         self._outlook = outlook
-        # (-utility, number of the site, tier); no two have the same number.
-        self._entries = [
-            (-utility, number, tier)
-            for number, (utility, tier) in enumerate(
-                zip(self.utilities, prospects.first_tiers, strict=True)
-            )
-        ]
-        heapify(self._entries)
+        # The next place of each site as last seen: its utility, its tier.
+        self._worths = self.utilities.copy()
+        self._tiers = prospects.first_tiers.copy()
         self._last: Place | None = None
         self._would_wait: float | None = None
 
     def reset(self) -> None:
         """Looks again at every place, after some became free."""
         self._last = self._would_wait = None
-        self._entries = [
-            (-self.scale.utility(prospect, tier), number, tier)
-            for number, (prospect, tier) in enumerate(
-                zip(self.prospects, self._outlook.tiers, strict=True)
-            )
-            if tier != NOWHERE
-        ]
-        heapify(self._entries)
+        for number, tier in enumerate(self._outlook.tiers):
+            if tier != self._tiers[number]:
+                self._see(number, tier)
 
     def best(self) -> Place | None:
         """The place of greatest utility; None where not even a lane to wait for is left.
 
         It leaves the places of single inputs out of account.
         """
-        outlook, entries = self._outlook, self._entries
+        outlook, worths = self._outlook, self._worths
         outlook.look()
-        while entries:
-            _, number, tier = entries[0]
-            if outlook.tiers[number] == tier:
+        while (worth := max(worths)) != GONE:
+            number = worths.index(worth)
+            tier = outlook.tiers[number]
+            if self._tiers[number] == tier:
                 last, member = self._last, outlook.members[number]
                 if last is None or last.member != member or last.tier != tier:
                     last = self._last = Place(self.prospects[number], member, tier)
                 return last
-            self._put_back(number, outlook.tiers[number])
+            self._would_wait = None
+            self._see(number, tier)
         return None
 
-    def _put_back(self, number: int, tier: int) -> None:
-        """Moves the first entry to the tier that it has now, or drops it."""
-        self._would_wait = None
-        if tier == NOWHERE:
-            heappop(self._entries)
-        else:
-            worse = -self.scale.utility(self.prospects[number], tier)
-            heapreplace(self._entries, (worse, number, tier))
+    def _see(self, number: int, tier: int) -> None:
+        """Takes the tier that a site's next place has now."""
+        self._tiers[number] = tier
+        gone = tier == NOWHERE
+        self._worths[number] = GONE if gone else self.scale.utility(self.prospects[number], tier)
 
     def top(self) -> float:
         """The greatest utility that any place had on the snapshot; at least one was to be had."""
-        there = [
-            (utility, -number)
-            for number, utility in enumerate(self.utilities)
-            if self.prospects[number].first_tier < WAIT
-        ]
-        prospect = self.prospects[-max(there)[1]]
-        return self.scale.utility(prospect, prospect.first_tier)
+        return max(
+            [
+                utility
+                for utility, prospect in zip(self.utilities, self.prospects, strict=True)
+                if prospect.first_tier < WAIT
+            ]
+        )
 
     def best_for(self, action: ReadyAction) -> Place | None:
         """The best place for an action that may have inputs on some worker."""
@@ -142,37 +138,52 @@ class Seeker:
     def best_now(self, action: ReadyAction) -> Place | None:
         """The best place that can be had in this tick, however good it is to wait."""
         outlook = self._outlook
-        there = [e for e in self._entries if e[2] < WAIT and outlook.tiers[e[1]] == e[2]]
+        there = [
+            (worth, -number)
+            for number, (worth, tier) in enumerate(zip(self._worths, self._tiers, strict=True))
+            if tier < WAIT and outlook.tiers[number] == tier
+        ]
         if not there:
             return None
-        _, number, tier = min(there)
+        number = -max(there)[1]
         member = outlook.members[number]
         prospect = with_inputs(self.tick, self.prospects[number], action, member)
-        return Place(prospect, member, tier)
+        return Place(prospect, member, self._tiers[number])
 
-    def would_wait(self) -> float:
+    def would_wait(self, enough: float) -> float:
         """How many actions would rather wait for a lane than take the best place of this tick.
 
-        Infinity where there is no such place. Asked when the best place of all is one to wait for.
+        Asked when the best place of all is one to wait for.
+
+        Returns:
+            A number of at least ``enough`` where there are so many; infinity where there is no
+            place to be had.
         """
         if self._would_wait is None:
-            self._would_wait = self._count_waiting()
+            count = self._count_waiting(enough)
+            if count >= enough:
+                return count
+            self._would_wait = count
         return self._would_wait
 
-    def _count_waiting(self) -> float:
-        bound = max([-worth for worth, _, tier in self._entries if tier < WAIT], default=None)
+    def _count_waiting(self, enough: float) -> float:
+        worths, tiers = self._worths, self._tiers
+        bound = max(
+            [worth for worth, tier in zip(worths, tiers, strict=True) if tier < WAIT], default=None
+        )
         if bound is None:
             return inf
         count = 0.0
-        lowest = -bound
-        for worth, number, tier in self._entries:
-            if tier >= WAIT and worth <= lowest:
+        for number, (worth, tier) in enumerate(zip(worths, tiers, strict=True)):
+            if tier >= WAIT and worth >= bound:
                 latest = self.scale.latest_tier(self.prospects[number], bound)
                 if latest == inf:
                     return inf
                 more = floor(latest) - tier + 1
                 if more > 0:
                     count += self._capacity(number) * more
+                    if count >= enough:
+                        break
         return count
 
     def _capacity(self, number: int) -> int:

@@ -91,7 +91,7 @@ def serve(
         seeker = client.seek(tick) if outlook.best_tier < WAIT else None
         place = _place_for(seeker, action, snapshot.now_s) if seeker else None
         if seeker is not None and place is not None and place.tier >= WAIT:
-            patient = _patient(tick, seeker)
+            patient = _patient(tick, seeker, group.count - client.served)
             if patient > 0:
                 tick.waiting[group.info.signature] += _wait(order, client, patient)
                 continue
@@ -148,12 +148,17 @@ def _would_use(tick: Tick, client: Client, fresh: Candidates) -> bool:
     place = seeker.best() if seeker is not None else None
     if seeker is None or place is None or place.tier < WAIT:
         return place is not None
-    return seeker.would_wait() < client.group.count - client.served
+    left = client.group.count - client.served
+    return seeker.would_wait(left) < left
 
 
-def _patient(tick: Tick, seeker: Seeker) -> int:
-    """How many more actions of the signature are better off waiting than in the best place now."""
-    return floor(min(seeker.would_wait(), MANY)) - tick.waiting[seeker.group.info.signature]
+def _patient(tick: Tick, seeker: Seeker, left: int) -> int:
+    """How many more actions of the signature are better off waiting than in the best place now.
+
+    Where it is ``left`` or more, it does not matter how many.
+    """
+    waiting = tick.waiting[seeker.group.info.signature]
+    return floor(min(seeker.would_wait(waiting + left), MANY)) - waiting
 
 
 def _wait(order: FairOrder, client: Client, patient: int) -> int:

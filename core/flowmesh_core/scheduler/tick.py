@@ -23,7 +23,6 @@ class Tick:
         virtual_time: tenant → paid dollars over weight, what the tick has placed included.
         running: signatures of which some lane holds work, by the snapshot or by this tick.
         busy: lanes that hold work on the snapshot, for every worker.
-        changes: how often next places have changed.
         waiting: signature → actions left unplaced because waiting for a lane is better.
     """
 
@@ -38,7 +37,6 @@ class Tick:
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
         self.busy: list[int] = []
-        self.changes = 0
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
@@ -133,14 +131,11 @@ class Tick:
     def take(self, group: Group, action: ReadyAction, member: int) -> None:
         """Gives an action the next place on a worker."""
         account = self.accounts[member]
-        before = account.version
         account.take(group.info, alone=group.isolate)
         self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)
-            account.version += 1
-        if account.version != before:
-            self.changes += 1
+            account.changed()
 
     def _guard(self, group: Group, member: int, deadline_s: float) -> None:
         """Keeps the tick from filling a lane so far that the action just placed would be late."""

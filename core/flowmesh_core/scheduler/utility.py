@@ -96,7 +96,7 @@ class Prospects:
         """Takes at least one."""
         self.all = found
         self.first_tiers = [p.first_tier for p in found]
-        self.common_s = common_s = min(p.ahead_s for p in found)
+        self.common_s = common_s = min([p.ahead_s for p in found])
         self._terms = [
             (max(LEAST_FINISH_S, p.finish_s(p.first_tier) - common_s), p.nanousd, p.locality)
             for p in found
@@ -105,12 +105,14 @@ class Prospects:
         self.dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
 
     def utilities(self, w: Weights) -> list[float]:
-        """U of each worker's next place on the snapshot."""
-        gain = w.alpha * self.earliest_s
-        price = w.beta / self.dearest_nanousd
-        gamma = w.gamma
+        """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
+        alpha, beta, gamma = w.alpha, w.beta, w.gamma
+        earliest_s, dearest = self.earliest_s, self.dearest_nanousd
         # the earliest is the least of these finishes, so that no ratio exceeds 1
-        return [gain / finish_s - price * usd + gamma * near for finish_s, usd, near in self._terms]
+        return [
+            alpha * (earliest_s / finish_s) - beta * nanousd / dearest + gamma * locality
+            for finish_s, nanousd, locality in self._terms
+        ]
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False):
