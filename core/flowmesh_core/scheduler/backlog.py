@@ -23,7 +23,7 @@ from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.homes import Homes
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView
-from flowmesh_core.scheduler.utility import Prospects
+from flowmesh_core.scheduler.prospects import Prospects
 from flowmesh_core.units import Digest
 
 

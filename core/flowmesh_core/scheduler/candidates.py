@@ -9,9 +9,10 @@ from flowmesh_core.fleet.snapshot import RejectionCause, Tier
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.outlook import Outlook
-from flowmesh_core.scheduler.sites import Site, find_sites
+from flowmesh_core.scheduler.prospects import Prospects, prospects_of
+from flowmesh_core.scheduler.sites import find_sites
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import NEARNESS, Prospect, Prospects
+from flowmesh_core.scheduler.utility import NEARNESS, Prospect
 
 
 class Candidates:
@@ -40,20 +41,21 @@ class Candidates:
         self._by_cohort[group.cohort] = found
         return found
 
-    def prospects(self, group: Group, sites: list[Site]) -> Prospects | None:
+    def prospects(self, group: Group, outlook: Outlook) -> Prospects | None:
         """What each of a group's sites would give; None where there are none.
 
         Groups that differ in their weights alone share them.
         """
         found = self._prospects.get(group.cohort)
-        if found is None and sites:
+        if found is None and outlook.sites:
             large = group.large_bytes
             needed = large
             for _, size in group.info.components:
                 needed += size
             fetch_s = self._tick.model.fetch_s(large)
-            work = group.work
-            found = Prospects([site.prospect(work, needed, fetch_s) for site in sites])
+            found = Prospects(
+                prospects_of(outlook.sites, group.work, needed, fetch_s), outlook.common_s
+            )
             self._prospects[group.cohort] = found
         return found
 
@@ -61,7 +63,7 @@ class Candidates:
         """``BUSY`` where any worker could take the group in time, else what the nearest lacks."""
         tick = self._tick
         unmet = tick.unmet(group.info)
-        able = len(tick.able(group.info))
+        able = tick.able(group.info)
         if able:
             return RejectionCause.BUSY, _busy(able)
         if not tick.shapes:

@@ -11,7 +11,6 @@ from flowmesh_core.fleet.snapshot import Candidate, Snapshot
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
 from flowmesh_core.scheduler.groups import group_of
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Scale
 
 
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
@@ -27,13 +26,13 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     tick = Tick(seen, model)
     group = group_of(seen, action.kind)
     candidates = Candidates(tick)
-    sites = candidates.outlook(group).sites
-    prospects = candidates.prospects(group, sites)
+    outlook = candidates.outlook(group)
+    prospects = candidates.prospects(group, outlook)
     if prospects is None:
         return []
-    scale = Scale.over(group.weights, prospects)
+    scale = prospects.scale(group.weights)
     ranked: list[tuple[float, int, Candidate]] = []
-    for site, known in zip(sites, prospects.all, strict=True):
+    for site, known in zip(outlook.sites, prospects.all, strict=True):
         for member in site.members:
             prospect = with_inputs(tick, known, action, member)
             terms = scale.terms(prospect, prospect.first_tier)

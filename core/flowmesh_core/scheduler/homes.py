@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_core.fleet.demand import Warm
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
-from flowmesh_core.scheduler.utility import Prospects
+from flowmesh_core.scheduler.prospects import Prospects
 from flowmesh_core.units import Digest
 
 UNABLE = -1.0

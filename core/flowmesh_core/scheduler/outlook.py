@@ -26,6 +26,7 @@ class Outlook:
         detail: a sentence for users.
         tiers: of each site's next place, as last looked; ``members``: the worker that has it.
         best_tier: the best of the tiers.
+        common_s: what all sites wait for the sake of later actions.
     """
 
     tick: Tick
@@ -36,6 +37,7 @@ class Outlook:
     tiers: list[int] = field(init=False)
     members: list[int] = field(init=False)
     best_tier: int = field(init=False)
+    common_s: float = field(init=False)
     _stale: list[int] = field(default_factory=list)
     _numbers: dict[int, int] | None = None
 
@@ -45,6 +47,7 @@ class Outlook:
         self.tiers = [site.first_tier for site in self.sites]
         self.members = [site.members[0] for site in self.sites]
         self.best_tier = min(self.tiers, default=NOWHERE)
+        self.common_s = min((site.ahead_s for site in self.sites), default=0.0)
         for number, member in enumerate(self.members):
             accounts[member].watch(stale, number)
 

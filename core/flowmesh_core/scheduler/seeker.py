@@ -9,8 +9,9 @@ from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import with_inputs
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.outlook import NOWHERE, Outlook
+from flowmesh_core.scheduler.prospects import Prospects
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Prospect, Prospects, Scale
+from flowmesh_core.scheduler.utility import Prospect
 
 
 GONE = -inf
@@ -56,7 +57,7 @@ class Seeker:
         self.group = group
         self.sites = outlook.sites
         self.prospects = prospects.all
-        self.scale = Scale.over(group.weights, prospects)
+        self.scale = prospects.scale(group.weights)
         self.utilities = prospects.utilities(group.weights)
         self._outlook = outlook
         # The next place of each site as last seen: its utility, its tier.

@@ -41,7 +41,7 @@ class Client(msgspec.Struct, eq=False, gc=False):
     def seek(self, tick: Tick) -> Seeker | None:
         """The seeker for its turn."""
         if self.seeker is None:
-            found = self.candidates.prospects(self.group, self.outlook.sites)
+            found = self.candidates.prospects(self.group, self.outlook)
             self.seeker = Seeker(tick, self.group, self.outlook, found) if found else None
         return self.seeker
 
@@ -127,7 +127,8 @@ def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
 
 def _is_usable(tick: Tick, outlook: Outlook, freed: set[int]) -> bool:
     """Looks at the places again; says whether one that became free is to be had in this tick."""
-    tiers = map(outlook.tier_of, freed & tick.able(outlook.like.info))
+    unmet = tick.unmet(outlook.like.info)
+    tiers = [outlook.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
     if not any(tier is not None and tier < WAIT for tier in tiers):
         return False
     if outlook.sites:

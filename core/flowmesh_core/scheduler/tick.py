@@ -17,7 +17,8 @@ class Tick:
 
     Attributes:
         accounts: one a worker, in the snapshot's order.
-        shapes: distinct shapes; ``kinds`` gives for each the workers that are not draining.
+        shapes: distinct shapes; ``kinds`` gives for each the workers that are not draining, and
+            ``kind_of`` for each worker its number among them.
         lanes: signature → workers with a lane of it.
         ready_by_signature: actions that are there to share a lane.
         virtual_time: tenant → paid dollars over weight, what the tick has placed included.
@@ -33,6 +34,7 @@ class Tick:
         self.accounts = open_accounts(snapshot.workers)
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
+        self.kind_of: list[int] = []
         self.lanes: dict[str, set[int]] = {}
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
@@ -41,10 +43,10 @@ class Tick:
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
         self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}
-        self._able: dict[str, frozenset[int]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
         self._holders = _holders_by_input(snapshot)
+        self._held: dict[str, dict[int, list[tuple[Tier, int]]]] = {}
 
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
@@ -53,6 +55,7 @@ class Tick:
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
+            self.kind_of.append(kind)
             busy = [s for s, lane in worker.lanes.items() if lane.held]
             self.busy.append(len(busy))
             self.running.update(busy)
@@ -69,14 +72,10 @@ class Tick:
             self._unmet[info.signature] = found
         return found
 
-    def able(self, info: SignatureInfo) -> frozenset[int]:
-        """The workers that meet the hard constraints and are not draining."""
-        found = self._able.get(info.signature)
-        if found is None:
-            kinds = [k for k, cause in enumerate(self.unmet(info)) if cause is None]
-            found = frozenset(member for kind in kinds for member in self.kinds[kind])
-            self._able[info.signature] = found
-        return found
+    def able(self, info: SignatureInfo) -> int:
+        """How many workers meet the hard constraints and are not draining."""
+        kinds = zip(self.unmet(info), self.kinds, strict=True)
+        return sum([len(members) for cause, members in kinds if cause is None])
 
     def rate(self, group: Group, device_class: str, batch: float) -> Rate:
         """The model's prediction as a function of the work, asked once for each combination."""
@@ -108,11 +107,13 @@ class Tick:
 
     def holders(self, action: ReadyAction) -> Mapping[int, list[tuple[Tier, int]]]:
         """Worker → (tier, bytes) of those inputs of an action that it holds."""
-        found: dict[int, list[tuple[Tier, int]]] = {}
-        for digest, size in action.inputs:
-            if size > NEGLIGIBLE_BYTES:
-                for index, tier in self._holders.get(digest, ()):
-                    found.setdefault(index, []).append((tier, size))
+        found = self._held.get(action.action_id)
+        if found is None:
+            found = self._held[action.action_id] = {}
+            for digest, size in action.inputs:
+                if size > NEGLIGIBLE_BYTES:
+                    for index, tier in self._holders.get(digest, ()):
+                        found.setdefault(index, []).append((tier, size))
         return found
 
     def lane(self, group: Group, account: WorkerAccount) -> LaneAccount | None:

@@ -38,7 +38,6 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
-        ahead_s: part of ``start_s`` that serves those who come later: they find the lane open.
     """
 
     start_s: float
@@ -50,7 +49,6 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     needed_bytes: int
     lane: bool
     locality: float
-    ahead_s: float = 0.0
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -80,59 +78,20 @@ def share_near(near_bytes: float, needed_bytes: int) -> float:
     return near_bytes / needed_bytes if needed_bytes else 1.0
 
 
-class Prospects:
-    """Those of a group on all its feasible workers, and what their terms are measured against.
-
-    Attributes:
-        common_s: what all of them wait for the sake of later actions. It is left out of the
-            finishes that are compared: opening a lane is alike everywhere, what it does is not.
-        earliest_s: earliest predicted finish over the feasible workers, each in its next place.
-        dearest_nanousd: of their predicted costs.
-    """
-
-    __slots__ = ("_terms", "all", "common_s", "dearest_nanousd", "earliest_s", "first_tiers")
-
-    def __init__(self, found: list[Prospect]) -> None:
-        """Takes at least one."""
-        self.all = found
-        self.first_tiers = [p.first_tier for p in found]
-        self.common_s = common_s = min([p.ahead_s for p in found])
-        self._terms = [
-            (max(LEAST_FINISH_S, p.finish_s(p.first_tier) - common_s), p.nanousd, p.locality)
-            for p in found
-        ]
-        self.earliest_s = min(self._terms)[0]
-        self.dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
-
-    def utilities(self, w: Weights) -> list[float]:
-        """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
-        alpha, beta, gamma = w.alpha, w.beta, w.gamma
-        earliest_s, dearest = self.earliest_s, self.dearest_nanousd
-        # the earliest is the least of these finishes, so that no ratio exceeds 1
-        return [
-            alpha * (earliest_s / finish_s) - beta * nanousd / dearest + gamma * locality
-            for finish_s, nanousd, locality in self._terms
-        ]
-
-
 class Scale(msgspec.Struct, frozen=True, gc=False):
     """What the terms of one group are measured against.
 
     Attributes:
         earliest_s: earliest predicted finish over the feasible workers, less ``common_s``.
         dearest_nanousd: of their predicted costs.
-        common_s: of :class:`Prospects`.
+        common_s: what all workers wait for the sake of later actions. It is left out of the
+            finishes that are compared: opening a lane is alike everywhere, what it does is not.
     """
 
     weights: Weights
     earliest_s: float
     dearest_nanousd: int
     common_s: float = 0.0
-
-    @staticmethod
-    def over(weights: Weights, prospects: Prospects) -> "Scale":
-        """The scale over all feasible workers of a group."""
-        return Scale(weights, prospects.earliest_s, prospects.dearest_nanousd, prospects.common_s)
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""

@@ -1,0 +1,93 @@
+"""What a group may get on each of its feasible workers, and what their terms are measured against.
+
+Found for all groups that differ in their weights alone; there are thousands of these in a tick.
+"""
+
+from collections.abc import Sequence
+
+from flowmesh_core.fleet.ready import Work
+from flowmesh_core.graph.plan import Weights
+from flowmesh_core.scheduler.accounts import RUN
+from flowmesh_core.scheduler.sites import NANO_HOUR_S, Site
+from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Prospect, Scale
+
+
+class Prospects:
+    """The prospects of a group.
+
+    Attributes:
+        all: one a worker or a site.
+        first_tiers: tiers of their next places on the snapshot.
+    """
+
+    __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all", "first_tiers")
+
+    def __init__(self, found: list[Prospect], common_s: float = 0.0) -> None:
+        """Takes at least one, and what all of them wait for the sake of later actions."""
+        self.all = found
+        self.first_tiers = [p.first_tier for p in found]
+        self._common_s = common_s
+        self._terms = [(_first_s(p, common_s), p.nanousd, p.locality) for p in found]
+        self._earliest_s = min(self._terms)[0]
+        self._dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
+
+    def scale(self, weights: Weights) -> Scale:
+        """What the terms of a group with these weights are measured against."""
+        return Scale(weights, self._earliest_s, self._dearest_nanousd, self._common_s)
+
+    def utilities(self, w: Weights) -> list[float]:
+        """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
+        alpha, beta, gamma = w.alpha, w.beta, w.gamma
+        earliest_s, dearest = self._earliest_s, self._dearest_nanousd
+        # the earliest is the least of these finishes, so that no ratio exceeds 1
+        return [
+            alpha * (earliest_s / finish_s) - beta * nanousd / dearest + gamma * locality
+            for finish_s, nanousd, locality in self._terms
+        ]
+
+
+def prospects_of(
+    sites: Sequence[Site], work: Work, needed_bytes: int, fetch_s: float
+) -> list[Prospect]:
+    """What an action of a size would get at each site, none of its inputs being near.
+
+    Args:
+        sites: at least one, of one signature.
+        work: the size.
+        needed_bytes: of components and inputs.
+        fetch_s: seconds to fetch the inputs.
+    """
+    found: list[Prospect] = []
+    rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
+    for site in sites:
+        if site.rate is not rate:  # sites of one kind of worker stand together
+            rate = site.rate
+            seconds = rate.seconds(work)
+        run_s = seconds * site.slowdown
+        start_s = site.load_s + fetch_s
+        second_s = start_s + run_s if site.first_tier == RUN else start_s
+        lane_s = site.paid_s + (run_s + fetch_s) * rate.share
+        near = site.near_bytes
+        found.append(
+            Prospect(
+                start_s,
+                site.remaining_s if site.remaining_s > second_s else second_s,
+                site.first_tier,
+                run_s,
+                round(site.price_nanousd_per_hour * lane_s / NANO_HOUR_S),
+                near,
+                needed_bytes,
+                site.lane,
+                near / needed_bytes if needed_bytes else 1.0,
+            )
+        )
+    return found
+
+
+def _first_s(prospect: Prospect, common_s: float) -> float:
+    """Seconds until an action in the next place is done."""
+    tier = prospect.first_tier
+    begin_s = prospect.start_s if tier == RUN else prospect.wait_s + (tier - 1) * prospect.run_s
+    finish_s = begin_s + prospect.run_s
+    finish_s = (finish_s if finish_s > LEAST_FINISH_S else LEAST_FINISH_S) - common_s
+    return finish_s if finish_s > LEAST_FINISH_S else LEAST_FINISH_S
