@@ -27,22 +27,28 @@ class Prospects:
         self.all = found
         self.first_tiers = [p.first_tier for p in found]
         self._common_s = common_s
-        self._terms = [(_first_s(p, common_s), p.nanousd, p.locality) for p in found]
-        self._earliest_s = min(self._terms)[0]
-        self._dearest_nanousd = max(1, *[nanousd for _, nanousd, _ in self._terms])
+        finishes_s = [p.finish_s(p.first_tier) - common_s for p in found]
+        self._earliest_s = earliest_s = max(LEAST_FINISH_S, min(finishes_s))
+        self._dearest_nanousd = dearest = max(1, *[p.nanousd for p in found])
+        self._terms = [
+            (
+                earliest_s / finish_s if finish_s > earliest_s else 1.0,
+                p.nanousd / dearest,
+                p.locality,
+            )
+            for finish_s, p in zip(finishes_s, found, strict=True)
+        ]
 
     def scale(self, weights: Weights) -> Scale:
         """What the terms of a group with these weights are measured against."""
         return Scale(weights, self._earliest_s, self._dearest_nanousd, self._common_s)
 
-    def utilities(self, w: Weights) -> list[float]:
+    def utilities(self, weights: Weights) -> list[float]:
         """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
-        alpha, beta, gamma = w.alpha, w.beta, w.gamma
-        earliest_s, dearest = self._earliest_s, self._dearest_nanousd
-        # the earliest is the least of these finishes, so that no ratio exceeds 1
+        alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
         return [
-            alpha * (earliest_s / finish_s) - beta * nanousd / dearest + gamma * locality
-            for finish_s, nanousd, locality in self._terms
+            alpha * throughput - beta * cost + gamma * locality
+            for throughput, cost, locality in self._terms
         ]
 
 
@@ -82,12 +88,3 @@ def prospects_of(
             )
         )
     return found
-
-
-def _first_s(prospect: Prospect, common_s: float) -> float:
-    """Seconds until an action in the next place is done."""
-    tier = prospect.first_tier
-    begin_s = prospect.start_s if tier == RUN else prospect.wait_s + (tier - 1) * prospect.run_s
-    finish_s = begin_s + prospect.run_s
-    finish_s = (finish_s if finish_s > LEAST_FINISH_S else LEAST_FINISH_S) - common_s
-    return finish_s if finish_s > LEAST_FINISH_S else LEAST_FINISH_S

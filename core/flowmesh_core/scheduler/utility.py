@@ -96,7 +96,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
         w = self.weights
-        rest = w.gamma * prospect.locality - w.beta * prospect.nanousd / self.dearest_nanousd
+        rest = w.gamma * prospect.locality - w.beta * (prospect.nanousd / self.dearest_nanousd)
         needed = utility - rest
         if needed <= 0.0:
             return inf
@@ -113,7 +113,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         w = self.weights
         return (
             w.alpha * self.throughput(prospect, tier)
-            - w.beta * prospect.nanousd / self.dearest_nanousd
+            - w.beta * (prospect.nanousd / self.dearest_nanousd)
             + w.gamma * prospect.locality
         )
 
