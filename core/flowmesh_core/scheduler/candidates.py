@@ -85,8 +85,8 @@ def _busy(able: int) -> str:
 
 def with_inputs(tick: Tick, prospect: Prospect, action: ReadyAction, member: int) -> Prospect:
     """The prospect on a worker that may hold inputs of this very action."""
-    held = tick.holders(action).get(member) if action.inputs else None
-    if held is None:
+    held = tick.holders.held(action, member) if action.inputs else ()
+    if not held:
         return prospect
     near = sum(NEARNESS[tier] * size for tier, size in held)
     here = sum(size for tier, size in held if tier is not Tier.ZONE and tier is not Tier.FAR)

@@ -9,13 +9,11 @@ places, so that a tick stays short; on 100 actions and 50 workers it reaches the
 import msgspec
 
 from flowmesh_core.scheduler.accounts import AHEAD, RUN, LaneAccount
-from flowmesh_core.scheduler.candidates import with_inputs
 from flowmesh_core.scheduler.groups import is_urgent
 from flowmesh_core.scheduler.seeker import Place, Seeker
 from flowmesh_core.scheduler.serve import Served
 from flowmesh_core.scheduler.spots import OwnSpots, Spot, Spots
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Prospect
 from flowmesh_core.units import Digest
 
 LOOKS = 2_000
@@ -31,25 +29,19 @@ class _Item(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         spots: its places on the snapshot; one object for all that have the very same.
-        utility: of the place it has.
+        utility: of the place it has, which is at ``spot``.
     """
 
     served: Served
     spots: Spots
     utility: float
+    spot: At
+    signature: Digest
 
     @property
     def loss(self) -> float:
         """How much better its best place would be."""
         return self.spots.top - self.utility
-
-    @property
-    def signature(self) -> Digest:
-        return self.served.action.signature
-
-    @property
-    def spot(self) -> At:
-        return self.served.place.member, self.served.place.tier
 
 
 def improve(tick: Tick, served: list[Served]) -> set[int]:
@@ -61,6 +53,7 @@ def improve(tick: Tick, served: list[Served]) -> set[int]:
     exchange = _Exchange(tick)
     exchange.add(served)
     exchange.run()
+    exchange.settle()
     return exchange.left
 
 
@@ -88,11 +81,12 @@ class _Exchange:
             if utility is None:
                 prospect = place.prospect
                 if one.action.inputs:
-                    prospect = self._prospect(one, place.member)
+                    prospect = one.seeker.prospect(one.action, place.member)
                 utility = one.seeker.scale.utility(prospect, place.tier)
                 if not one.action.inputs:
                     known[place] = utility
-            item = _Item(one, self._spots_of(one), utility)
+            spot = (place.member, place.tier)
+            item = _Item(one, self._spots_of(one), utility, spot, one.action.signature)
             self._items.append(item)
             self._there.setdefault(key, []).append(item)
 
@@ -118,22 +112,20 @@ class _Exchange:
                 else:
                     stuck[like] = before - self._looks
 
+    def settle(self) -> None:
+        """Tells those that have moved their places."""
+        for item in self._items:
+            one, (member, tier) = item.served, item.spot
+            if one.place.member != member or one.place.tier != tier:
+                one.place = Place(one.seeker.prospect(one.action, member), member, tier)
+
     def _spots_of(self, one: Served) -> Spots:
         seeker = one.seeker
         known = self._spots.get(seeker)
         if known is None:
             known = self._spots[seeker] = Spots(seeker)
-        holders = self._tick.holders(one.action) if one.action.inputs else None
-        if not holders:
-            return known
-        prospects = {m: self._prospect(one, m) for m in holders if seeker.prospect_at(m)}
-        return OwnSpots(known, prospects)
-
-    def _prospect(self, one: Served, member: int) -> Prospect:
-        known = one.seeker.prospect_at(member)
-        if known is None:
-            raise ValueError(f"worker number {member} is no candidate of {one.action.action_id}")
-        return with_inputs(self._tick, known, one.action, member)
+        prospects = seeker.holders(one.action) if one.action.inputs else None
+        return OwnSpots(known, prospects) if prospects else known
 
     def _better(self, item: _Item) -> bool:
         """Moves an item to the best place that makes the sum grow."""
@@ -239,7 +231,7 @@ class _Exchange:
         self._there.setdefault((member, item.signature, tier), []).append(item)
         self._tick.accounts[member].take(item.served.seeker.group.info, alone=False)
         item.utility = utility
-        item.served.place = Place(self._prospect(item.served, member), member, tier)
+        item.spot = spot
 
 
 def _places(lane: LaneAccount, tier: int) -> int:

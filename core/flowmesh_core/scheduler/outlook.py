@@ -51,11 +51,13 @@ class Outlook:
         for number, member in enumerate(self.members):
             accounts[member].watch(stale, number)
 
-    def number_of(self, member: int) -> int | None:
-        """The number of the site that a worker belongs to."""
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The workers, in their order in the snapshot, each with the number of its site."""
         if self._numbers is None:
-            self._numbers = {m: n for n, site in enumerate(self.sites) for m in site.members}
-        return self._numbers.get(member)
+            pairs = [(m, n) for n, site in enumerate(self.sites) for m in site.members]
+            self._numbers = dict(sorted(pairs))
+        return self._numbers
 
     @property
     def full(self) -> bool:

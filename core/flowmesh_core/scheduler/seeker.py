@@ -110,13 +110,13 @@ class Seeker:
 
     def best_for(self, action: ReadyAction) -> Place | None:
         """The best place for an action that may have inputs on some worker."""
-        best = self.best()
-        for member in self.tick.holders(action):
-            known = self.prospect_at(member)
-            tier = self._outlook.tier_of(member) if known is not None else None
-            if known is None or tier is None:
+        best, outlook = self.best(), self._outlook
+        numbers = outlook.numbers
+        for member in self.tick.holders.among(action, numbers):
+            tier = outlook.tier_of(member)
+            if tier is None:
                 continue
-            prospect = with_inputs(self.tick, known, action, member)
+            prospect = with_inputs(self.tick, self.prospects[numbers[member]], action, member)
             utility = self.scale.utility(prospect, tier)
             if best is None or utility > self.scale.utility(best.prospect, best.tier):
                 best = Place(prospect, member, tier)
@@ -196,7 +196,15 @@ class Seeker:
                 capacity += lane.capacity
         return capacity
 
-    def prospect_at(self, member: int) -> Prospect | None:
-        """The prospect on a worker, its inputs left out of account; None where it is no site's."""
-        number = self._outlook.number_of(member)
-        return None if number is None else self.prospects[number]
+    def holders(self, action: ReadyAction) -> dict[int, Prospect]:
+        """What an action would get on those of its group's workers that hold inputs of it."""
+        numbers = self._outlook.numbers
+        return {
+            m: with_inputs(self.tick, self.prospects[numbers[m]], action, m)
+            for m in self.tick.holders.among(action, numbers)
+        }
+
+    def prospect(self, action: ReadyAction, member: int) -> Prospect:
+        """What an action would get on one of its group's workers."""
+        known = self.prospects[self._outlook.numbers[member]]
+        return with_inputs(self.tick, known, action, member)

@@ -1,15 +1,15 @@
 """What is computed once for all groups of a tick, and the accounts of what it gives away."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
-from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, ReadyAction
+from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause, SignatureInfo, Snapshot, Tier
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import LaneAccount, WorkerAccount, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.scheduler.groups import Group, is_urgent
+from flowmesh_core.scheduler.holders import Holders
 
 
 class Tick:
@@ -17,6 +17,7 @@ class Tick:
 
     Attributes:
         accounts: one a worker, in the snapshot's order.
+        holders: of inputs.
         shapes: distinct shapes; ``kinds`` gives for each the workers that are not draining, and
             ``kind_of`` for each worker its number among them.
         lanes: signature → workers with a lane of it.
@@ -32,6 +33,7 @@ class Tick:
         self.snapshot = snapshot
         self.model = model
         self.accounts = open_accounts(snapshot.workers)
+        self.holders = Holders(snapshot)
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
         self.kind_of: list[int] = []
@@ -45,8 +47,6 @@ class Tick:
         self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
-        self._holders = _holders_by_input(snapshot)
-        self._held: dict[str, dict[int, list[tuple[Tier, int]]]] = {}
 
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
@@ -103,17 +103,6 @@ class Tick:
                 CostKey.of(info), view.shape.device_class, group.work.component_bytes
             )
             self._loads[key] = found
-        return found
-
-    def holders(self, action: ReadyAction) -> Mapping[int, list[tuple[Tier, int]]]:
-        """Worker → (tier, bytes) of those inputs of an action that it holds."""
-        found = self._held.get(action.action_id)
-        if found is None:
-            found = self._held[action.action_id] = {}
-            for digest, size in action.inputs:
-                if size > NEGLIGIBLE_BYTES:
-                    for index, tier in self._holders.get(digest, ()):
-                        found.setdefault(index, []).append((tier, size))
         return found
 
     def lane(self, group: Group, account: WorkerAccount) -> LaneAccount | None:
@@ -174,15 +163,3 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         tuple(sorted(shape.engines.items())),
         tuple(sorted(shape.labels.items())) if shape.labels else (),
     )
-
-
-def _holders_by_input(snapshot: Snapshot) -> dict[str, list[tuple[int, Tier]]]:
-    """For inputs of ready actions that are not negligible: which workers hold them."""
-    wanted = snapshot.ready.wanted.keys()
-    found: dict[str, list[tuple[int, Tier]]] = {}
-    for index, worker in enumerate(snapshot.workers):
-        if not worker.draining:
-            near = worker.near
-            for digest in near.keys() & wanted:
-                found.setdefault(digest, []).append((index, near[digest]))
-    return found

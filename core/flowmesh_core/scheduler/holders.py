@@ -1,0 +1,49 @@
+"""Which workers hold inputs of ready actions. Inputs that are negligible do not count."""
+
+from collections.abc import Collection, Iterable
+
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, ReadyAction
+from flowmesh_core.fleet.snapshot import Snapshot, Tier
+from flowmesh_core.units import Digest
+
+FEW = 64
+"""So many workers are asked one by one; for more, who holds what is found for all inputs at once:
+for those of ten thousand actions that takes longer than a tick's other looks at them together."""
+
+
+class Holders:
+    """Finds them in one tick."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Takes the workers and what is wanted of them."""
+        self._workers = snapshot.workers
+        self._wanted = snapshot.ready.wanted
+        self._by_input: dict[Digest, list[int]] | None = None
+
+    def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
+        """Those of some workers that hold inputs of an action, input by input."""
+        found: dict[int, None] = {}
+        workers = self._workers
+        for digest, size in action.inputs:
+            if size > NEGLIGIBLE_BYTES:
+                if len(members) > FEW:
+                    there = [m for m in self._all(digest) if m in members]
+                else:
+                    there = [m for m in members if digest in workers[m].near]
+                found.update(dict.fromkeys(there))
+        return found
+
+    def held(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
+        """Tier and bytes of those inputs of an action that a worker holds."""
+        near = self._workers[member].near
+        sizes = [(near.get(digest), n) for digest, n in action.inputs if n > NEGLIGIBLE_BYTES]
+        return [(tier, size) for tier, size in sizes if tier is not None]
+
+    def _all(self, digest: Digest) -> list[int]:
+        if self._by_input is None:
+            self._by_input = {}
+            wanted = self._wanted.keys()
+            for member, worker in enumerate(self._workers):
+                for found in worker.near.keys() & wanted:
+                    self._by_input.setdefault(found, []).append(member)
+        return self._by_input.get(digest, [])
