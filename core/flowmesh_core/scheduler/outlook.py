@@ -24,6 +24,8 @@ class Outlook:
         sites: empty where none is feasible now.
         cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
         detail: a sentence for users.
+        first_tiers: of each site's next place on the snapshot; ``here``: the numbers of those that
+            are to be had in this tick.
         tiers: of each site's next place, as last looked; ``members``: the worker that has it.
         best_tier: the best of the tiers.
         common_s: what all sites wait for the sake of later actions.
@@ -34,6 +36,8 @@ class Outlook:
     sites: list[Site]
     cause: RejectionCause
     detail: str
+    first_tiers: list[int] = field(init=False)
+    here: list[int] = field(init=False)
     tiers: list[int] = field(init=False)
     members: list[int] = field(init=False)
     best_tier: int = field(init=False)
@@ -44,7 +48,9 @@ class Outlook:
     def __post_init__(self) -> None:
         """Takes the sites as they were found."""
         accounts, stale = self.tick.accounts, self._stale
-        self.tiers = [site.first_tier for site in self.sites]
+        self.first_tiers = tiers = [site.first_tier for site in self.sites]
+        self.here = [number for number, tier in enumerate(tiers) if tier < WAIT]
+        self.tiers = tiers.copy()
         self.members = [site.members[0] for site in self.sites]
         self.best_tier = min(self.tiers, default=NOWHERE)
         self.common_s = min((site.ahead_s for site in self.sites), default=0.0)

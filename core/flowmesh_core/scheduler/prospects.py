@@ -17,15 +17,13 @@ class Prospects:
 
     Attributes:
         all: one a worker or a site.
-        first_tiers: tiers of their next places on the snapshot.
     """
 
-    __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all", "first_tiers")
+    __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all")
 
     def __init__(self, found: list[Prospect], common_s: float = 0.0) -> None:
         """Takes at least one, and what all of them wait for the sake of later actions."""
         self.all = found
-        self.first_tiers = [p.first_tier for p in found]
         self._common_s = common_s
         finishes_s = [p.finish_s(p.first_tier) - common_s for p in found]
         self._earliest_s = earliest_s = max(LEAST_FINISH_S, min(finishes_s))

@@ -38,6 +38,7 @@ class Seeker:
     """
 
     __slots__ = (
+        "_here",
         "_last",
         "_outlook",
         "_tiers",
@@ -60,9 +61,11 @@ class Seeker:
         self.scale = prospects.scale(group.weights)
         self.utilities = prospects.utilities(group.weights)
         self._outlook = outlook
-        # The next place of each site as last seen: its utility, its tier.
+        # The next place of each site as last seen: its utility, its tier; and the numbers of those
+        # that are to be had in this tick.
         self._worths = self.utilities.copy()
-        self._tiers = prospects.first_tiers.copy()
+        self._tiers = outlook.first_tiers.copy()
+        self._here = outlook.here.copy()
         self._last: Place | None = None
         self._would_wait: float | None = None
 
@@ -76,10 +79,9 @@ class Seeker:
     def best(self) -> Place | None:
         """The place of greatest utility; None where not even a lane to wait for is left.
 
-        It leaves the places of single inputs out of account.
+        It leaves the places of single inputs out of account. The outlook must have looked.
         """
         outlook, worths = self._outlook, self._worths
-        outlook.look()
         while (worth := max(worths)) != GONE:
             number = worths.index(worth)
             tier = outlook.tiers[number]
@@ -94,19 +96,19 @@ class Seeker:
 
     def _see(self, number: int, tier: int) -> None:
         """Takes the tier that a site's next place has now."""
+        if tier < WAIT:
+            if self._tiers[number] >= WAIT:
+                self._here.append(number)
+        elif self._tiers[number] < WAIT:
+            self._here.remove(number)
         self._tiers[number] = tier
         gone = tier == NOWHERE
         self._worths[number] = GONE if gone else self.scale.utility(self.prospects[number], tier)
 
     def top(self) -> float:
         """The greatest utility that any place had on the snapshot; at least one was to be had."""
-        return max(
-            [
-                utility
-                for utility, prospect in zip(self.utilities, self.prospects, strict=True)
-                if prospect.first_tier < WAIT
-            ]
-        )
+        utilities = self.utilities
+        return max([utilities[number] for number in self._outlook.here])
 
     def best_for(self, action: ReadyAction) -> Place | None:
         """The best place for an action that may have inputs on some worker."""
@@ -138,18 +140,14 @@ class Seeker:
 
     def best_now(self, action: ReadyAction) -> Place | None:
         """The best place that can be had in this tick, however good it is to wait."""
-        outlook = self._outlook
-        there = [
-            (worth, -number)
-            for number, (worth, tier) in enumerate(zip(self._worths, self._tiers, strict=True))
-            if tier < WAIT and outlook.tiers[number] == tier
-        ]
+        outlook, tiers, worths = self._outlook, self._tiers, self._worths
+        there = [(-worths[n], n) for n in self._here if outlook.tiers[n] == tiers[n]]
         if not there:
             return None
-        number = -max(there)[1]
+        number = min(there)[1]
         member = outlook.members[number]
         prospect = with_inputs(self.tick, self.prospects[number], action, member)
-        return Place(prospect, member, self._tiers[number])
+        return Place(prospect, member, tiers[number])
 
     def would_wait(self, enough: float) -> float:
         """How many actions would rather wait for a lane than take the best place of this tick.
@@ -168,15 +166,13 @@ class Seeker:
         return self._would_wait
 
     def _count_waiting(self, enough: float) -> float:
-        worths, tiers = self._worths, self._tiers
-        bound = max(
-            [worth for worth, tier in zip(worths, tiers, strict=True) if tier < WAIT], default=None
-        )
-        if bound is None:
+        if not self._here:
             return inf
+        worths, tiers = self._worths, self._tiers
+        bound = max([worths[number] for number in self._here])
         count = 0.0
-        for number, (worth, tier) in enumerate(zip(worths, tiers, strict=True)):
-            if tier >= WAIT and worth >= bound:
+        for number, worth in enumerate(worths):
+            if worth >= bound and (tier := tiers[number]) >= WAIT:
                 latest = self.scale.latest_tier(self.prospects[number], bound)
                 if latest == inf:
                     return inf
