@@ -39,8 +39,7 @@ COARSE_EVERY = 8
 NANO_HOUR_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class CostKey:
+class CostKey(msgspec.Struct, frozen=True, gc=False):
     """What a fit is for.
 
     Attributes:
@@ -178,11 +177,13 @@ class CostModel:
         batch = max(1.0, batch)
         found = self._finest(key, device_class, component_bytes)
         fit = found.fit if found else _PRIOR
-        t = fit.theta
-        once, token_in, token_out, step, unit = (
-            t[0] * x[0] + t[1] * x[1] + t[2] * x[2] + t[3] * x[3]
-            for x in prior.unit_features(key.work_unit, device_class, component_bytes, batch)
-        )
+        fixed, first, second, third = fit.theta
+        once, token_in, token_out, step, unit = [
+            fixed * a + first * b + second * c + third * d
+            for a, b, c, d in prior.unit_features(
+                key.work_unit, device_class, component_bytes, batch
+            )
+        ]
         residuals = found.residuals if found else _NOTHING_SEEN
         return Rate(
             once_s=once,
@@ -190,7 +191,7 @@ class CostModel:
             token_out_s=token_out,
             decode_step_s=step,
             unit_s=unit,
-            byte_s=t[3] / prior.READ_INPUT_BYTES_PER_S,
+            byte_s=third / prior.READ_INPUT_BYTES_PER_S,
             p95_ratio=residuals.p95_ratio(),
             share=1.0 / batch,
             tokens=key.work_unit == "tokens",
