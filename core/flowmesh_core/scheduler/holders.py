@@ -16,26 +16,27 @@ class Holders:
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Takes the workers and what is wanted of them."""
-        self._workers = snapshot.workers
+        self._near = [worker.near for worker in snapshot.workers]
         self._wanted = snapshot.ready.wanted
         self._by_input: dict[Digest, list[int]] | None = None
 
     def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
         """Those of some workers that hold inputs of an action, input by input."""
         found: dict[int, None] = {}
-        workers = self._workers
+        near = self._near
         for digest, size in action.inputs:
             if size > NEGLIGIBLE_BYTES:
                 if len(members) > FEW:
                     there = [m for m in self._all(digest) if m in members]
                 else:
-                    there = [m for m in members if digest in workers[m].near]
-                found.update(dict.fromkeys(there))
+                    there = [m for m in members if digest in near[m]]
+                for member in there:
+                    found[member] = None
         return found
 
     def held(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
         """Tier and bytes of those inputs of an action that a worker holds."""
-        near = self._workers[member].near
+        near = self._near[member]
         sizes = [(near.get(digest), n) for digest, n in action.inputs if n > NEGLIGIBLE_BYTES]
         return [(tier, size) for tier, size in sizes if tier is not None]
 
@@ -43,7 +44,7 @@ class Holders:
         if self._by_input is None:
             self._by_input = {}
             wanted = self._wanted.keys()
-            for member, worker in enumerate(self._workers):
-                for found in worker.near.keys() & wanted:
+            for member, near in enumerate(self._near):
+                for found in near.keys() & wanted:
                     self._by_input.setdefault(found, []).append(member)
         return self._by_input.get(digest, [])

@@ -8,7 +8,6 @@ import msgspec
 
 from flowmesh_core.costmodel import Rate
 from flowmesh_core.fleet.snapshot import Tier
-from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import LaneAccount
 from flowmesh_core.scheduler.groups import Group
 from flowmesh_core.scheduler.tick import Tick
@@ -118,7 +117,7 @@ def _open(tick: Tick, group: Group, member: int, near_bytes: float) -> Site | No
         0.0,
         0.0,
         view.remaining_s,
-        _slowdown(shape, tick.busy[member] - (1 if lane.held else 0)),
+        tick.crowded[member][0 if lane.held else 1],
         tick.rate(group, shape.device_class, _batch(tick, group, lane)),
         shape.price_nanousd_per_hour,
         near_bytes,
@@ -136,7 +135,6 @@ def _cold(tick: Tick, group: Group, member: int) -> Site | None:
     lane = opened if opened is not None else account.new_lane(info)
     batch = _batch(tick, group, lane)
     load_s = tick.load_s(group, member)
-    others = tick.busy[member] - (1 if lane.held else 0)
     return Site(
         [member],
         opened is not None,
@@ -145,7 +143,7 @@ def _cold(tick: Tick, group: Group, member: int) -> Site | None:
         (load_s if group.isolate else load_s * batch / max(batch, float(lane.capacity))) / batch,
         0.0 if group.isolate else load_s * (1.0 - 1.0 / lane.capacity),
         0.0,
-        _slowdown(view.shape, others) if view.lanes else 1.0,
+        tick.crowded[member][0 if lane.held else 1] if view.lanes else 1.0,
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
         sum([NEARNESS[view.near.get(d, Tier.FAR)] * size for d, size in info.components]),
@@ -158,9 +156,3 @@ def _batch(tick: Tick, group: Group, lane: LaneAccount) -> float:
         return 1.0
     sharing = lane.held + tick.ready_by_signature[group.info.signature]
     return float(sharing if sharing < lane.capacity else lane.capacity)
-
-
-def _slowdown(shape: WorkerShape, others: int) -> float:
-    """How many times as long an action takes where so many other lanes work."""
-    at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
-    return max(1.0, (others + 1) / max(1, at_once))

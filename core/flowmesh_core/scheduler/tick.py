@@ -4,7 +4,13 @@ from collections import defaultdict
 
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import RejectionCause, SignatureInfo, Snapshot, Tier
+from flowmesh_core.fleet.snapshot import (
+    RejectionCause,
+    SignatureInfo,
+    Snapshot,
+    Tier,
+    WorkerView,
+)
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import LaneAccount, WorkerAccount, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
@@ -24,7 +30,8 @@ class Tick:
         ready_by_signature: actions that are there to share a lane.
         virtual_time: tenant → paid dollars over weight, what the tick has placed included.
         running: signatures of which some lane holds work, by the snapshot or by this tick.
-        busy: lanes that hold work on the snapshot, for every worker.
+        busy: lanes that hold work on the snapshot, for every worker; ``crowded`` says how many
+            times as long an action takes in one of them, and in one more.
         waiting: signature → actions left unplaced because waiting for a lane is better.
     """
 
@@ -41,6 +48,7 @@ class Tick:
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
         self.busy: list[int] = []
+        self.crowded: list[tuple[float, float]] = []
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
@@ -58,6 +66,7 @@ class Tick:
             self.kind_of.append(kind)
             busy = [s for s, lane in worker.lanes.items() if lane.held]
             self.busy.append(len(busy))
+            self.crowded.append((_slowdown(worker, len(busy)), _slowdown(worker, len(busy) + 1)))
             self.running.update(busy)
             if not worker.draining:
                 self.kinds[kind].append(index)
@@ -147,6 +156,13 @@ class Tick:
         full_s = self.rate(group, device_class, full).seconds(group.work)
         more_s = max(1e-9, (full_s - alone_s) / (full - 1.0))
         return alone_s - more_s, more_s
+
+
+def _slowdown(worker: WorkerView, lanes: int) -> float:
+    """How many times as long an action takes where so many lanes share the devices or the cores."""
+    shape = worker.shape
+    at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
+    return max(1.0, lanes / max(1, at_once))
 
 
 def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
