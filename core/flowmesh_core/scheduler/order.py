@@ -5,7 +5,7 @@ looks at the head of each queue only, and a group that has no place left leaves 
 tenants at once.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
 from flowmesh_core.fleet.ready import ReadyAction
@@ -22,7 +22,7 @@ class FairOrder:
     def __init__(
         self,
         index: ReadyIndex,
-        groups: Collection[ReadyGroup],
+        groups: Iterable[ReadyGroup],
         virtual_time: dict[str, float],
         weights: Mapping[str, float],
         placed: Collection[Digest] = frozenset(),
@@ -31,16 +31,16 @@ class FairOrder:
         self._virtual_time = virtual_time
         self._weights = weights
         self._placed = placed
-        self._dropped: set[ReadyGroup] = set()
-        self._queues = {t: _Queue([e for e in h if e[2] in groups]) for t, h in index.heads.items()}
+        self._left = set(groups)
+        self._queues = {tenant: _Queue(heads) for tenant, heads in index.heads.items()}
         self._tenants = [(virtual_time.get(tenant, 0.0), tenant) for tenant in self._queues]
         heapify(self._tenants)
 
     def pop(self) -> tuple[ReadyAction, ReadyGroup] | None:
         """The next action and its group."""
-        while self._tenants:
+        while self._tenants and self._left:
             queue = self._queues[self._tenants[0][1]]
-            while (shown := queue.next(self._dropped)) is not None:
+            while (shown := queue.next(self._left)) is not None:
                 _, action, group = shown
                 if action.action_id not in self._placed:
                     return action, group
@@ -65,31 +65,31 @@ class FairOrder:
 
     def drop(self, *groups: ReadyGroup) -> None:
         """Passes over all that is left of groups."""
-        self._dropped.update(groups)
+        self._left.difference_update(groups)
 
 
 class _Queue:
     """The actions of a tenant, by group and rank."""
 
-    def __init__(self, heads: list[Entry]) -> None:
+    def __init__(self, heads: Iterable[Entry]) -> None:
         """Takes the first action of every group, in order of rank."""
-        heads.reverse()
-        self._heads = heads
+        self._heads = iter(heads)
+        self._head = next(self._heads, None)
         self._moved: list[Entry] = []
         self._rest: dict[ReadyGroup, Iterator[Entry]] = {}
         self._shown: Entry | None = None
 
-    def next(self, dropped: set[ReadyGroup]) -> Entry | None:
-        """Takes out the first action whose group was not dropped."""
-        heads, moved = self._heads, self._moved
-        while heads and heads[-1][2] in dropped:
-            heads.pop()
-        while moved and moved[0][2] in dropped:
+    def next(self, left: set[ReadyGroup]) -> Entry | None:
+        """Takes out the first action of the groups that are left."""
+        head, moved = self._head, self._moved
+        while head is not None and head[2] not in left:
+            head = next(self._heads, None)
+        while moved and moved[0][2] not in left:
             heappop(moved)
-        if moved and (not heads or moved[0] < heads[-1]):
-            self._shown = heappop(moved)
+        if moved and (head is None or moved[0] < head):
+            self._head, self._shown = head, heappop(moved)
         else:
-            self._shown = heads.pop() if heads else None
+            self._head, self._shown = next(self._heads, None), head
         return self._shown
 
     def advance(self, count: int, placed: Collection[Digest]) -> int:
