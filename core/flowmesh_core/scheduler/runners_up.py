@@ -45,8 +45,9 @@ class RunnersUp:
 
 
 def _rank(seeker: Seeker) -> _Ranked:
-    best = nlargest(OTHERS + 1, enumerate(seeker.utilities), key=lambda n: (n[1], -n[0]))
-    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number, _ in best]
+    worths = seeker.utilities
+    best = nlargest(OTHERS + 1, range(len(worths)), key=worths.__getitem__)
+    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
     return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
 
 

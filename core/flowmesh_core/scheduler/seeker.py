@@ -13,7 +13,6 @@ from flowmesh_core.scheduler.prospects import Prospects
 from flowmesh_core.scheduler.tick import Tick
 from flowmesh_core.scheduler.utility import Prospect
 
-
 GONE = -inf
 """The utility of a place that is not left, not even to wait for."""
 
@@ -42,8 +41,8 @@ class Seeker:
         "_last",
         "_outlook",
         "_tiers",
-        "_would_wait",
         "_worths",
+        "_would_wait",
         "group",
         "prospects",
         "scale",

@@ -20,7 +20,6 @@ from flowmesh_core.scheduler.accounts import AHEAD, RUN
 from flowmesh_core.scheduler.candidates import Candidates, with_inputs
 from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Scale
 
 
 @dataclass
@@ -53,11 +52,11 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
     for number, action in enumerate(served):
         group = by_key[action.kind]
-        sites = candidates.outlook(group).sites
-        prospects = candidates.prospects(group, sites)
+        outlook = candidates.outlook(group)
+        prospects = candidates.prospects(group, outlook)
         assert prospects is not None
-        scale = Scale.over(group.weights, prospects)
-        for site, known in zip(sites, prospects.all, strict=True):
+        scale = prospects.scale(group.weights)
+        for site, known in zip(outlook.sites, prospects.all, strict=True):
             for member in site.members:
                 prospect = with_inputs(tick, known, action, member)
                 for tier in (RUN, AHEAD):
