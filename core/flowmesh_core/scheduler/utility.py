@@ -103,22 +103,24 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         finish_s = w.alpha * self.earliest_s / needed + self.common_s
         return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
 
+    def throughput(self, prospect: Prospect, tier: int) -> float:
+        """The earliest finish over this one's."""
+        finish_s = prospect.finish_s(tier) - self.common_s
+        return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
+
     def utility(self, prospect: Prospect, tier: int) -> float:
         """U of a place of this tier. A later tier is never better than an earlier one."""
         w = self.weights
-        finish_s = prospect.finish_s(tier) - self.common_s
-        throughput = self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
         return (
-            w.alpha * throughput
+            w.alpha * self.throughput(prospect, tier)
             - w.beta * (prospect.nanousd / self.dearest_nanousd)
             + w.gamma * prospect.locality
         )
 
     def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
         """The same, term by term, for placements and ``fmesh explain``."""
-        finish_s = prospect.finish_s(tier) - self.common_s
         return UtilityTerms(
-            throughput=self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0,
+            throughput=self.throughput(prospect, tier),
             cost=prospect.nanousd / self.dearest_nanousd,
             locality=prospect.locality,
             utility=self.utility(prospect, tier),

@@ -1,0 +1,129 @@
+"""What a tick remembers of places is what it would find by looking at all of them again."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.flowmesh_core.scheduler.instances import random_snapshot
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.scheduler import holders
+from flowmesh_core.scheduler.accounts import WAIT
+from flowmesh_core.scheduler.candidates import Candidates
+from flowmesh_core.scheduler.claims import claim
+from flowmesh_core.scheduler.groups import groups_of
+from flowmesh_core.scheduler.outlook import NOWHERE
+from flowmesh_core.scheduler.seeker import Seeker
+from flowmesh_core.scheduler.tick import Tick
+
+SEEDS = st.integers(0, 10**6)
+
+
+class World:
+    """A random tick with the groups that have sites."""
+
+    def __init__(self, seed, workers=12):
+        self.rng = random.Random(seed)
+        self.view = random_snapshot(seed, 60, workers, 6)
+        self.tick = Tick(self.view, CostModel())
+        self.candidates = Candidates(self.tick)
+        groups = [(group, self.candidates.outlook(group)) for group in groups_of(self.view)]
+        self.groups = [(group, outlook) for group, outlook in groups if outlook.sites]
+
+    def prospects(self, group, outlook):
+        found = self.candidates.prospects(group, outlook)
+        assert found is not None
+        return found
+
+    def seeker(self, group, outlook):
+        return Seeker(self.tick, group, outlook, self.prospects(group, outlook))
+
+    def fill(self, places):
+        """Gives so many places to random groups, or room where there is none."""
+        for _ in range(places if self.groups else 0):
+            group, outlook = self.rng.choice(self.groups)
+            outlook.look()
+            action = next(iter(group.ready))
+            here = [m for m, t in zip(outlook.members, outlook.tiers, strict=True) if t < WAIT]
+            if here:
+                self.tick.take(group, action, self.rng.choice(here))
+            else:
+                claim(self.tick, group, action)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.integers(0, 60))
+def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
+    world = World(seed)
+    world.fill(places)
+    for _, outlook in world.groups:
+        outlook.look()
+        for site, tier, member in zip(outlook.sites, outlook.tiers, outlook.members, strict=True):
+            there = [NOWHERE if (t := outlook.tier_of(m)) is None else t for m in site.members]
+            assert tier == min(there)
+            if tier != NOWHERE:
+                assert member == site.members[there.index(tier)]
+        assert outlook.best_tier == min(outlook.tiers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
+    world = World(seed)
+    for group, outlook in world.groups:
+        seeker = world.seeker(group, outlook)
+        single = [seeker.scale.utility(p, p.first_tier) for p in seeker.prospects]
+        assert seeker.utilities == single
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(0, 60))
+def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
+    world = World(seed)
+    seekers = [(world.seeker(*one), one[1]) for one in world.groups]
+    world.fill(places)
+    for seeker, outlook in seekers:
+        outlook.reset()
+        seeker.reset()
+        left = [
+            (seeker.scale.utility(prospect, tier), -number)
+            for number, (prospect, tier) in enumerate(
+                zip(seeker.prospects, outlook.tiers, strict=True)
+            )
+            if tier != NOWHERE
+        ]
+        best = seeker.best()
+        if best is None:
+            assert not left
+        else:
+            number = -max(left)[1]
+            assert (best.member, best.tier) == (outlook.members[number], outlook.tiers[number])
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(0, 60), st.integers(0, 40))
+def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, enough):
+    world = World(seed)
+    world.fill(places)
+    for group, outlook in world.groups:
+        seekers = [world.seeker(group, outlook) for _ in range(2)]
+        for seeker in seekers:
+            outlook.look()
+            seeker.best()
+        all_of_them = seekers[0].would_wait(float("inf"))
+        some = seekers[1].would_wait(enough)
+        assert some == all_of_them or enough <= some < all_of_them
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
+    world = World(seed, workers=30)
+    every = {number: number for number in range(len(world.view.workers))}
+    few, many = (holders.Holders(world.view) for _ in range(2))
+    assert len(every) <= holders.FEW
+    for action in world.view.ready:
+        asked = list(few.among(action, every))
+        looked_up = list(many.among(action, {**every, **dict.fromkeys(range(1000, 1100), 0)}))
+        assert asked == looked_up
+        assert asked == [m for m in every if few.held(action, m)]
