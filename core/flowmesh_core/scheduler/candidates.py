@@ -30,9 +30,12 @@ class Candidates:
         known = self._by_cohort.get(group.cohort)
         if known is not None:
             return known
-        # Whether a replica may still open a lane depends on its size.
-        size = group.cohort if group.replica_of else None
-        key = (group.cautions, group.info.signature, group.work.component_bytes, size)
+        # How long a replica may load depends on its own size.
+        key = (
+            group.cautions,
+            group.info.signature,
+            group.cohort if group.replica_of else group.work.component_bytes,
+        )
         found = self._outlooks.get(key)
         if found is None:
             cause, detail = self._reason(group)

@@ -287,6 +287,22 @@ def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
     assert list(where(decide(warm, CostModel())).values()) == ["w"]
 
 
+def test_what_a_replica_may_load_goes_by_its_own_size_whichever_is_listed_first():
+    sizes = {"r1": 10.0, "r2": 1e6}
+    ready = [
+        action(
+            name,
+            LLM,
+            replica_of="v",
+            work=Work(tokens_out=tokens, component_bytes=MODEL["model"]),
+        )
+        for name, tokens in sizes.items()
+    ]
+    fleet = [worker("v", lane(LLM, held=1)), worker("w")]
+    for listed in (ready, ready[::-1]):
+        assert where(decide(snapshot(fleet, listed, [LLM]), CostModel())) == {"r2": "w"}
+
+
 def test_replicas_come_after_everything_else():
     ready = [action("r", SQL, replica_of="x", priority=99), action("a", LLM)]
     view = snapshot([worker("w")], ready, [SQL, LLM])

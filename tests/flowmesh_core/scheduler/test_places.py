@@ -4,11 +4,12 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signature, snapshot, worker
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.scheduler import holders
-from flowmesh_core.scheduler.accounts import WAIT
+from flowmesh_core.scheduler.accounts import RUN, WAIT
 from flowmesh_core.scheduler.candidates import Candidates
 from flowmesh_core.scheduler.claims import claim
 from flowmesh_core.scheduler.groups import groups_of
@@ -22,9 +23,9 @@ SEEDS = st.integers(0, 10**6)
 class World:
     """A random tick with the groups that have sites."""
 
-    def __init__(self, seed, workers=12):
+    def __init__(self, seed, workers=12, signatures=3):
         self.rng = random.Random(seed)
-        self.view = random_snapshot(seed, 60, workers, 6)
+        self.view = random_snapshot(seed, 60, workers, signatures)
         self.tick = Tick(self.view, CostModel())
         self.candidates = Candidates(self.tick)
         groups = [(group, self.candidates.outlook(group)) for group in groups_of(self.view)]
@@ -39,16 +40,17 @@ class World:
         return Seeker(self.tick, group, outlook, self.prospects(group, outlook))
 
     def fill(self, places):
-        """Gives so many places to random groups, or room where there is none."""
+        """Gives so many places to random groups; says what was given."""
+        taken = []
         for _ in range(places if self.groups else 0):
             group, outlook = self.rng.choice(self.groups)
             outlook.look()
-            action = next(iter(group.ready))
             here = [m for m, t in zip(outlook.members, outlook.tiers, strict=True) if t < WAIT]
             if here:
-                self.tick.take(group, action, self.rng.choice(here))
-            else:
-                claim(self.tick, group, action)
+                member = self.rng.choice(here)
+                self.tick.take(group, next(iter(group.ready)), member)
+                taken.append((group, member))
+        return taken
 
 
 @settings(max_examples=100, deadline=None)
@@ -66,6 +68,20 @@ def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
         assert outlook.best_tier == min(outlook.tiers)
 
 
+def test_an_outlook_is_told_of_a_claim():
+    fed, other = signature("f", memory_mib=5000, capacity=4), signature("o", memory_mib=5000)
+    waits = action("o1", other, ready_s=NOW_S - 1000.0)
+    lanes = [lane(fed, held=1, remaining_s=1.0)]
+    view = snapshot([worker("w", *lanes)], [action("f1", fed), waits], [fed, other])
+    tick = Tick(view, CostModel())
+    groups = {group.info.signature: group for group in groups_of(view)}
+    outlook = Candidates(tick).outlook(groups[fed.signature])
+    assert outlook.best_tier == RUN
+    claim(tick, groups[other.signature], waits)
+    outlook.look()
+    assert outlook.tiers == [NOWHERE]
+
+
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
 def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
@@ -81,7 +97,12 @@ def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
 def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
     world = World(seed)
     seekers = [(world.seeker(*one), one[1]) for one in world.groups]
-    world.fill(places)
+    taken = world.fill(places)
+    for seeker, outlook in seekers:
+        outlook.look()
+        seeker.best()
+    for group, member in world.rng.sample(taken, len(taken) // 2):
+        world.tick.accounts[member].give_back(group.info)
     for seeker, outlook in seekers:
         outlook.reset()
         seeker.reset()
@@ -101,7 +122,7 @@ def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
 
 
 @settings(max_examples=60, deadline=None)
-@given(SEEDS, st.integers(0, 60), st.integers(0, 40))
+@given(SEEDS, st.integers(0, 60), st.integers(1, 9))
 def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, enough):
     world = World(seed)
     world.fill(places)
