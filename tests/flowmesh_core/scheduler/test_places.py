@@ -143,8 +143,8 @@ def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
     every = {number: number for number in range(len(world.view.workers))}
     few, many = (holders.Holders(world.view) for _ in range(2))
     assert len(every) <= holders.FEW
-    for action in world.view.ready:
-        asked = list(few.among(action, every))
-        looked_up = list(many.among(action, {**every, **dict.fromkeys(range(1000, 1100), 0)}))
+    for one in world.view.ready:
+        asked = list(few.among(one, every))
+        looked_up = list(many.among(one, {**every, **dict.fromkeys(range(1000, 1100), 0)}))
         assert asked == looked_up
-        assert asked == [m for m in every if few.held(action, m)]
+        assert asked == [m for m in every if few.held(one, m)]
