@@ -1,6 +1,7 @@
 """The places that are left at a signature's sites, found once for all groups that may go there."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.scheduler.accounts import RUN, WAIT
@@ -42,6 +43,7 @@ class Outlook:
     members: list[int] = field(init=False)
     best_tier: int = field(init=False)
     common_s: float = field(init=False)
+    _at: list[int] = field(init=False)
     _stale: list[int] = field(default_factory=list)
     _numbers: dict[int, int] | None = None
 
@@ -52,6 +54,7 @@ class Outlook:
         self.here = [number for number, tier in enumerate(tiers) if tier < WAIT]
         self.tiers = tiers.copy()
         self.members = [site.members[0] for site in self.sites]
+        self._at = [0] * len(self.sites)
         self.best_tier = min(self.tiers, default=NOWHERE)
         self.common_s = min((site.ahead_s for site in self.sites), default=0.0)
         for number, member in enumerate(self.members):
@@ -76,14 +79,14 @@ class Outlook:
             numbers = self._stale.copy()
             self._stale.clear()
             for number in numbers:
-                self._find(number, self.tiers[number])
+                self._find(number, self.tiers[number], self._at[number])
             self.best_tier = min(self.tiers)
 
     def reset(self) -> None:
         """Looks at every place again, after some became free."""
         self._stale = []
         for number in range(len(self.sites)):
-            self._find(number, RUN)
+            self._find(number, RUN, 0)
         self.best_tier = min(self.tiers)
 
     def tier_of(self, member: int) -> int | None:
@@ -93,15 +96,20 @@ class Outlook:
             return None
         return account.place_tier(like.info, alone=like.isolate)
 
-    def _find(self, number: int, least: int) -> None:
-        """Finds a site's next place; its tier is ``least`` or later."""
-        found, at = NOWHERE, self.members[number]
-        for member in self.sites[number].members:
-            tier = self.tier_of(member)
-            if tier is not None and tier < found:
-                found, at = tier, member
+    def _find(self, number: int, least: int, start: int) -> None:
+        """Finds a site's next place: the first of the best tier.
+
+        Its tier is ``least`` or later, and later than that for the members before ``start``.
+        """
+        members = self.sites[number].members
+        found, at = NOWHERE, start
+        for place in chain(range(start, len(members)), range(start)):
+            tier = self.tier_of(members[place])
+            if tier is not None and (tier < found or (tier == found and place < at)):
+                found, at = tier, place
                 if tier == least:
                     break
-        self.tiers[number], self.members[number] = found, at
+        member = members[at]
+        self.tiers[number], self.members[number], self._at[number] = found, member, at
         if found != NOWHERE:
-            self.tick.accounts[at].watch(self._stale, number)
+            self.tick.accounts[member].watch(self._stale, number)
