@@ -103,7 +103,8 @@ class Outlook:
         """
         members = self.sites[number].members
         found, at = NOWHERE, start
-        for place in chain(range(start, len(members)), range(start)):
+        count = len(members)
+        for place in chain(range(start, count), range(start)) if start else range(count):
             tier = self.tier_of(members[place])
             if tier is not None and (tier < found or (tier == found and place < at)):
                 found, at = tier, place
