@@ -124,8 +124,9 @@ class _Exchange:
         known = self._spots.get(seeker)
         if known is None:
             known = self._spots[seeker] = Spots(seeker)
-        prospects = seeker.holders(one.action) if one.action.inputs else None
-        return OwnSpots(known, prospects) if prospects else known
+        if not one.action.inputs or not self._tick.holders.anywhere(one.action):
+            return known
+        return OwnSpots(known, seeker.holders(one.action))
 
     def _better(self, item: _Item) -> bool:
         """Moves an item to the best place that makes the sum grow."""

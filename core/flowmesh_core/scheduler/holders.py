@@ -7,16 +7,15 @@ from flowmesh_core.fleet.snapshot import Snapshot, Tier
 from flowmesh_core.units import Digest
 
 FEW = 64
-"""So many workers are asked one by one; for more, who holds what is found for all inputs at once:
-for those of ten thousand actions that takes longer than a tick's other looks at them together."""
+"""So many workers are asked one by one; for more, all inputs are looked up at once."""
 
 
 class Holders:
     """Finds them in one tick."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Takes the workers and what is wanted of them."""
-        self._near = [worker.near for worker in snapshot.workers]
+        """Takes the workers and what is wanted of them; who is draining does not count."""
+        self._near = [{} if worker.draining else worker.near for worker in snapshot.workers]
         self._wanted = snapshot.ready.wanted
         self._by_input: dict[Digest, list[int]] | None = None
 
@@ -33,6 +32,11 @@ class Holders:
                 for member in there:
                     found[member] = None
         return found
+
+    def anywhere(self, action: ReadyAction) -> bool:
+        """Whether any worker holds an input of an action."""
+        digests = [digest for digest, size in action.inputs if size > NEGLIGIBLE_BYTES]
+        return any(digest in near for digest in digests for near in self._near)
 
     def held(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
         """Tier and bytes of those inputs of an action that a worker holds."""
