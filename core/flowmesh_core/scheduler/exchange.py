@@ -29,6 +29,7 @@ class _Item(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         spots: its places on the snapshot; one object for all that have the very same.
+        apart: see ``_is_apart``; None until it is asked for.
         utility: of the place it has, which is at ``spot``.
     """
 
@@ -37,6 +38,7 @@ class _Item(msgspec.Struct, eq=False, gc=False):
     utility: float
     spot: At
     signature: Digest
+    apart: bool | None = None
 
     @property
     def loss(self) -> float:
@@ -97,13 +99,14 @@ class _Exchange:
             moved = False
             losers = [item for item in self._items if item.loss > EPSILON]
             losers.sort(key=lambda item: -item.loss)
-            stuck: dict[tuple[Spots, At], int] = {}
+            stuck: dict[tuple[Spots | _Item, At], int] = {}
             for item in losers:
                 if self._looks <= 0:
                     return
                 # Where its like at the same place found nothing better, and nothing has moved
                 # since, the looks are spent without looking.
-                like, before = (item.spots, item.spot), self._looks
+                alike = item if self._is_apart(item) else item.spots
+                like, before = (alike, item.spot), self._looks
                 if like in stuck:
                     self._looks -= stuck[like]
                 elif self._better(item):
@@ -124,9 +127,18 @@ class _Exchange:
         known = self._spots.get(seeker)
         if known is None:
             known = self._spots[seeker] = Spots(seeker)
-        if not one.action.inputs or not self._tick.holders.anywhere(one.action):
-            return known
-        return OwnSpots(known, seeker.holders(one.action))
+        prospects = seeker.holders(one.action) if one.action.inputs else None
+        return OwnSpots(known, prospects) if prospects else known
+
+    def _is_apart(self, item: _Item) -> bool:
+        """Whether its spots count as its own though its like have the very same.
+
+        They do where any worker holds an input of it; asked of few items, since all are looked at.
+        """
+        if item.apart is None:
+            action = item.served.action
+            item.apart = bool(action.inputs) and self._tick.holders.anywhere(action)
+        return item.apart
 
     def _better(self, item: _Item) -> bool:
         """Moves an item to the best place that makes the sum grow."""
@@ -192,7 +204,12 @@ class _Exchange:
         if lane is not None and lane.held:
             there = self._there.get((member, item.signature, tier), [])
             # One with the very same spots would go where the item itself can go.
-            others = [one for one in there if one.spots is not item.spots]
+            others = [
+                one
+                for one in there
+                if one.spots is not item.spots
+                or (one is not item and (self._is_apart(item) or self._is_apart(one)))
+            ]
             distinct = {(id(one.served.seeker), one.utility): one for one in others}
             return [[one] for one in distinct.values()]
         found: list[list[_Item]] = []

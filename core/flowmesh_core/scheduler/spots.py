@@ -47,13 +47,10 @@ class OwnSpots(Spots):
         self._all = None
         self._known = known
         self._prospects = prospects
-        self.top = self._top() if prospects else known.top
-
-    def _top(self) -> float:
-        own, scale = self._prospects, self.seeker.scale
-        others = (utility for utility, member, _ in self._known.all if member not in own)
-        best = [scale.utility(p, p.first_tier) for p in own.values() if p.first_tier < WAIT]
-        return max([*best, next(others, -inf)])
+        others = (utility for utility, member, _ in known.all if member not in prospects)
+        scale, there = self.seeker.scale, [p for p in prospects.values() if p.first_tier < WAIT]
+        best = [scale.utility(p, p.first_tier) for p in there]
+        self.top = max([*best, next(others, -inf)])
 
     def _listed(self) -> list[Spot]:
         utility, own = self.seeker.scale.utility, self._prospects
