@@ -87,8 +87,10 @@ async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
     await until_prepared(world, agent, COLOURS)
     first = lane_of(agent, FIRST)
     assert not first.served
-    # Both were asked for before the one process that they share had started.
-    assert agent._lanes._count == 1
+    # The first folder was made for the host that was to be prepared, the second for the next one.
+    assert first.scratch.name == "host-1"
+    assert [host.folder.name for host in hosts(agent)._hosts.values()] == ["host-2"]
+    assert first.scratch.exists()
 
 
 async def test_a_worker_that_is_told_nothing_of_the_kind_prepares_no_host(
@@ -121,8 +123,10 @@ async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     await world.gateway.desire(hold_open=())
     await run(world, signature=FIRST)
     await until_prepared(world, agent, COLOURS)
+    folder = hosts(agent)._hosts[COLOURS].folder
     await run(world, signature=SECOND, signature_params={"library": "waves"}, memory_mib=900)
     assert COLOURS not in hosts(agent)._hosts
+    await world.gateway.until(lambda: not folder.exists())
     budget = agent._lanes._budget
     assert budget.reserve(1, 0) is None
     assert [lane.signature for lane in agent._lanes] == [FIRST, SECOND]

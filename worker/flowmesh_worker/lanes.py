@@ -40,7 +40,9 @@ class Lanes:
         oom_kills: OomKills | None = None,
     ) -> None:
         """Takes the engines, the memory, the CPU threads and where hosts may write."""
-        self.prepared = PreparedHosts(engines, budget, cpus, lambda: self._loading)
+        self.prepared = PreparedHosts(
+            engines, budget, cpus, self._new_folder, lambda: self._loading
+        )
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
@@ -184,10 +186,9 @@ class Lanes:
         reservation = self._reserve(wanted)
         if reservation is None:
             return None
-        self._count += 1
-        scratch = self._scratch / f"host-{self._count}"
+        prepared = self.prepared.take(wanted)
         try:
-            scratch.mkdir(parents=True)
+            scratch = prepared.folder if prepared else self._new_folder()
         except OSError:
             self._budget.release(reservation)
             raise
@@ -211,15 +212,26 @@ class Lanes:
             self._oom_kills,
             self._changed,
             self.submit,
-            self.prepared.take(wanted),
+            prepared.process if prepared else None,
         )
         self._lanes[key] = lane
         self._empty.clear()
-        environment = host_environment(os.environ, threads)
+        environment = host_environment(os.environ, threads) | {"TMPDIR": str(scratch)}
         task = asyncio.get_running_loop().create_task(lane.open(environment))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
         return lane
+
+    def _new_folder(self) -> Path:
+        """Where a host may write.
+
+        Raises:
+            OSError: there is no place for it.
+        """
+        self._count += 1
+        folder = self._scratch / f"host-{self._count}"
+        folder.mkdir(parents=True)
+        return folder
 
     def _reserve(self, wanted: Assignment | Opening) -> Reservation | None:
         """Sets memory aside; hosts that nothing runs in yet give way to one that is needed."""

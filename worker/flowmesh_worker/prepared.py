@@ -11,8 +11,10 @@ and given up as soon as a lane has none.
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from flowmesh_core.protocol.messages import Assignment, Opening
 from flowmesh_worker.budget import Budget, Reservation
@@ -27,15 +29,22 @@ _LINES_TOLD = 3
 _log = logging.getLogger(__name__)
 
 
-class _Host:
-    """One of them: starting, then importing, then ready."""
+class PreparedHost:
+    """One of them: starting, then importing, then ready.
+
+    Attributes:
+        folder: where it writes; who takes it removes that with it.
+    """
 
     def __init__(
         self,
+        folder: Path,
         reservation: Reservation | None,
         on_ready: Callable[[], None],
-        on_gone: Callable[["_Host"], None],
+        on_gone: Callable[["PreparedHost"], None],
     ) -> None:
+        """Takes what it owns, and who is told that it is ready, or gone."""
+        self.folder = folder
         self.reservation = reservation
         self.ready = False
         self._on_ready = on_ready
@@ -43,11 +52,11 @@ class _Host:
         self.process = HostProcess(self._told, _unheard, self._exited)
 
     async def start(self, prepare: Prepare, environment: Mapping[str, str]) -> None:
+        """Starts the process and has it import."""
         try:
-            await self.process.start(environment)
+            await self.process.start({**environment, "TMPDIR": str(self.folder)})
         except OSError as error:
-            self.process.log.append(str(error))
-            self._on_gone(self)
+            self._end(str(error))
             return
         self.process.send(prepare)
 
@@ -62,7 +71,11 @@ class _Host:
                 self.process.kill()
 
     def _exited(self, code: int) -> None:
-        self.process.log.append(f"exit code {code}")
+        self._end(f"exit code {code}")
+
+    def _end(self, why: str) -> None:
+        self.process.log.append(why)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._on_gone(self)
 
 
@@ -70,7 +83,12 @@ class PreparedHosts:
     """Keeps them, and hands them out."""
 
     def __init__(
-        self, engines: Engines, budget: Budget, cpus: int, loading: Callable[[], bool]
+        self,
+        engines: Engines,
+        budget: Budget,
+        cpus: int,
+        folder: Callable[[], Path],
+        loading: Callable[[], bool],
     ) -> None:
         """Takes what hosts are prepared for.
 
@@ -78,14 +96,16 @@ class PreparedHosts:
             engines: those there are.
             budget: the memory that lanes reserve.
             cpus: CPU threads of the worker.
+            folder: makes a folder for a host's files.
             loading: whether an engine is being loaded.
         """
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
+        self._folder = folder
         self._loading = loading
         self._allowed = False
-        self._hosts: dict[Preparation, _Host] = {}
+        self._hosts: dict[Preparation, PreparedHost] = {}
         self._asked: dict[Preparation, asyncio.TimerHandle] = {}
         self._failed: set[Preparation] = set()
         self._starting: set[asyncio.Task[None]] = set()
@@ -109,12 +129,12 @@ class PreparedHosts:
         self._asked[preparation] = loop.call_later(KEPT_S, self._forget, preparation)
         self.go_on()
 
-    def take(self, wanted: Assignment | Opening) -> HostProcess | None:
+    def take(self, wanted: Assignment | Opening) -> PreparedHost | None:
         """A host on its way, which is the caller's from now on; None where there is none."""
         preparation = self._engines.preparation(wanted.engine, wanted.signature_params)
         if preparation is None or preparation not in self._hosts:
             return None
-        return self._drop(preparation).process
+        return self._drop(preparation)
 
     def give_way(self) -> bool:
         """Ends those that hold memory which a lane could have; whether there were any."""
@@ -149,7 +169,14 @@ class PreparedHosts:
             reservation = self._budget.reserve(preparation.memory_mib, 0)
             if reservation is None:
                 return
-        host = _Host(reservation, self.go_on, partial(self._gone, preparation))
+        try:
+            folder = self._folder()
+        except OSError as error:
+            self._give_up(preparation, str(error))
+            if reservation is not None:
+                self._budget.release(reservation)
+            return
+        host = PreparedHost(folder, reservation, self.go_on, partial(self._gone, preparation))
         self._hosts[preparation] = host
         prepare = Prepare(preparation.modules, self._cpus, on_devices)
         environment = host_environment(os.environ, self._cpus)
@@ -157,16 +184,18 @@ class PreparedHosts:
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    def _gone(self, preparation: Preparation, host: _Host) -> None:
+    def _gone(self, preparation: Preparation, host: PreparedHost) -> None:
         if self._hosts.get(preparation) is not host:
             return
         self._drop(preparation)
         if not host.ready:
-            # Its engine will say why, with the attempt that needs it.
-            self._failed.add(preparation)
-            lines = "; ".join(list(host.process.log)[-_LINES_TOLD:])
-            _log.warning("no host is prepared for %s any more: %s", preparation.name, lines)
+            self._give_up(preparation, "; ".join(list(host.process.log)[-_LINES_TOLD:]))
         self.go_on()
+
+    def _give_up(self, preparation: Preparation, why: str) -> None:
+        # Where the library is broken, its engine will say so with the attempt that needs it.
+        self._failed.add(preparation)
+        _log.warning("no host is prepared for %s any more: %s", preparation.name, why)
 
     def _forget(self, preparation: Preparation) -> None:
         del self._asked[preparation]
@@ -176,7 +205,7 @@ class PreparedHosts:
     def _end(self, preparation: Preparation) -> None:
         self._drop(preparation).process.kill()
 
-    def _drop(self, preparation: Preparation) -> _Host:
+    def _drop(self, preparation: Preparation) -> PreparedHost:
         host = self._hosts.pop(preparation)
         if host.reservation is not None:
             self._budget.release(host.reservation)

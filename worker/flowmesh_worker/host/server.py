@@ -5,8 +5,8 @@ import itertools
 import os
 import socket
 import sys
-import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ class HostServer:
         began = time.perf_counter()
         self._name = start.engine
         self._scratch = Path(start.scratch)
-        _own(start)
+        _see_devices(start.devices)
         settings = HostSettings(
             devices=start.devices,
             memory_mib=start.memory_mib,
@@ -229,12 +229,10 @@ class _Progress:
             self._tell(Progressed(self._attempt_id, float(done), float(total), unit))
 
 
-def _own(start: Start) -> None:
-    """Gives this process what is its own: a place for files, and its devices."""
-    os.environ["TMPDIR"] = start.scratch
-    tempfile.tempdir = None  # asked for again
-    if start.devices:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, start.devices))
+def _see_devices(devices: Collection[int]) -> None:
+    """Hides all other devices from this process, which may have imported torch already."""
+    if devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
 
 
 def _engine_class(loads: str) -> Any:
