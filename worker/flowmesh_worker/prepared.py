@@ -12,9 +12,10 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flowmesh_core.protocol.messages import Assignment, Opening
 from flowmesh_worker.budget import Budget, Reservation
@@ -68,7 +69,6 @@ class PreparedHost:
             else:
                 self.process.log.append(message.error)
                 self._on_gone(self)
-                self.process.kill()
 
     def _exited(self, code: int) -> None:
         self._end(f"exit code {code}")
@@ -108,7 +108,7 @@ class PreparedHosts:
         self._hosts: dict[Preparation, PreparedHost] = {}
         self._asked: dict[Preparation, asyncio.TimerHandle] = {}
         self._failed: set[Preparation] = set()
-        self._starting: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def allow(self) -> None:
         """From now on hosts are prepared."""
@@ -160,7 +160,8 @@ class PreparedHosts:
         self._asked.clear()
         for preparation in list(self._hosts):
             self._end(preparation)
-        await asyncio.gather(*self._starting)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _begin(self, preparation: Preparation) -> None:
         on_devices = self._engines.on_devices
@@ -180,14 +181,12 @@ class PreparedHosts:
         self._hosts[preparation] = host
         prepare = Prepare(preparation.modules, self._cpus, on_devices)
         environment = host_environment(os.environ, self._cpus)
-        task = asyncio.get_running_loop().create_task(host.start(prepare, environment))
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
+        self._do(host.start(prepare, environment))
 
     def _gone(self, preparation: Preparation, host: PreparedHost) -> None:
         if self._hosts.get(preparation) is not host:
             return
-        self._drop(preparation)
+        self._end(preparation)
         if not host.ready:
             self._give_up(preparation, "; ".join(list(host.process.log)[-_LINES_TOLD:]))
         self.go_on()
@@ -203,7 +202,12 @@ class PreparedHosts:
             self._end(preparation)
 
     def _end(self, preparation: Preparation) -> None:
-        self._drop(preparation).process.kill()
+        self._do(self._drop(preparation).process.end())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _drop(self, preparation: Preparation) -> PreparedHost:
         host = self._hosts.pop(preparation)

@@ -119,6 +119,14 @@ class HostProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    async def end(self) -> None:
+        """Ends it at once, as :meth:`kill`, and waits until it is gone."""
+        self.kill()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+        if self._watch is not None:
+            await asyncio.wait([self._watch])
+
     async def close(self, within_s: float) -> None:
         """Asks it to close and waits; kills it when it takes longer."""
         if self._watch is None:
