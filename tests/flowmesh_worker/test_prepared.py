@@ -132,6 +132,24 @@ async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     assert [lane.signature for lane in agent._lanes] == [FIRST, SECOND]
 
 
+async def test_a_prepared_host_stays_where_its_memory_would_not_be_enough(
+    world: "World", agent: "Agent"
+) -> None:
+    await world.gateway.desire(hold_open=())
+    await run(world, signature=FIRST)
+    await until_prepared(world, agent, COLOURS)
+    ready = pid_of(agent, COLOURS)
+    # FIRST is to stay open as well, so that there is no room for it however often it is tried.
+    listed = (
+        world.opening(ENGINE, signature=FIRST, memory_mib=100),
+        world.opening(ENGINE, signature=SECOND, memory_mib=950),
+    )
+    await world.gateway.desire(hold_open=listed)
+    await run(world, signature=FIRST)
+    assert pid_of(agent, COLOURS) == ready
+    assert [lane.signature for lane in agent._lanes] == [FIRST]
+
+
 async def test_a_kind_that_nothing_asks_for_any_more_is_let_go(
     world: "World", agent: "Agent", monkeypatch: pytest.MonkeyPatch
 ) -> None:

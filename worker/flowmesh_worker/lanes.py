@@ -40,9 +40,7 @@ class Lanes:
         oom_kills: OomKills | None = None,
     ) -> None:
         """Takes the engines, the memory, the CPU threads and where hosts may write."""
-        self.prepared = PreparedHosts(
-            engines, budget, cpus, self._new_folder, lambda: self._loading
-        )
+        self.prepared = PreparedHosts(engines, budget, cpus, self._new_folder, lambda: self._busy)
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
@@ -152,8 +150,10 @@ class Lanes:
             await self._empty.wait()
 
     @property
-    def _loading(self) -> bool:
-        return any(lane.state in ("starting", "loading") for lane in self._lanes.values())
+    def _busy(self) -> bool:
+        """Whether an engine loads, or an attempt waits for the memory to."""
+        loading = ("starting", "loading")
+        return bool(self._waiting) or any(one.state in loading for one in self._lanes.values())
 
     def _devices(self, wanted: Assignment | Opening) -> int:
         return self._engines.devices(wanted.engine, wanted.tensor_parallel)
@@ -237,9 +237,12 @@ class Lanes:
         """Sets memory aside; hosts that nothing runs in yet give way to one that is needed."""
         devices = self._devices(wanted)
         reservation = self._budget.reserve(wanted.memory_mib, devices)
-        if reservation is None and self.prepared.give_way():
-            reservation = self._budget.reserve(wanted.memory_mib, devices)
-        return reservation
+        if reservation is not None:
+            return reservation
+        if not self._budget.suffices(wanted.memory_mib, devices, self.prepared.reserved):
+            return None
+        self.prepared.give_way()
+        return self._budget.reserve(wanted.memory_mib, devices)
 
     def _make_room(self) -> None:
         idle = self._closable()
@@ -249,7 +252,7 @@ class Lanes:
     def _make_room_ahead(self, opening: Opening, needed: Collection[Digest]) -> None:
         kept = {*self._held_open, *needed}
         idle = [lane for lane in self._closable() if lane.signature not in kept]
-        freed = [lane.reservation for lane in idle]
+        freed = [*self.prepared.reserved, *(lane.reservation for lane in idle)]
         if idle and self._budget.suffices(opening.memory_mib, self._devices(opening), freed):
             min(idle, key=lambda lane: lane.last_used_s).close()
 

@@ -2,10 +2,10 @@
 
 One is kept for every preparation that work asked for within the last minutes, once the control
 plane tells this worker what to hold open: such a worker serves many workflows, and the next engine
-of a kind is likely. One is prepared at a time, and only while no engine loads, which needs the
-processors more. Whoever opens a host takes a prepared one, finished or not, and the next is begun
-once its engine has loaded. On a CPU, memory that a prepared host holds is reserved like a lane's,
-and given up as soon as a lane has none.
+of a kind is likely. One is prepared at a time, and only while no engine loads or waits to, which
+needs processors and memory more. Whoever opens a host takes a prepared one, finished or not, and
+the next is begun once its engine has loaded. On a CPU, memory that a prepared host holds is
+reserved like a lane's, and given up as soon as that makes room for a lane.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class PreparedHosts:
         budget: Budget,
         cpus: int,
         folder: Callable[[], Path],
-        loading: Callable[[], bool],
+        busy: Callable[[], bool],
     ) -> None:
         """Takes what hosts are prepared for.
 
@@ -97,13 +97,13 @@ class PreparedHosts:
             budget: the memory that lanes reserve.
             cpus: CPU threads of the worker.
             folder: makes a folder for a host's files.
-            loading: whether an engine is being loaded.
+            busy: whether an engine loads, or an attempt waits for the memory to.
         """
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
         self._folder = folder
-        self._loading = loading
+        self._busy = busy
         self._allowed = False
         self._hosts: dict[Preparation, PreparedHost] = {}
         self._asked: dict[Preparation, asyncio.TimerHandle] = {}
@@ -136,16 +136,19 @@ class PreparedHosts:
             return None
         return self._drop(preparation)
 
-    def give_way(self) -> bool:
-        """Ends those that hold memory which a lane could have; whether there were any."""
-        found = [p for p, host in self._hosts.items() if host.reservation is not None]
-        for preparation in found:
+    @property
+    def reserved(self) -> list[Reservation]:
+        """What :meth:`give_way` would give back."""
+        return [host.reservation for host in self._hosts.values() if host.reservation is not None]
+
+    def give_way(self) -> None:
+        """Ends those that hold memory which a lane could have."""
+        for preparation in [p for p, h in self._hosts.items() if h.reservation is not None]:
             self._end(preparation)
-        return bool(found)
 
     def go_on(self) -> None:
         """Begins the next one where it is time."""
-        if not self._allowed or self._loading() or not all(h.ready for h in self._hosts.values()):
+        if not self._allowed or self._busy() or not all(h.ready for h in self._hosts.values()):
             return
         for preparation in reversed(self._asked):
             if preparation not in self._hosts and preparation not in self._failed:
