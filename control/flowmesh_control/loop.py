@@ -27,7 +27,7 @@ REST = 1.0
 """After a decision at least so many times its duration goes to events, however much is ready."""
 SHORT_S = 0.001
 """A decision as short as this need not rest: no timer is finer."""
-TURN_S = 0.004
+TURN_S = 0.006
 """After this long a turn ends: sockets are served, and workers get what is decided, while the rest
 of what has gathered is worked on."""
 TICK_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
