@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from flowmesh_sim.paper.numbers import Results
 from flowmesh_sim.paper.page import write
 from flowmesh_sim.paper.plan import cells, read_plan
 
+PAGE = Path("docs/evaluation.md")
+
 
 def main() -> None:
     """Runs; exits with 1 where a simulation broke."""
@@ -19,7 +22,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=0, help="how many of the plan's; 0 is all")
     parser.add_argument("--only", nargs="*", default=[], help="experiments, such as fig5 table3")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--page", type=Path, default=Path("docs/evaluation.md"))
+    parser.add_argument("--page", type=Path, default=PAGE, help="a new one is a copy of the page")
     parser.add_argument("--cache", type=Path, default=Path(".cache/paper"))
     parser.add_argument("--no-run", action="store_true", help="write what is there already")
     options = parser.parse_args()
@@ -35,6 +38,8 @@ def main() -> None:
     try:
         if not options.no_run:
             campaign.run(wanted, processes=options.jobs)
+        if not options.page.exists():
+            shutil.copy(PAGE, options.page)
         left = write(options.page, Results(campaign, found), plan)
     except FlowMeshError as e:
         print(f"make paper: {e}", file=sys.stderr)  # noqa: T201 - a command's last word
