@@ -90,7 +90,7 @@ async def why_step(state: State, views: Views, uid: str, path: str) -> Why:
 
 def _waits_for(state: State, uid: str, step: StepRun) -> tuple[str, ...]:
     steps = state.runs[uid].steps
-    return tuple(p for p in step.plan.parents() if not steps[p].ended)
+    return tuple(p for p in step.parents if not steps[p].ended)
 
 
 def _parts(state: State, step: StepRun) -> tuple[WhyPart, ...]:

@@ -7,7 +7,6 @@ needs; an expired or unreadable record is replaced by ``publish`` itself.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ RESULT_TTL_S = 30 * 24 * 3600.0
 _ROUNDS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, gc=False):
     """A result as it stands in the store.
 
     Attributes:

@@ -63,7 +63,7 @@ def check_key(key: str) -> str:
 
 
 def action_key(scope: str, action_id: str) -> str:
-    """The key of an action result, ``actions/<scope>/<action_id>``.
+    """The key of an action result, ``actions/<scope>/<action_id>``; records check it further.
 
     Raises:
         StoreError: the scope or the id is not one segment of a key.
@@ -73,4 +73,4 @@ def action_key(scope: str, action_id: str) -> str:
             f"scope {scope!r} or action id {action_id!r} holds a slash",
             remedy="a scope and an action id are one segment of a key each",
         )
-    return check_key(f"{ACTIONS}/{scope}/{action_id}")
+    return f"{ACTIONS}/{scope}/{action_id}"

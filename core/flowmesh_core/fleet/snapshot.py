@@ -210,7 +210,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lane: bool
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """A batch of actions of one signature and the worker it goes to.
 
     Attributes:

@@ -23,7 +23,7 @@ PARAM_BYTES_MAX = 2048
 """Larger parameters (code, long templates) are named by digest; the run's pins hold them whole."""
 
 
-class Maker(msgspec.Struct, frozen=True, omit_defaults=True):
+class Maker(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where actions of a step really ran, in whatever run that was.
 
     Attributes:
@@ -37,7 +37,7 @@ class Maker(msgspec.Struct, frozen=True, omit_defaults=True):
     actions: int = 0
 
 
-class About(msgspec.Struct, frozen=True, omit_defaults=True):
+class About(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an artifact is, beside its digest.
 
     Attributes:
@@ -50,7 +50,7 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     blob: str = ""
 
 
-class Derivation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How a step of a run made its outputs.
 
     Attributes:
@@ -198,6 +198,8 @@ def _about(artifact: Artifact) -> About:
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, bool | int | float | None):
+        return value
     encoded = msgspec.json.encode(value)
     if len(encoded) <= PARAM_BYTES_MAX:
         return value
@@ -206,12 +208,13 @@ def _short(value: Any) -> Any:
 
 def _makers(ran: StepRun | None) -> tuple[Maker, ...]:
     """The distinct places among a step's results, the busiest first."""
+    results = [p.result for p in ran.parts.values() if p.result is not None] if ran else []
+    made = [r.provenance for r in results if r.provenance.worker]
+    makers = [Maker(p.worker, p.pool, p.device_class, p.libraries, 1) for p in made]
+    if len(makers) <= 1:
+        return tuple(makers)
     counts: dict[bytes, tuple[Maker, int]] = {}
-    for part in () if ran is None else ran.parts.values():
-        if part.result is None or not part.result.provenance.worker:
-            continue
-        p = part.result.provenance
-        maker = Maker(p.worker, p.pool, p.device_class, p.libraries)
+    for maker in makers:
         key = msgspec.msgpack.encode(maker)
         counts[key] = (maker, counts.get(key, (maker, 0))[1] + 1)
     busiest = sorted(counts.values(), key=lambda c: (-c[1], c[0].worker))

@@ -28,7 +28,7 @@ from flowmesh_core.units import Digest
 PROTOCOL_VERSION = 1
 
 
-class Component(msgspec.Struct, frozen=True):
+class Component(msgspec.Struct, frozen=True, gc=False):
     """A model, adapter or tokenizer that a worker holds.
 
     Attributes:
@@ -98,7 +98,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     builtin_models: tuple[str, ...] | None = None
 
 
-class InputRef(msgspec.Struct, frozen=True, omit_defaults=True):
+class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An input of an assignment.
 
     Attributes:
@@ -111,7 +111,7 @@ class InputRef(msgspec.Struct, frozen=True, omit_defaults=True):
     inline: dict[Digest, bytes] = {}
 
 
-class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One attempt that the worker should hold.
 
     Attributes:
@@ -178,7 +178,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     tensor_parallel: int = 1
 
 
-class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True):
+class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A failure on the wire; see ``flowmesh_core.errors.Failure``."""
 
     kind: str
@@ -188,7 +188,7 @@ class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float = 0.0
 
 
-class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The end of an attempt, kept by the worker until acknowledged.
 
     Attributes:
@@ -210,7 +210,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     log: str = ""
 
 
-class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where a held attempt is.
 
     Attributes:
@@ -227,7 +227,7 @@ class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str = ""
 
 
-class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A checkpoint that an attempt left in the store, or one that it could not begin at.
 
     Attributes:
@@ -243,7 +243,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     spoiled: tuple[Digest, ...] = ()
 
 
-class LaneState(msgspec.Struct, frozen=True):
+class LaneState(msgspec.Struct, frozen=True, gc=False):
     """A running engine host.
 
     Attributes:
@@ -261,7 +261,7 @@ class LaneState(msgspec.Struct, frozen=True):
     load_s: float = 0.0
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True, gc=False):
     """A line that an attempt's host printed."""
 
     attempt_id: str

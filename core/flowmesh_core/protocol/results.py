@@ -15,7 +15,7 @@ INLINE_BYTES_MAX = 4096
 """Outputs up to this size travel inside the action result instead of under ``cas/``."""
 
 
-class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Immutable content.
 
     Attributes:
@@ -45,7 +45,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.blob, *(c.blob for c in self.manifest.chunks))
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an attempt used.
 
     Attributes:
@@ -71,7 +71,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     resumed: bool = False
 
 
-class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
+class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where and how a result came about; no part of its identity."""
 
     worker: str = ""
@@ -83,7 +83,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_s: float = 0.0
 
 
-class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
+class Bill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What running the action cost, whoever paid it."""
 
     nanousd: int = 0
@@ -91,7 +91,7 @@ class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
     joules_estimated: bool = True
 
 
-class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The published record of an action, written once per generation.
 
     Attributes:

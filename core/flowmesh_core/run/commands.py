@@ -10,7 +10,7 @@ from flowmesh_core.run.ledger import Line
 from flowmesh_core.units import Digest
 
 
-class LookUp(msgspec.Struct, frozen=True):
+class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
@@ -23,7 +23,7 @@ class LookUp(msgspec.Struct, frozen=True):
     not_before_s: float = 0.0
 
 
-class Publish(msgspec.Struct, frozen=True):
+class Publish(msgspec.Struct, frozen=True, gc=False):
     """Write an action result; answer with ``Published`` or ``PublishFailed``.
 
     Attributes:
@@ -36,7 +36,7 @@ class Publish(msgspec.Struct, frozen=True):
     replace: bool = False
 
 
-class Assign(msgspec.Struct, frozen=True):
+class Assign(msgspec.Struct, frozen=True, gc=False):
     """The worker should hold this attempt. Secrets named in ``secrets`` are filled in outside."""
 
     worker: str
@@ -45,42 +45,42 @@ class Assign(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class CancelAttempt(msgspec.Struct, frozen=True):
+class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
     """The worker should no longer hold this attempt."""
 
     worker: str
     attempt_id: str
 
 
-class HoldOpen(msgspec.Struct, frozen=True):
+class HoldOpen(msgspec.Struct, frozen=True, gc=False):
     """The worker should hold these hosts open, and fetch their models, ahead of work."""
 
     worker: str
     openings: tuple[Opening, ...]
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
+class Acknowledge(msgspec.Struct, frozen=True, gc=False):
     """The worker need not keep the report of this attempt's end."""
 
     worker: str
     attempt_id: str
 
 
-class KeepAttempts(msgspec.Struct, frozen=True):
+class KeepAttempts(msgspec.Struct, frozen=True, gc=False):
     """The answer to a worker's full state: these of its held attempts go on, others stop."""
 
     worker: str
     keep: tuple[str, ...]
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Append a line to a run's ledger (flushed within a second, and before a verdict)."""
 
     uid: str
     line: Line
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """An attempt has ended and is paid for: nothing is to be done, but somebody may be told.
 
     Attributes:
@@ -102,40 +102,40 @@ class Settled(msgspec.Struct, frozen=True):
     subscribers: tuple[tuple[str, str], ...]
 
 
-class PutManifest(msgspec.Struct, frozen=True):
+class PutManifest(msgspec.Struct, frozen=True, gc=False):
     """Store a composed manifest under ``cas/`` (it is about to be referred to)."""
 
     digest: Digest
     manifest: Manifest
 
 
-class PutBlob(msgspec.Struct, frozen=True):
+class PutBlob(msgspec.Struct, frozen=True, gc=False):
     """Store a small blob that travelled inside a result (it is about to be referred to)."""
 
     digest: Digest
     data: bytes
 
 
-class CheckBlobs(msgspec.Struct, frozen=True):
+class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
     """Say which of these blobs are lost; answer with ``BlobsChecked``."""
 
     uid: str
     digests: frozenset[Digest]
 
 
-class Discard(msgspec.Struct, frozen=True):
+class Discard(msgspec.Struct, frozen=True, gc=False):
     """Delete those of these blobs whose bytes do not match their digest."""
 
     digests: frozenset[Digest]
 
 
-class Finish(msgspec.Struct, frozen=True):
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """Flush the run's ledger, write ``final``, then answer with ``Finalised``."""
 
     uid: str
 
 
-class Changed(msgspec.Struct, frozen=True):
+class Changed(msgspec.Struct, frozen=True, gc=False):
     """Something that a status shows of this run has changed."""
 
     uid: str

@@ -40,14 +40,14 @@ class Submitted(msgspec.Struct, frozen=True):
     bumps: Mapping[Digest, int] = {}
 
 
-class LookedUp(msgspec.Struct, frozen=True):
+class LookedUp(msgspec.Struct, frozen=True, gc=False):
     """The answer to ``LookUp``: the unexpired published result, or None."""
 
     key: ActionKey
     result: ActionResult | None
 
 
-class Published(msgspec.Struct, frozen=True):
+class Published(msgspec.Struct, frozen=True, gc=False):
     """The answer to ``Publish``: what stands in the store now.
 
     Attributes:
@@ -59,7 +59,7 @@ class Published(msgspec.Struct, frozen=True):
     adopted: bool
 
 
-class PublishFailed(msgspec.Struct, frozen=True):
+class PublishFailed(msgspec.Struct, frozen=True, gc=False):
     """The store refused a publication for good (it was retried where that helps)."""
 
     key: ActionKey
@@ -72,7 +72,7 @@ class WorkerConnected(msgspec.Struct, frozen=True):
     hello: Hello
 
 
-class WorkerSynced(msgspec.Struct, frozen=True):
+class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
     """A worker said what has changed."""
 
     name: str
@@ -105,7 +105,7 @@ class HeldOpen(msgspec.Struct, frozen=True):
     workers: dict[str, tuple[Digest, ...]]
 
 
-class Decided(msgspec.Struct, frozen=True):
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """The scheduler's decision on the machine's last snapshot."""
 
     decision: Decision

@@ -13,7 +13,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 
-class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ran(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What another policy, fleet or price would have to know of an attempt (``fmesh replay``).
 
     Attributes:
@@ -37,7 +37,7 @@ class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
     put_s: float = 0.0
 
 
-class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True):
+class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True, gc=False):
     """The end of an attempt, as this run saw it.
 
     Attributes:
@@ -76,7 +76,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     ran: Ran | None = None
 
 
-class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
+class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=False):
     """A result that this run did not have to make.
 
     Attributes:
@@ -97,7 +97,7 @@ class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
     units: int = 0
 
 
-class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_defaults=True):
+class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_defaults=True, gc=False):
     """An attempt left a checkpoint: where the action goes on after a restart, if it is not done.
 
     Attributes:
@@ -116,7 +116,7 @@ class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_default
     size_bytes: int = 0
 
 
-class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment"):
+class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment", gc=False):
     """A change of ``suspend``, ``priority``, ``budgetUsd`` or ``deadline``, or of a run's pins.
 
     New pins are in the record that ``pins`` names; ``versions`` says which engines have changed.
@@ -126,7 +126,7 @@ class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment"):
     changes: dict[str, Any]
 
 
-class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
+class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True, gc=False):
     """The end of a step run; ``outputs`` pins what it gave, for lineage and outputs."""
 
     time_s: float
@@ -137,7 +137,7 @@ class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     outputs: dict[str, Artifact | None] = {}
 
 
-class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True):
+class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True, gc=False):
     """The end of the run."""
 
     time_s: float

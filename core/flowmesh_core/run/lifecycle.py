@@ -54,7 +54,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         if contract is None:
             raise KeyError(f"admission let engine {step.engine!r} through, which is unknown")
         parents = step.parents()
-        step_runs[step.path] = StepRun(step, contract, waiting=len(parents))
+        step_runs[step.path] = StepRun(step, contract, parents, waiting=len(parents))
         for parent in parents:
             children.setdefault(parent, []).append(step.path)
     run = Run(

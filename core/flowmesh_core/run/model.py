@@ -3,7 +3,7 @@
 They are changed in place by the modules of this room and by nobody else. Projections read them.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,21 +38,21 @@ class Subscriber(msgspec.Struct, frozen=True, gc=False):
     part: int
 
 
-class SharedShape(msgspec.Struct, frozen=True):
+class SharedShape(msgspec.Struct, frozen=True, gc=False):
     """What the actions of one signature share, and the parameters that a host starts with."""
 
     info: SignatureInfo
     params: dict[str, Any]
 
 
-class Foreseen(msgspec.Struct, frozen=True):
+class Foreseen(msgspec.Struct, frozen=True, gc=False):
     """What is known of a step's actions before its data are there."""
 
     signature: Digest
     work: Work
 
 
-class ActionSpec(msgspec.Struct, frozen=True):
+class ActionSpec(msgspec.Struct, frozen=True, gc=False):
     """What an action is, whoever wants it.
 
     Attributes:
@@ -89,8 +89,7 @@ class ActionSpec(msgspec.Struct, frozen=True):
         return self.info.requirement
 
 
-@dataclass(slots=True, eq=False)
-class KeptCheckpoint:
+class KeptCheckpoint(msgspec.Struct, eq=False):
     """The newest checkpoint of an action: a tree, and how far the work was.
 
     Attributes:
@@ -105,8 +104,7 @@ class KeptCheckpoint:
     noted: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One try of an action on one worker.
 
     Attributes:
@@ -138,7 +136,7 @@ class Attempt:
     memory_mib: int = 0
     memory_shared: bool = False
     deadline_s: float = float("inf")
-    reserved: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = {}
     phase: str = ""
     loading: bool = False
     starts_s: float = 0.0
@@ -153,7 +151,7 @@ class Attempt:
     placed: tuple[ScoredWorker, ...] = ()
     adopted: bool = False
     payers: tuple[str, ...] = ()
-    payer_steps: dict[str, tuple[str, int]] = field(default_factory=dict)
+    payer_steps: dict[str, tuple[str, int]] = {}
     end: AttemptEnd | None = None
     cancelled: bool = False
     logged: bool = False
@@ -164,8 +162,7 @@ class Attempt:
     rate_mark: tuple[float, int] = (0.0, 0)
 
 
-@dataclass(slots=True, eq=False)
-class Action:
+class Action(msgspec.Struct, eq=False):
     """An action in flight.
 
     Attributes:
@@ -184,15 +181,15 @@ class Action:
     spec: ActionSpec
     scopes: tuple[str, ...]
     state: ActionState = ActionState.LOOKING_UP
-    subscribers: dict[Subscriber, None] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    subscribers: dict[Subscriber, None] = {}
+    attempts: dict[str, Attempt] = {}
     tries: int = 0
     losses: int = 0
     lost: str = ""
-    failures: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, int] = {}
     repairs: int = 0
     isolate: bool = False
-    avoid: set[str] = field(default_factory=set)
+    avoid: set[str] = set()
     not_before_s: float = 0.0
     ready_s: float = 0.0
     replace: bool = False
@@ -210,8 +207,7 @@ class Action:
         return list(dict.fromkeys(s.uid for s in self.subscribers))
 
 
-@dataclass(slots=True, eq=False)
-class Part:
+class Part(msgspec.Struct, eq=False):
     """One action's worth of a step: the whole step, or a chunk of it.
 
     Attributes:
@@ -225,13 +221,13 @@ class Part:
     result: ActionResult | None = None
 
 
-@dataclass(slots=True, eq=False)
-class StepRun:
+class StepRun(msgspec.Struct, eq=False):
     """A step of a run.
 
     Attributes:
         contract: the pinned contract.
-        waiting: parents that have not ended.
+        parents: paths of the steps that must end before it is decided; ``waiting`` of them have
+            not.
         inputs: artifacts by port, once known (without the row port while that still grows).
         parts: by number; ``total`` is how many there are, None while the row port still grows.
         fresh: parts published since the steps that stream from this one were told.
@@ -248,19 +244,20 @@ class StepRun:
 
     plan: StepPlan
     contract: EngineContract
+    parents: tuple[str, ...] = ()
     state: StepState = StepState.PENDING
     waiting: int = 0
-    inputs: dict[str, Artifact] = field(default_factory=dict)
-    fresh: list[int] = field(default_factory=list)
+    inputs: dict[str, Artifact] = {}
+    fresh: list[int] = []
     streams: str = ""
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, Part] = {}
     total: int | None = None
     pending_parts: int = 0
     begun: bool = False
     lookup: ActionKey | None = None
     skip_lookup: bool = False
     step_level: bool = False
-    outputs: dict[str, Artifact | None] = field(default_factory=dict)
+    outputs: dict[str, Artifact | None] = {}
     reason: str = ""
     failure: Failure | None = None
     wait_reason: str = ""
@@ -273,10 +270,10 @@ class StepRun:
     saved_nanousd: int = 0
     joules: float = 0.0
     tokens: int = 0
-    shared_with: dict[str, None] = field(default_factory=dict)
+    shared_with: dict[str, None] = {}
     placed: tuple[ScoredWorker, ...] = ()
     told: int = 0
-    log: deque[str] = field(default_factory=lambda: deque(maxlen=50))
+    log: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=50))
     started_s: float = 0.0
     ended_s: float = 0.0
     model: str | None = None

@@ -101,8 +101,9 @@ def settle(
         state.book.fabric_nanousd += total
         return {}
     ordered = _by_uid(payers)
-    shares = split_exactly(total, [1] * len(ordered))
-    loads = split_exactly(attempt.load_nanousd, [1] * len(ordered))
+    evenly = [1] * len(ordered)
+    shares = split_exactly(total, evenly)
+    loads = split_exactly(attempt.load_nanousd, evenly)
     usage = usage or Usage()
     ran = _ran(state, attempt, usage)
     for payer, share, load in zip(ordered, shares, loads, strict=True):
@@ -127,7 +128,7 @@ def settle(
         _book(run, payer, line)
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None
-    return dict(zip((p.uid for p in ordered), shares, strict=True))
+    return {p.uid: share for p, share in zip(ordered, shares, strict=True)}
 
 
 def _settled(

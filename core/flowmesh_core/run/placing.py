@@ -326,16 +326,15 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
-    reasons: dict[Digest, list[Rejection]] = {}
-    for rejection in decision.rejections:
-        reasons.setdefault(rejection.signature, []).append(rejection)
-    if not reasons or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
+    if not decision.rejections or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
     state.reasons_told_s = now_s
+    pausing, others = _reasons(decision.rejections)
     patience_s = state.settings.unplaceable_after_s
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
-        found = _reason(action, reasons.get(action.spec.info.signature, ()), now_s)
+        reasons = pausing if action.not_before_s > now_s else others
+        found = reasons.get(action.spec.info.signature)
         if found is None:
             continue
         # Workers of a fixed fleet come together: what the first serves, the others serve too.
@@ -352,12 +351,18 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
                 state.changed(run)
 
 
-def _reason(action: Action, found: Sequence[Rejection], now_s: float) -> Rejection | None:
-    """Of the reasons that its signature was given, the one that holds for this action.
+_Reasons = dict[Digest, Rejection]
+
+
+def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
+    """By signature, what holds for its actions in backoff, and what for its others.
 
     A backoff is one action's own. Of several others it is that which may pass, if there is one: an
     action must not fail for what keeps another one back.
     """
-    pauses = action.not_before_s > now_s
-    own = [r for r in found if (r.cause is RejectionCause.BACKOFF) is pauses]
-    return min(own, key=lambda r: (r.cause in NEVER, -r.count), default=None)
+    pausing: _Reasons = {}
+    others: _Reasons = {}
+    for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
+        found = pausing if rejection.cause is RejectionCause.BACKOFF else others
+        found.setdefault(rejection.signature, rejection)
+    return pausing, others

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.run import actions, checkpoints, repair
-from flowmesh_core.run.model import Attempt, Worker
+from flowmesh_core.run.model import Action, Attempt, Worker
 from flowmesh_core.run.state import State
 
 MEMORY_ATTEMPTS = 12
@@ -56,8 +56,7 @@ def _retry(
 ) -> None:
     """Engine and store errors: bounded, with backoff, another worker first."""
     action = attempt.action
-    action.failures[failure.kind] += 1
-    count = action.failures[failure.kind]
+    count = _failed_so_often(action, failure)
     if not failure.retryable or count >= action.spec.max_attempts:
         actions.fail(state, action, failure)
         return
@@ -122,7 +121,7 @@ def _out_of_memory(
         )
     for other in beside:  # of a host that was ended they fail next, for the same want of memory
         other.memory_shared = True
-    action.failures[failure.kind] += 1
+    count = _failed_so_often(action, failure)
     action.isolate = action.isolate or not unloaded
     largest = max(w.shape.device_memory_mib for w in state.workers.values())
     if alone and attempt.memory_mib >= largest:
@@ -133,7 +132,7 @@ def _out_of_memory(
         )
         actions.fail(state, action, failure)
         return
-    if action.failures[failure.kind] > MEMORY_ATTEMPTS:
+    if count > MEMORY_ATTEMPTS:
         actions.fail(state, action, failure)
         return
     actions.back_to_ready(state, action, now_s)
@@ -168,3 +167,9 @@ _POLICY: dict[FailureKind, Policy] = {
     FailureKind.OUT_OF_MEMORY: _out_of_memory,
     FailureKind.MISSING_BLOB: _missing_blob,
 }
+
+
+def _failed_so_often(action: Action, failure: Failure) -> int:
+    """Counts a failure; how many of its kind the action has had."""
+    count = action.failures[failure.kind] = action.failures.get(failure.kind, 0) + 1
+    return count

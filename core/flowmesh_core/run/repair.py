@@ -34,7 +34,7 @@ def inputs_lost(
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         made = [
-            p for p in step.plan.parents() if remake_lost(state, run, run.steps[p], lost, now_s)
+            p for p in step.parents if remake_lost(state, run, run.steps[p], lost, now_s)
         ]
         if not made:
             step.failure = failure
@@ -52,7 +52,7 @@ def reset(run: Run, step: StepRun) -> None:
     step.fresh = []
     step.total = None
     step.pending_parts = 0
-    step.waiting = sum(1 for p in step.plan.parents() if not run.steps[p].ended)
+    step.waiting = sum(1 for p in step.parents if not run.steps[p].ended)
 
 
 def remake_lost(

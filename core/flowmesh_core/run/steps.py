@@ -24,7 +24,7 @@ from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.run.model import Part, Run, StepRun
 from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
-from flowmesh_core.run.states import StepState
+from flowmesh_core.run.states import ENDED, StepState
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
@@ -44,12 +44,15 @@ def settle(state: State, run: Run, now_s: float) -> None:
 
 
 def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
-    parents = {p: run.steps[p] for p in step.plan.parents()}
-    if any(p.state in BROKEN for p in parents.values()):
-        _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
-        return
-    open_parents = [p for p, s in parents.items() if not s.ended]
-    streams = _streams_from(run, step, open_parents)
+    open_parents = []
+    for path in step.parents:
+        found = run.steps[path].state
+        if found in BROKEN:
+            _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
+            return
+        if found not in ENDED:
+            open_parents.append(path)
+    streams = _streams_from(run, step, open_parents) if open_parents else ""
     if open_parents and not streams:
         return
     try:

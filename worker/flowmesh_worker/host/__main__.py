@@ -1,6 +1,7 @@
 """``python -m flowmesh_worker.host FD PARENT``: started by the agent, never by hand."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ def main() -> None:
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    gc.freeze()  # what was imported stays: the collector need not look at it
     asyncio.run(HostServer(connection).serve())
     sys.stdout.flush()
     # Libraries leave threads behind that never end; everything that matters is closed by now.

@@ -1,6 +1,7 @@
 """The host's own loop: loads one engine, runs its attempts, says how they went."""
 
 import asyncio
+import gc
 import itertools
 import os
 import socket
@@ -116,6 +117,7 @@ class HostServer:
             prepare(message.modules, message.threads, on_devices=message.on_devices)
         except Exception as error:
             told = Prepared(f"{type(error).__name__}: {error}")
+        gc.freeze()  # libraries stay: the collector need not look at their objects
         self._send(told)
 
     async def _start(self, start: Start) -> None:
