@@ -11,12 +11,12 @@ import pytest
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.hands import Hands
-from flowmesh_control.loop import DECIDE_GAP_S, Loop
+from flowmesh_control.loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, Loop
 from flowmesh_control.outside import Outside
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
-from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
 from flowmesh_core.protocol.results import ActionResult, Provenance
@@ -342,3 +342,32 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
         loop.turn()
         counts.append(len(machine.of(Decided)))
     assert counts == [1, 1, 2]
+
+
+@pytest.mark.parametrize("left", [0, 7])
+def test_turns_are_short_while_the_workers_have_places_left(
+    monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: now_s[0])
+
+    class Slow(Answers):
+        def apply(self, event: Event, now: float) -> list[Command]:
+            if isinstance(event, CancelRequested):
+                now_s[0] += HUNGRY_TURN_S / 4
+            return super().apply(event, now)
+
+    rejections = (Rejection(D, RejectionCause.BUSY, left, ""),) if left else ()
+    machine = Slow(wants_decision=True)
+    loop = Loop(
+        machine=machine,
+        decide=lambda s: Decision((), rejections),
+        executor=Backlog(),
+        clock=lambda: 5.0,
+    )
+    loop.turn()
+    for _ in range(100):
+        loop.post(CancelRequested(""))
+    loop.turn()
+    turn_s = TURN_S if left else HUNGRY_TURN_S
+    assert len(machine.of(CancelRequested)) == pytest.approx(turn_s / (HUNGRY_TURN_S / 4), abs=1)

@@ -33,9 +33,7 @@ def inputs_lost(
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
-        made = [
-            p for p in step.parents if remake_lost(state, run, run.steps[p], lost, now_s)
-        ]
+        made = [p for p in step.parents if remake_lost(state, run, run.steps[p], lost, now_s)]
         if not made:
             step.failure = failure
         actions.unsubscribe(state, run, step)

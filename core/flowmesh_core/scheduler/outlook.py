@@ -101,11 +101,13 @@ class Outlook:
 
         Its tier is ``least`` or later, and later than that for the members before ``start``.
         """
-        members = self.sites[number].members
+        members, accounts, like = self.sites[number].members, self.tick.accounts, self.like
+        info, alone, replica = like.info, like.isolate, like.replica_of
         found, at = NOWHERE, start
         count = len(members)
         for place in chain(range(start, count), range(start)) if start else range(count):
-            tier = self.tier_of(members[place])
+            account = accounts[members[place]]
+            tier = account.place_tier(info, alone=alone) if not replica or account.idle() else None
             if tier is not None and (tier < found or (tier == found and place < at)):
                 found, at = tier, place
                 if tier == least:
@@ -113,4 +115,4 @@ class Outlook:
         member = members[at]
         self.tiers[number], self.members[number], self._at[number] = found, member, at
         if found != NOWHERE:
-            self.tick.accounts[member].watch(self._stale, number)
+            accounts[member].watch(self._stale, number)

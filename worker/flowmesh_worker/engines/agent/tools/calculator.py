@@ -13,6 +13,7 @@ _BITS_MAX = 4096
 _NODES_MAX = 200
 _DIGITS_SHOWN = 12
 _TOO_LARGE = "the value is too large"
+_NO_ARITHMETIC = "this is no arithmetic expression"
 Number = int | float
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -73,13 +74,15 @@ def evaluate(expression: str) -> str:
     Raises:
         ToolError: it is no arithmetic, has no value, or is beyond the bounds.
     """
+    if "\0" in expression:  # which is a SyntaxError or a ValueError, by the release of Python
+        raise ToolError(_NO_ARITHMETIC)
     try:
         tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
         if sum(1 for _ in ast.walk(tree)) > _NODES_MAX:
             raise ToolError("the expression is too long")
         value = _value(tree.body)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ToolError("this is no arithmetic expression") from None
+        raise ToolError(_NO_ARITHMETIC) from None
     except OverflowError:
         raise ToolError(_TOO_LARGE) from None
     except (ArithmeticError, ValueError, TypeError) as error:
