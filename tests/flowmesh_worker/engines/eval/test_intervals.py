@@ -32,7 +32,7 @@ def test_the_interval_holds_the_share_and_stays_within_zero_and_one(
 @given(st.integers(0, 3000), st.integers(0, 3000))
 def test_the_sign_test_is_scipys(one: int, other: int) -> None:
     wanted = binomtest(one, one + other, 0.5).pvalue if one + other else 1.0
-    assert sign_test(one, other) == pytest.approx(wanted, rel=1e-9, abs=1e-200)  # scipy rounds to 0 below
+    assert sign_test(one, other) == pytest.approx(wanted, rel=1e-9, abs=1e-200)
 
 
 def test_the_sign_test_of_very_many_trials_is_quick_and_right() -> None:
