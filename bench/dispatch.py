@@ -6,6 +6,10 @@ every action is named, looked up, placed, sent to a worker, run in an engine hos
 published in the store and accounted. Then chains are handed in at random moments, at half the rate
 that each system reached. ``--profile`` adds a last round under a profiler.
 
+What a new file costs is measured before and after, where the stores are (``--root``): it is a part
+of every action on the filesystem store, and on some disks ten times as much while the kernel still
+remembers files that were deleted (docs/benchmarks.md).
+
 Run it with ``make bench-dispatch``, which makes the peers' environments.
 """
 
@@ -18,6 +22,7 @@ import pstats
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -33,6 +38,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "flowmesh_st
 
 import versitygw
 
+from flowmesh_store.files import write_new
+
 PEERS = ("ray", "dask")
 STORES = ("filesystem", "memory", "s3")
 S3_PART = 5
@@ -41,6 +48,8 @@ BAR = 2.0
 AT_ONCE = 60
 """Chains that are handed in at once, to find what a system can do."""
 PROFILE_LINES = 30
+FILES = 500
+FILE_BYTES = 1000
 PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_store", "aiohttp", "asyncio", "msgspec")
 
 
@@ -49,12 +58,11 @@ Found = dict[tuple[str, str], Rounds]
 
 @contextlib.asynccontextmanager
 async def _contestants(
-    arguments: argparse.Namespace, result: Result
+    arguments: argparse.Namespace, result: Result, root: Path
 ) -> AsyncIterator[dict[str, Contestant]]:
     """All of them, started and warm; ended when the block ends."""
     found: dict[str, Contestant] = {}
     async with contextlib.AsyncExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flowmesh-bench-")))
         for name in arguments.stores:
             home = root / name
             home.mkdir()
@@ -69,6 +77,15 @@ async def _contestants(
             result.versions[name.capitalize()] = peer.ready["version"]
             found[name] = Other(peer)
         yield found
+
+
+def _new_file_us(directory: Path) -> float:
+    """Microseconds that a small new file takes there (the mean)."""
+    directory.mkdir()
+    began = time.perf_counter()
+    for number in range(FILES):
+        write_new(str(directory / str(number)), bytes(FILE_BYTES))
+    return (time.perf_counter() - began) / FILES * 1e6
 
 
 def _address(store: str, home: Path, stack: contextlib.AsyncExitStack) -> str:
@@ -124,7 +141,11 @@ def _throughput(found: Found, shape: str, names: Sequence[str]) -> list[str]:
 
 
 def _tell(
-    found: Found, loads: dict[str, Load], arguments: argparse.Namespace, result: Result
+    found: Found,
+    loads: dict[str, Load],
+    files_us: Sequence[float],
+    arguments: argparse.Namespace,
+    result: Result,
 ) -> None:
     names = [*arguments.stores, *arguments.peers]
     ratios = [f"/ {n.capitalize()}" for n in arguments.peers if "filesystem" in arguments.stores]
@@ -139,6 +160,8 @@ def _tell(
                 f"{BAR:g} times Ray. A graph is clocked from its acceptance (it is compiled and "
                 "durable) to the moment that its end is durable; a peer's from the first call.",
                 f"S3 is a gateway on this machine; its graphs have {S3_PART} times fewer actions.",
+                f"A new file of {FILE_BYTES:,} bytes took {files_us[0]:.0f} µs before the rounds, "
+                f"{files_us[1]:.0f} µs after.",
             ],
         )
     )
@@ -214,13 +237,17 @@ async def _profiled(fabric: Contestant, arguments: argparse.Namespace) -> None:
 async def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes what they gave."""
     result = Result("dispatch")
-    async with _contestants(arguments, result) as contestants:
-        found = await _graphs(contestants, arguments)
-        loads = {} if arguments.without_load else await _loads(contestants, arguments)
-        if arguments.profile:
-            await _profiled(contestants[arguments.stores[0]], arguments)
-    _tell(found, loads, arguments, result)
-    result.save(keep=not arguments.draft)
+    with tempfile.TemporaryDirectory(prefix="flowmesh-bench-", dir=arguments.root) as directory:
+        root = Path(directory)
+        files_us = [_new_file_us(root / "before")]
+        async with _contestants(arguments, result, root) as contestants:
+            found = await _graphs(contestants, arguments)
+            loads = {} if arguments.without_load else await _loads(contestants, arguments)
+            if arguments.profile:
+                await _profiled(contestants[arguments.stores[0]], arguments)
+        files_us.append(_new_file_us(root / "after"))
+        _tell(found, loads, files_us, arguments, result)
+        result.save(keep=not arguments.draft)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -234,6 +261,7 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--load-s", type=float, default=5.0, help="seconds of half load a round")
     given.add_argument("--without-load", action="store_true")
     given.add_argument("--profile", action="store_true")
+    given.add_argument("--root", help="directory below which the stores are made, on any disk")
     given.add_argument("--draft", action="store_true", help="only print; keep nothing")
     return given
 
