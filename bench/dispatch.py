@@ -1,7 +1,8 @@
 """How many no-op actions a second go through the fabric, beside Ray and Dask, and how soon.
 
 Graphs of four shapes (``graphs``) go in interleaved rounds to a control plane with two worker
-processes on each kind of store, and to Ray and Dask with two worker processes each. In the fabric
+processes on each kind of store, and to Ray and Dask with two worker processes each; each is in
+processes of its own, and gets its orders from here. In the fabric
 every action is named, looked up, placed, sent to a worker, run in an engine host, reported,
 published in the store and accounted. Then chains are handed in at random moments, at half the rate
 that each system reached. ``--profile`` adds a last round under a profiler.
@@ -16,20 +17,17 @@ Run it with ``make bench-dispatch``, which makes the peers' environments.
 import argparse
 import asyncio
 import contextlib
-import cProfile
 import os
-import pstats
 import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestants import Contestant, Fabric, Load, Other, Rounds
-from fabric import MEMORY, WORKERS, Bench
+from contestants import Contestant, Load, Rounds
+from fabric import MEMORY, WORKERS
 from graphs import GROUPS, LOAD_CHAIN, SHAPES, quantile
 from peer import Peer, python_of
 from results import Result, Table, spread
@@ -47,10 +45,8 @@ S3_PART = 5
 BAR = 2.0
 AT_ONCE = 60
 """Chains that are handed in at once, to find what a system can do."""
-PROFILE_LINES = 30
 FILES = 500
 FILE_BYTES = 1000
-PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_store", "aiohttp", "asyncio", "msgspec")
 
 
 Found = dict[tuple[str, str], Rounds]
@@ -66,17 +62,20 @@ async def _contestants(
         for name in arguments.stores:
             home = root / name
             home.mkdir()
-            bench = Bench(home, store=_address(name, home, stack))
-            await bench.start()
-            stack.push_async_callback(bench.stop)
-            found[name] = Fabric(bench, S3_PART if name == "s3" else 1)
-            await found[name].graph("flat", 500, Rounds())
+            address = _address(name, home, stack)
+            peer = await _started(stack, sys.executable, "dispatch_fabric.py", address, str(home))
+            found[name] = Contestant(peer, S3_PART if name == "s3" else 1)
         for name in arguments.peers:
-            peer = await asyncio.to_thread(Peer, python_of(name), f"dispatch_{name}.py")
-            stack.callback(peer.stop)
+            peer = await _started(stack, python_of(name), f"dispatch_{name}.py")
             result.versions[name.capitalize()] = peer.ready["version"]
-            found[name] = Other(peer)
+            found[name] = Contestant(peer)
         yield found
+
+
+async def _started(stack: contextlib.AsyncExitStack, python: str, *script: str) -> Peer:
+    peer = await asyncio.to_thread(Peer, python, *script)
+    stack.callback(peer.stop)
+    return peer
 
 
 def _new_file_us(directory: Path) -> float:
@@ -217,23 +216,6 @@ def _shown(names: Sequence[str]) -> list[str]:
     return [n.capitalize() if n in PEERS else f"fabric, {n}" for n in names]
 
 
-async def _profiled(fabric: Contestant, arguments: argparse.Namespace) -> None:
-    profile = cProfile.Profile()
-    profile.enable()
-    await fabric.graph(arguments.shapes[0], arguments.count, Rounds())
-    profile.disable()
-    stats = pstats.Stats(profile)
-    by_package: Counter[str] = Counter()
-    total = 0.0
-    for (path, _, _), (_, _, own_s, _, _) in stats.stats.items():  # type: ignore[attr-defined]
-        total += own_s
-        by_package[next((p for p in PACKAGES if p in path), "other")] += own_s
-    print("where the control plane's time goes, by package (idle waiting is in other):")
-    for package, own_s in by_package.most_common():
-        print(f"  {package:20} {own_s:6.2f} s  {own_s / total:4.0%}")
-    stats.sort_stats("tottime").print_stats(PROFILE_LINES)
-
-
 async def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes what they gave."""
     result = Result("dispatch")
@@ -244,7 +226,7 @@ async def run(arguments: argparse.Namespace) -> None:
             found = await _graphs(contestants, arguments)
             loads = {} if arguments.without_load else await _loads(contestants, arguments)
             if arguments.profile:
-                await _profiled(contestants[arguments.stores[0]], arguments)
+                await contestants[arguments.stores[0]].profile(arguments.shapes[0], arguments.count)
         files_us.append(_new_file_us(root / "after"))
         _tell(found, loads, files_us, arguments, result)
         result.save(keep=not arguments.draft)

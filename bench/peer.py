@@ -28,11 +28,20 @@ def python_of(peer: str) -> str:
 class Peer:
     """A running script; it has said that it is ready."""
 
-    def __init__(self, python: str, script: str, more: Mapping[str, str] | None = None) -> None:
-        """Starts a script of this folder and waits until it is warm."""
+    def __init__(
+        self, python: str, script: str, *arguments: str, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts a script of this folder and waits until it is warm.
+
+        Args:
+            python: of its environment.
+            script: its name.
+            arguments: of its command line.
+            more: variables beside those that are inherited.
+        """
         self._script = script
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name(script))],
+            [python, str(Path(__file__).with_name(script)), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -180,10 +180,10 @@ async def run(arguments: argparse.Namespace) -> None:
             more = _environment(root / "model", root, arguments.tokens)
             path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
             others.append(
-                await asyncio.to_thread(Peer, sys.executable, "sharing_script.py", more | path)
+                await asyncio.to_thread(Peer, sys.executable, "sharing_script.py", more=more | path)
             )
             _told("the script's engine is loaded")
-            others.append(await asyncio.to_thread(Peer, python, "sharing_ray.py", more))
+            others.append(await asyncio.to_thread(Peer, python, "sharing_ray.py", more=more))
             _told("Ray's engine is loaded")
             scripts, ray = Other(others[0], work, TENANTS), Other(others[1], work, 1)
             for number in range(arguments.rounds):

@@ -1,0 +1,140 @@
+"""The fabric's part of ``bench/dispatch.py``: a control plane on one store, and its workers.
+
+Takes the same orders as the peers' scripts (``dispatch_ray.py``) and tells more: how long a graph's
+acceptance took, and of every action how long it waited from ready to sent. ``profile`` runs a graph
+under a profiler. Arguments: the address of the store and an empty directory.
+"""
+
+import asyncio
+import cProfile
+import json
+import pstats
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fabric import Bench
+from graphs import LOAD_CHAIN, Group, arrivals, graph
+
+PROFILE_LINES = 30
+PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_store", "aiohttp", "asyncio", "msgspec")
+
+
+class Fabric:
+    """Runs graphs; every action is one that nobody has run before."""
+
+    def __init__(self, bench: Bench) -> None:
+        """Takes a started fabric."""
+        self._bench = bench
+        self._graphs = 0
+
+    async def graph(self, shape: str, count: int) -> dict[str, Any]:
+        """Runs a graph; seconds from its acceptance to its end, and of the acceptance."""
+        self._graphs += 1
+        self._bench.waits_s.clear()
+        groups = list(graph(shape, count))
+        started = time.monotonic()
+        uid = await self._bench.submit(_document(f"{shape}-{self._graphs}", groups))
+        accepted = time.monotonic()
+        status = await self._bench.ended(uid)
+        ended = time.monotonic()
+        if status.phase != "Succeeded" or status.executed != sum(map(len, groups)):
+            raise RuntimeError(f"{shape}: {status.phase}, {status.executed} executed")
+        return {
+            "seconds": ended - accepted,
+            "acceptance_s": accepted - started,
+            "waits_s": self._bench.waits_s,
+        }
+
+    async def load(self, rate: float, seconds: float, seed: int) -> dict[str, Any]:
+        """Chains at random moments; seconds from each one's moment to its end."""
+        self._graphs += 1
+        self._bench.waits_s.clear()
+        due_at: dict[str, float] = {}
+        started = time.monotonic()
+        moments = arrivals(rate, seconds, seed)
+        watching = asyncio.create_task(self._watch(len(moments)))
+        async with asyncio.TaskGroup() as group:
+            for number, due in enumerate(moments):
+                at = started + due
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                group.create_task(self._hand_in(f"load-{self._graphs}-{number}", at, due_at))
+        ended = await watching
+        latencies_s = [ended[uid] - at for uid, at in due_at.items()]
+        return {"latencies_s": latencies_s, "waits_s": self._bench.waits_s}
+
+    async def profile(self, shape: str, count: int) -> dict[str, Any]:
+        """Runs a graph under a profiler and prints where the control plane's time went."""
+        profile = cProfile.Profile()
+        profile.enable()
+        await self.graph(shape, count)
+        profile.disable()
+        stats = pstats.Stats(profile, stream=sys.stderr)
+        by_package: Counter[str] = Counter()
+        for (path, _, _), (_, _, own_s, _, _) in stats.stats.items():  # type: ignore[attr-defined]
+            by_package[next((p for p in PACKAGES if p in path), "other")] += own_s
+        told = ["the control plane's time by package (idle waiting is in other):"]
+        for package, own_s in by_package.most_common():
+            told.append(f"  {package:20} {own_s:6.2f} s  {own_s / by_package.total():4.0%}")
+        print("\n".join(told), file=sys.stderr)
+        stats.sort_stats("tottime").print_stats(PROFILE_LINES)
+        return {}
+
+    async def _hand_in(self, name: str, at: float, due_at: dict[str, float]) -> None:
+        chain: Group = [(), *((n,) for n in range(LOAD_CHAIN - 1))]
+        due_at[await self._bench.submit(_document(name, [chain]))] = at
+
+    async def _watch(self, count: int) -> dict[str, float]:
+        """When each run has ended and is durable, by uid."""
+        archive, ended = self._bench.parts.given.archive, dict[str, float]()
+        async for uid in self._bench.parts.changes.all():
+            if uid in archive and uid not in ended:
+                ended[uid] = time.monotonic()
+                if len(ended) == count:
+                    break
+        return ended
+
+
+def _document(name: str, groups: Sequence[Group]) -> dict[str, object]:
+    """A workflow of no-ops; its name is in every action's parameter, so that none is a hit."""
+    steps = []
+    for number, group in enumerate(groups):
+        for n, before in enumerate(group):
+            step: dict[str, object] = {
+                "name": f"s{number}-{n}",
+                "uses": "test.noop",
+                "with": {"value": f"{name}/{number}/{n}"},
+            }
+            if before:
+                step["inputs"] = {f"before{b}": f"s{number}-{b}.metrics" for b in before}
+            steps.append(step)
+    return {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": name},
+        "spec": {"steps": steps},
+    }
+
+
+async def main(store: str, home: Path) -> None:
+    """Serves until standard input ends."""
+    bench = Bench(home, store=store)
+    await bench.start()
+    try:
+        fabric = Fabric(bench)
+        await fabric.graph("flat", 500)
+        print(json.dumps({}), flush=True)
+        does = {"graph": fabric.graph, "load": fabric.load, "profile": fabric.profile}
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order = json.loads(line)
+            do = does[order.pop("do")]
+            print(json.dumps(await do(**order)), flush=True)
+    finally:
+        await bench.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
