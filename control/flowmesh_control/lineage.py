@@ -6,7 +6,9 @@
     lineage/by-input/<2 hex>/<uid>      the same for inputs
 
 A run's derivations are written when it ends, before ``final``: off the path of dispatch, at most
-512 records however many steps it has, write-once by their key. A question reads one shard.
+512 records however many steps it has, write-once by their key. A question reads one shard. What was
+made from very many inputs is written whole by its outputs; by its inputs each shard names its own
+ones (``partial``), or a join of a thousand would be written a thousand times.
 """
 
 import asyncio
@@ -25,6 +27,8 @@ from flowmesh_store.ports import RecordStore
 DERIVATIONS_MAX = 10_000
 HANDS = 16
 """So many records are written side by side."""
+WHOLE_SHARDS_MAX = 16
+"""In so many shards by input a derivation is written whole."""
 PREFIX_MIN = 8
 """Of a digest at least so many characters are to be given."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
@@ -85,6 +89,8 @@ class Lineage:
             for shard in sorted(outputs):
                 shards[f"by-output/{shard}"].append(encoded)
             for shard in sorted(inputs):
+                if len(inputs) > WHOLE_SHARDS_MAX:
+                    encoded = msgspec.json.encode(_seen_from(derivation, shard))
                 shards[f"by-input/{shard}"].append(encoded)
         left = iter(shards.items())
         hands = (self._write_some(uid, left) for _ in range(min(HANDS, len(shards))))
@@ -157,10 +163,22 @@ class Lineage:
             async for d in self._shard(index, shard)
             if wanted & _near_side(d, direction)
         ]
-        return await _of(found, seen)
+        whole: dict[tuple[str, str], Derivation] = {}
+        for d in await _of(found, seen):
+            if (d.uid, d.step) not in whole:
+                whole[d.uid, d.step] = await self._whole(d) if d.partial else d
+        return list(whole.values())
 
-    async def _shard(self, index: str, shard: str) -> AsyncIterator[Derivation]:
-        async for key in self._records.keys(f"lineage/{index}/{shard}/"):
+    async def _whole(self, partial: Derivation) -> Derivation:
+        """The derivation as it stands by its outputs; the partial one where it is gone."""
+        output = _outputs(partial)[0]
+        async for derivation in self._shard("by-output", output[:2], partial.uid):
+            if derivation.step == partial.step:
+                return derivation
+        return partial
+
+    async def _shard(self, index: str, shard: str, uid: str = "") -> AsyncIterator[Derivation]:
+        async for key in self._records.keys(f"lineage/{index}/{shard}/{uid}"):
             record = await self._records.read(key)
             for derivation in () if record is None else _decoder.decode(record.data):
                 yield derivation
@@ -170,6 +188,27 @@ async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
     """Those of namespaces that may be seen."""
     visible = await seen({d.namespace for d in found})
     return [d for d in found if d.namespace in visible]
+
+
+def _seen_from(derivation: Derivation, shard: str) -> Derivation:
+    """What a shard by input has to say of a derivation with inputs in many shards."""
+    return Derivation(
+        uid=derivation.uid,
+        run=derivation.run,
+        namespace=derivation.namespace,
+        step=derivation.step,
+        engine=derivation.engine,
+        contract=derivation.contract,
+        implementation=derivation.implementation,
+        inputs={
+            port: ours
+            for port, digests in derivation.inputs.items()
+            if (ours := tuple(d for d in digests if d.startswith(shard)))
+        },
+        outputs=derivation.outputs,
+        time_s=derivation.time_s,
+        partial=True,
+    )
 
 
 def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:

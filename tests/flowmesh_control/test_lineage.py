@@ -72,6 +72,29 @@ async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -
     assert sorted(x.uid for x in found.derivations) == ["u1", "u2"]
 
 
+async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whole_for_each(
+    store: Store,
+) -> None:
+    lineage = Lineage(store.records)
+    inputs = {f"port{n}": f"part {n}" for n in range(300)}
+    join = made("u1", "join", inputs, {"rows": "all"})
+    await lineage.write("u1", [join, made("u1", "use", {"rows": "all"}, {"rows": "end"})])
+    for n in (0, 150, 299):
+        down = await lineage.walk(d(f"part {n}"), Direction.DOWN, everybody)
+        assert [x.step for x in down.derivations] == ["join", "use"]
+        assert down.derivations[0] == join
+    up = await lineage.walk(d("end"), Direction.UP, everybody)
+    assert up.derivations[1] == join
+    assert await lineage.named(d("part 7")[:12], everybody) == [d("part 7")]
+    sizes = [
+        len(record.data)
+        async for key in store.records.keys("lineage/by-input/")
+        if (record := await store.records.read(key)) is not None
+    ]
+    assert len(sizes) > 100
+    assert sum(sizes) < 100_000  # whole it has 25,000 bytes
+
+
 async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
     lineage = Lineage(store.records)
     steps = [made("u1", f"s{i}", {"x": str(i)}, {"x": str(i + 1)}) for i in range(20)]

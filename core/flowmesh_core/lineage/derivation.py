@@ -64,6 +64,7 @@ class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         makers: where its actions ran; empty for a hit of a whole step, whose producer says it.
         row_port: of a row-wise step, the port whose chunk k made chunk k of ``row_output``;
             both empty where an output is made of every row.
+        partial: some of the inputs only, and nothing of what is not needed to find the whole one.
     """
 
     uid: str
@@ -86,6 +87,7 @@ class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     makers: tuple[Maker, ...] = ()
     row_port: str = ""
     row_output: str = ""
+    partial: bool = False
 
 
 def derivations(
