@@ -41,7 +41,8 @@ from flowmesh_store.files import write_new
 PEERS = ("ray", "dask")
 STORES = ("filesystem", "memory", "s3")
 S3_PART = 5
-"""A store across the network gets so many times fewer actions."""
+"""A store across the network gets so many times fewer actions, after everybody else: its gateway
+here makes and removes files, which on some disks makes other new ones slow."""
 BAR = 2.0
 AT_ONCE = 60
 """Chains that are handed in at once, to find what a system can do."""
@@ -158,9 +159,10 @@ def _tell(
                 "The ratios are those of the filesystem store, round by round; the bar is "
                 f"{BAR:g} times Ray. A graph is clocked from its acceptance (it is compiled and "
                 "durable) to the moment that its end is durable; a peer's from the first call.",
-                f"S3 is a gateway on this machine; its graphs have {S3_PART} times fewer actions.",
+                f"S3 is a gateway on this machine; its graphs have {S3_PART} times fewer actions, "
+                "and their rounds come after the others'.",
                 f"A new file of {FILE_BYTES:,} bytes took {files_us[0]:.0f} µs before the rounds, "
-                f"{files_us[1]:.0f} µs after.",
+                f"{files_us[1]:.0f} µs after the others' rounds.",
             ],
         )
     )
@@ -223,11 +225,14 @@ async def run(arguments: argparse.Namespace) -> None:
         root = Path(directory)
         files_us = [_new_file_us(root / "before")]
         async with _contestants(arguments, result, root) as contestants:
-            found = await _graphs(contestants, arguments)
+            s3 = {name: c for name, c in contestants.items() if name == "s3"}
+            others = {name: c for name, c in contestants.items() if name != "s3"}
+            found = await _graphs(others, arguments)
+            files_us.append(_new_file_us(root / "after"))
+            found |= await _graphs(s3, arguments)
             loads = {} if arguments.without_load else await _loads(contestants, arguments)
             if arguments.profile:
                 await contestants[arguments.stores[0]].profile(arguments.shapes[0], arguments.count)
-        files_us.append(_new_file_us(root / "after"))
         _tell(found, loads, files_us, arguments, result)
         result.save(keep=not arguments.draft)
 
