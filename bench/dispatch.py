@@ -7,9 +7,9 @@ every action is named, looked up, placed, sent to a worker, run in an engine hos
 published in the store and accounted. Then chains are handed in at random moments, at half the rate
 that each system reached. ``--profile`` adds a last round under a profiler.
 
-What a new file costs is measured before and after, where the stores are (``--root``): it is a part
-of every action on the filesystem store, and on some disks ten times as much while the kernel still
-remembers files that were deleted (docs/benchmarks.md).
+What a new file costs is measured before and after, where the stores are (below ``TMPDIR``): it is a
+part of every action on the filesystem store, and on some disks ten times as much while the kernel
+still remembers files that were deleted (docs/benchmarks.md).
 
 Run it with ``make bench-dispatch``, which makes the peers' environments.
 """
@@ -221,7 +221,7 @@ def _shown(names: Sequence[str]) -> list[str]:
 async def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes what they gave."""
     result = Result("dispatch")
-    with tempfile.TemporaryDirectory(prefix="flowmesh-bench-", dir=arguments.root) as directory:
+    with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as directory:
         root = Path(directory)
         files_us = [_new_file_us(root / "before")]
         async with _contestants(arguments, result, root) as contestants:
@@ -248,7 +248,6 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--load-s", type=float, default=5.0, help="seconds of half load a round")
     given.add_argument("--without-load", action="store_true")
     given.add_argument("--profile", action="store_true")
-    given.add_argument("--root", help="directory below which the stores are made, on any disk")
     given.add_argument("--draft", action="store_true", help="only print; keep nothing")
     return given
 

@@ -101,13 +101,11 @@ class Outlook:
 
         Its tier is ``least`` or later, and later than that for the members before ``start``.
         """
-        members, accounts, like = self.sites[number].members, self.tick.accounts, self.like
-        info, alone, replica = like.info, like.isolate, like.replica_of
+        members = self.sites[number].members
         found, at = NOWHERE, start
         count = len(members)
         for place in chain(range(start, count), range(start)) if start else range(count):
-            account = accounts[members[place]]
-            tier = account.place_tier(info, alone=alone) if not replica or account.idle() else None
+            tier = self.tier_of(members[place])
             if tier is not None and (tier < found or (tier == found and place < at)):
                 found, at = tier, place
                 if tier == least:
@@ -115,4 +113,4 @@ class Outlook:
         member = members[at]
         self.tiers[number], self.members[number], self._at[number] = found, member, at
         if found != NOWHERE:
-            accounts[member].watch(self._stale, number)
+            self.tick.accounts[member].watch(self._stale, number)

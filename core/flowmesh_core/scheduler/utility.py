@@ -110,11 +110,12 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
 
     def utility(self, prospect: Prospect, tier: int) -> float:
         """U of a place of this tier. A later tier is never better than an earlier one."""
-        w, earliest_s = self.weights, self.earliest_s
-        finish_s = prospect.finish_s(tier) - self.common_s
-        throughput = earliest_s / finish_s if finish_s > earliest_s else 1.0
-        cost = prospect.nanousd / self.dearest_nanousd
-        return w.alpha * throughput - w.beta * cost + w.gamma * prospect.locality
+        w = self.weights
+        return (
+            w.alpha * self.throughput(prospect, tier)
+            - w.beta * (prospect.nanousd / self.dearest_nanousd)
+            + w.gamma * prospect.locality
+        )
 
     def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
         """The same, term by term, for placements and ``fmesh explain``."""
