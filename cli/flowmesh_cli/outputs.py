@@ -15,6 +15,7 @@ from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import describe_output
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.status.view import RunStatus
+from flowmesh_store.unpacking import unpack
 
 FORMATS = ("jsonl", "csv", "parquet")
 
@@ -85,7 +86,7 @@ def _write(
         packed = folder / f".{name}.tar"
         http.download(content, packed)
         with tarfile.open(packed) as tar:
-            tar.extractall(path, filter="data")
+            unpack(tar, path)
         packed.unlink()
     else:
         path = folder / name

@@ -17,6 +17,7 @@ from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
+from flowmesh_store.unpacking import unpack
 
 ROWS_BYTES_MAX = 2 << 30
 _PIECE = 1 << 20
@@ -159,14 +160,13 @@ async def _receive(request: web.Request, target: Path, limit: int) -> None:
 
 
 def _unpack(archive: Path, directory: Path) -> None:
-    directory.mkdir()
     try:
         with tarfile.open(archive, "r:") as tar:
-            tar.extractall(directory, filter="data")
+            unpack(tar, directory)
         archive.unlink()
     except tarfile.TarError as e:
         raise FlowMeshError(
             f"the body is no tar file of plain files: {e}",
             where="body",
-            remedy="send `tar -C DIRECTORY -cf - .`, without links that leave it",
+            remedy="send `tar -C DIRECTORY -chf - .`, which follows links",
         ) from e

@@ -1,0 +1,70 @@
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from flowmesh_store.unpacking import unpack
+
+Entry = tuple[str, bytes, bytes]
+
+
+def packed(*entries: Entry) -> tarfile.TarFile:
+    """A tar file of entries: name, type, and content or the target of a link."""
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        for name, kind, content in entries:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            if kind == tarfile.REGTYPE:
+                info.size = len(content)
+                tar.addfile(info, BytesIO(content))
+            else:
+                info.linkname = content.decode()
+                tar.addfile(info)
+    data.seek(0)
+    return tarfile.open(fileobj=data)
+
+
+def test_files_and_directories_are_written(tmp_path: Path) -> None:
+    directory = (".", tarfile.DIRTYPE, b"")
+    inner = ("./inner", tarfile.DIRTYPE, b"")
+    file = ("./inner/a.txt", tarfile.REGTYPE, b"text")
+    deep = ("b/c/d.bin", tarfile.REGTYPE, bytes(100_000))
+    with packed(directory, inner, file, deep) as tar:
+        unpack(tar, tmp_path / "tree")
+    assert (tmp_path / "tree" / "inner" / "a.txt").read_bytes() == b"text"
+    assert (tmp_path / "tree" / "b" / "c" / "d.bin").stat().st_size == 100_000
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (("../out", tarfile.REGTYPE, b"x"), "lies outside"),
+        (("a/../../out", tarfile.REGTYPE, b"x"), "lies outside"),
+        (("/etc/out", tarfile.REGTYPE, b"x"), "lies outside"),
+        (("link", tarfile.SYMTYPE, b"/etc/passwd"), "no plain file"),
+        (("hard", tarfile.LNKTYPE, b"first"), "no plain file"),
+        (("pipe", tarfile.FIFOTYPE, b""), "no plain file"),
+        (("first/below", tarfile.REGTYPE, b"x"), "cannot be made"),
+        (("first", tarfile.DIRTYPE, b""), "cannot be made"),
+    ],
+)
+def test_what_is_no_tree_is_refused(tmp_path: Path, entry: Entry, reason: str) -> None:
+    first = ("first", tarfile.REGTYPE, b"1")
+    with packed(first, entry) as tar, pytest.raises(tarfile.TarError, match=reason):
+        unpack(tar, tmp_path / "tree")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["first", "tree"]
+
+
+def test_a_tar_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        info = tarfile.TarInfo("a")
+        info.size = 10_000
+        tar.addfile(info, BytesIO(bytes(10_000)))
+    with (
+        tarfile.open(fileobj=BytesIO(data.getvalue()[:5_000])) as tar,
+        pytest.raises(tarfile.TarError),
+    ):
+        unpack(tar, tmp_path)
