@@ -2,10 +2,10 @@
 
 Graphs of four shapes (``graphs``) go in interleaved rounds to a control plane with two worker
 processes on each kind of store, and to Ray and Dask with two worker processes each; each is in
-processes of its own, and gets its orders from here. In the fabric
-every action is named, looked up, placed, sent to a worker, run in an engine host, reported,
-published in the store and accounted. Then chains are handed in at random moments, at half the rate
-that each system reached. ``--profile`` adds a last round under a profiler.
+processes of its own, and gets its orders from here. In the fabric every action is named, looked up,
+placed, sent to a worker, run in an engine host, reported, published in the store and accounted.
+Then chains are handed in at random moments, at half the rate that each system reached.
+``--profile`` adds a last round under a profiler.
 
 What a new file costs is measured before and after, where the stores are (below ``TMPDIR``): it is a
 part of every action on the filesystem store, and on some disks ten times as much while the kernel

@@ -85,12 +85,12 @@ class Lineage:
         for derivation in found:
             encoded = msgspec.json.encode(derivation)
             outputs = {d[:2] for d in derivation.outputs.values()}
-            inputs = {d[:2] for ds in derivation.inputs.values() for d in ds}
+            inputs = _by_shard(derivation.inputs)
             for shard in sorted(outputs):
                 shards[f"by-output/{shard}"].append(encoded)
             for shard in sorted(inputs):
                 if len(inputs) > WHOLE_SHARDS_MAX:
-                    encoded = msgspec.json.encode(_seen_from(derivation, shard))
+                    encoded = msgspec.json.encode(_partial(derivation, inputs[shard]))
                 shards[f"by-input/{shard}"].append(encoded)
         left = iter(shards.items())
         hands = (self._write_some(uid, left) for _ in range(min(HANDS, len(shards))))
@@ -172,16 +172,17 @@ class Lineage:
     async def _whole(self, partial: Derivation) -> Derivation:
         """The derivation as it stands by its outputs; the partial one where it is gone."""
         output = _outputs(partial)[0]
-        async for derivation in self._shard("by-output", output[:2], partial.uid):
-            if derivation.step == partial.step:
-                return derivation
-        return partial
+        made = await self._read(f"lineage/by-output/{output[:2]}/{partial.uid}")
+        return next((d for d in made if d.step == partial.step), partial)
 
-    async def _shard(self, index: str, shard: str, uid: str = "") -> AsyncIterator[Derivation]:
-        async for key in self._records.keys(f"lineage/{index}/{shard}/{uid}"):
-            record = await self._records.read(key)
-            for derivation in () if record is None else _decoder.decode(record.data):
+    async def _shard(self, index: str, shard: str) -> AsyncIterator[Derivation]:
+        async for key in self._records.keys(f"lineage/{index}/{shard}/"):
+            for derivation in await self._read(key):
                 yield derivation
+
+    async def _read(self, key: str) -> list[Derivation]:
+        record = await self._records.read(key)
+        return [] if record is None else _decoder.decode(record.data)
 
 
 async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
@@ -190,8 +191,20 @@ async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
     return [d for d in found if d.namespace in visible]
 
 
-def _seen_from(derivation: Derivation, shard: str) -> Derivation:
-    """What a shard by input has to say of a derivation with inputs in many shards."""
+_Inputs = dict[str, tuple[Digest, ...]]
+
+
+def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
+    """Those of each shard, by port."""
+    found: defaultdict[str, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
+    for port, digests in inputs.items():
+        for digest in digests:
+            found[digest[:2]][port].append(digest)
+    return {s: {port: tuple(ds) for port, ds in ports.items()} for s, ports in found.items()}
+
+
+def _partial(derivation: Derivation, inputs: _Inputs) -> Derivation:
+    """What a shard by input has to say of a derivation of which other shards have inputs, too."""
     return Derivation(
         uid=derivation.uid,
         run=derivation.run,
@@ -200,11 +213,7 @@ def _seen_from(derivation: Derivation, shard: str) -> Derivation:
         engine=derivation.engine,
         contract=derivation.contract,
         implementation=derivation.implementation,
-        inputs={
-            port: ours
-            for port, digests in derivation.inputs.items()
-            if (ours := tuple(d for d in digests if d.startswith(shard)))
-        },
+        inputs=inputs,
         outputs=derivation.outputs,
         time_s=derivation.time_s,
         partial=True,
