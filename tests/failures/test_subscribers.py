@@ -6,6 +6,7 @@ import pytest
 from tests.failures.seen import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
+from tests.flowmesh_store.published import published
 
 from flowmesh_core.run.ledger import AttemptLine
 
@@ -61,4 +62,4 @@ async def test_when_the_last_of_them_leaves_the_action_stops_and_the_last_one_pa
     receipts = [(await paid(fabric, uid)).paid_nanousd for uid in uids]
     assert receipts[:2] == [0, 0]
     assert receipts[2] > 0
-    assert not list((fabric.root / "store" / "actions").glob("*/*"))
+    assert not published(fabric.root / "store")

@@ -9,6 +9,7 @@ from tests.failures.seen import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_control.test_restart import Elsewhere
+from tests.flowmesh_store.published import published
 
 from flowmesh_core.run.ledger import AttemptLine
 
@@ -26,8 +27,8 @@ def chain() -> dict[str, Any]:
 
 
 def records(root: Path) -> dict[str, bytes]:
-    found = (root / "store" / "actions").glob("*/*")
-    return {p.name: data for p in found if (data := p.read_bytes()).startswith(b"{")}
+    found = published(root / "store")
+    return {key.split("/")[1]: record.data for key, record in found.items()}
 
 
 async def test_the_older_leader_stops_and_what_either_published_stands_and_is_paid_once(
@@ -64,7 +65,7 @@ async def test_the_older_leader_stops_and_what_either_published_stands_and_is_pa
             assert len(after) == STEPS
             # What the older one wrote into the ledger after the newer one took the run up counts
             # for nobody, so that no action is paid twice.
-            published = [
+            recorded = [
                 line.action_id
                 for line in ledger(second, uid)
                 if isinstance(line, AttemptLine) and line.outcome in ("published", "adopted")
@@ -73,7 +74,7 @@ async def test_the_older_leader_stops_and_what_either_published_stands_and_is_pa
             totals = await accounts(second)
             assert totals.receipts_nanousd == receipt.paid_nanousd
             assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
-            assert set(published) <= set(after)
+            assert set(recorded) <= set(after)
         finally:
             first.close()
             second.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_cli.calling import fmesh
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
+from tests.flowmesh_store.published import published
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_store.hashing import digest_of_file
@@ -68,8 +69,8 @@ def upload(fabric: SharedFabric, name: str) -> None:
 
 def generations(fabric: SharedFabric) -> list[int]:
     """Of all published results."""
-    found = fabric.store.glob("actions/*/*")
-    return sorted(json.loads(path.read_bytes()).get("generation", 1) for path in found)
+    found = published(fabric.store).values()
+    return sorted(json.loads(record.data).get("generation", 1) for record in found)
 
 
 def rows_of(fabric: SharedFabric, run: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pytest
 from tests.flowmesh_cli.calling import fmesh
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 from tests.flowmesh_cli.test_disk_full import FULL, REMEDY, fill, small_disk
+from tests.flowmesh_store.published import published
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_worker.failures import FREE_SPACE
@@ -76,10 +77,8 @@ def unreadable(store: Path) -> list[str]:
     """Blobs that some action's record or some kept tree names and the disk does not hold."""
     held = {path.name for path in (store / "cas").rglob("*") if path.is_file()}
     named = set()
-    for record in (store / "actions").glob("*/*"):
-        if not (data := record.read_bytes()).startswith(b"{"):
-            continue
-        for artifact in json.loads(data)["outputs"].values():
+    for record in published(store).values():
+        for artifact in json.loads(record.data)["outputs"].values():
             named.add(artifact["blob"])
     for blob in (store / "cas").rglob("*"):
         if blob.is_file() and (data := blob.read_bytes()).startswith(b'{"kind":"tree"'):
@@ -91,7 +90,7 @@ def test_a_model_that_the_disk_cannot_hold_is_said_and_published_once_there_is_r
     fabric: SharedFabric,
 ) -> None:
     first = fabric.answer(merging("one"), name="one")
-    records = set((fabric.store / "actions").glob("*/*"))
+    before = published(fabric.store)
     for leave_bytes, remedy in LEFT:
         filling = fill(fabric, leave_bytes=leave_bytes)
         refused = fabric.run(merging("two"), name="two")
@@ -100,7 +99,7 @@ def test_a_model_that_the_disk_cannot_hold_is_said_and_published_once_there_is_r
         assert FULL in refused.stderr
         assert remedy in refused.stderr
         assert "Traceback" not in refused.stderr
-        assert set((fabric.store / "actions").glob("*/*")) == records
+        assert published(fabric.store) == before
         assert unreadable(fabric.store) == []
         filling.unlink()
     fabric.still_serves()

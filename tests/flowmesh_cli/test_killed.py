@@ -16,6 +16,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, owner, started, until
 from tests.flowmesh_cli.test_receipts_of_epochs import assert_the_books_agree
+from tests.flowmesh_store.published import published
 
 pytestmark = pytest.mark.slow
 
@@ -95,13 +96,9 @@ def outputs(answered: dict[str, Any]) -> list[dict[str, str]]:
     return [{n: o["digest"] for n, o in run["outputs"].items()} for run in answered["runs"]]
 
 
-def published(folder: Path) -> dict[str, bytes]:
+def results(folder: Path) -> dict[str, bytes]:
     """Every published record, by scope and action."""
-    found = {}
-    for path in sorted((folder / ".flowmesh" / "actions").glob("*/*")):
-        with contextlib.suppress(FileNotFoundError):
-            found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
-    return {name: data for name, data in found.items() if data.startswith(b"{")}
+    return {name: record.data for name, record in published(folder / ".flowmesh").items()}
 
 
 def epoch(folder: Path) -> int:
@@ -142,15 +139,15 @@ def test_the_control_process_may_be_killed_at_any_moment(
     kills = []
     for count in counts:
         with started(*COMMAND, cwd=folder) as run:
-            until(lambda n=count: len(published(folder)) >= n or run.process.poll() is not None)
+            until(lambda n=count: len(results(folder)) >= n or run.process.poll() is not None)
             if count == 0:
                 until((folder / ".flowmesh" / "runs").exists)
             run.kill()
-        kills.append((epoch(folder), published(folder)))
+        kills.append((epoch(folder), results(folder)))
     again = answer(*COMMAND, cwd=folder)
     assert outputs(again) == expected
     assert [run["phase"] for run in again["runs"]] == ["Succeeded"] * 3
-    after = published(folder)
+    after = results(folder)
     for killed_in, before in kills:
         assert {name: after[name] for name in before} == before, "a published record was replaced"
         assert ran_again(folder, before, killed_in) == []
@@ -167,13 +164,13 @@ def test_workers_and_hosts_may_be_killed_at_any_moment(
     befores = []
     with started(*COMMAND, "--json", cwd=folder) as run:
         for count, victim in kills.items():
-            until(lambda n=count: len(published(folder)) >= n)
+            until(lambda n=count: len(results(folder)) >= n)
             until(lambda v=victim: killed(folder, v))
-            befores.append(published(folder))
+            befores.append(results(folder))
         assert run.end(120) == 0, run.said
     again = answer(*COMMAND, cwd=folder)
     assert outputs(again) == expected
-    after = published(folder)
+    after = results(folder)
     for before in befores:
         assert {name: after[name] for name in before} == before
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, started, until
+from tests.flowmesh_store.published import published
 
 pytestmark = pytest.mark.slow
 
@@ -49,8 +50,8 @@ def flow(tenant: int) -> dict[str, Any]:
 def moments(folder: Path) -> int:
     """How many results, segments of ledgers and accounts are written."""
     state = folder / ".flowmesh"
-    patterns = ("actions/*/*", "runs/*/ledger/*", "accounts/*")
-    return sum(len(list(state.glob(pattern))) for pattern in patterns)
+    files = sum(len(list(state.glob(p))) for p in ("runs/*/ledger/*", "accounts/*"))
+    return files + len(published(state))
 
 
 def assert_the_books_agree(book: dict[str, Any]) -> None:

@@ -1,10 +1,14 @@
 """The stores under test, each with a way to damage it behind its back."""
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.root import StoreRoot
+from flowmesh_store.keys import ACTIONS
 from flowmesh_store.memory import MemoryBlobs
 from flowmesh_store.store import Store
 
@@ -35,6 +39,12 @@ def rewrite_in(directory: Path) -> Callable[[str, bytes | None], None]:
 
 def age_in(directory: Path) -> Callable[[str, float], None]:
     def age(key: str, seconds: float) -> None:
+        if key.startswith(ACTIONS) and (directory / ACTIONS / "log").exists():
+            log = RecordLog(StoreRoot(directory), ACTIONS, clock=lambda: time.time() - seconds)
+            record = log.read(key)
+            assert record is not None
+            assert log.write(key, record.data, if_match=record.etag, durable=False)
+            return
         path = directory / (key if "/" in key else f"cas/{key[:2]}/{key}")
         then = path.stat().st_mtime - seconds
         os.utime(path, (then, then))

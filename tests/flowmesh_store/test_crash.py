@@ -65,11 +65,14 @@ async def test_a_writer_killed_at_20_seeded_moments_leaves_nothing_torn(tmp_path
         assert digest_of_file(path) == path.name
 
 
+@pytest.mark.parametrize("key", ["epochs/7", "actions/s/7"])
 @pytest.mark.parametrize("condition", ["if nothing is there", "if it matches"])
-async def test_of_64_writers_in_four_processes_one_wins(tmp_path: Path, condition: str) -> None:
+async def test_of_64_writers_in_four_processes_one_wins(
+    tmp_path: Path, condition: str, key: str
+) -> None:
     records = open_store(tmp_path).records
-    etag = "" if condition == "if nothing is there" else await records.write("epochs/7", b"0")
-    racers = [start_racer(tmp_path, etag) for _ in range(4)]
+    etag = "" if condition == "if nothing is there" else await records.write(key, b"0")
+    racers = [start_racer(tmp_path, key, etag) for _ in range(4)]
     for racer in racers:
         assert racer.stdout is not None
         assert racer.stdout.readline() == "ready\n"
@@ -80,13 +83,13 @@ async def test_of_64_writers_in_four_processes_one_wins(tmp_path: Path, conditio
     won = [int(racer.communicate()[0]) for racer in racers]
     assert sum(won) == 1
     winner = racers[won.index(1)]
-    record = await records.read("epochs/7")
+    record = await records.read(key)
     assert record is not None
     assert record.data.startswith(f"{winner.pid}-".encode())
 
 
-def start_racer(directory: Path, etag: str) -> "subprocess.Popen[str]":
+def start_racer(directory: Path, key: str, etag: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, str(HERE / "race_writer.py"), str(directory), "epochs/7", etag],
+        [sys.executable, str(HERE / "race_writer.py"), str(directory), key, etag],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

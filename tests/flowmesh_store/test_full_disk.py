@@ -16,7 +16,7 @@ from flowmesh_store.store import Store, open_store
 
 LIMIT_BYTES = 1 << 20
 TOO_MUCH = os.urandom(3 * LIMIT_BYTES)
-WAYS = ["bytes", "file", "spool", "record", "replaced record"]
+WAYS = ["bytes", "file", "spool", "record", "replaced record", "result"]
 
 
 @contextmanager
@@ -52,6 +52,8 @@ async def write(store: Store, way: str, source: Path) -> None:
             await store.blobs.put_spooled(writer.finish())
     elif way == "record":
         await store.records.write("runs/u/spec", TOO_MUCH)
+    elif way == "result":
+        await store.records.write("actions/s/large", TOO_MUCH)
     else:
         record = await store.records.read("runs/u/small")
         etag = await store.records.write("runs/u/small", b"s") if record is None else record.etag
@@ -123,4 +125,7 @@ async def nothing_is_left(store: Store, directory: Path) -> None:
     small = await store.records.read("runs/u/small")
     assert small is None or small.data == b"s"
     assert await store.records.read("runs/u/spec") is None
+    assert await store.records.read("actions/s/large") is None
+    log = directory / "actions" / "log"
+    assert not log.exists() or not log.stat().st_size
     assert list((directory / ".tmp").iterdir()) == []

@@ -1,4 +1,7 @@
-"""Records in a directory: conditional writes that hold across threads and processes."""
+"""Records in a directory: conditional writes that hold across threads and processes.
+
+Action results, of which there are very many, lie in a log; every other record is a file.
+"""
 
 import asyncio
 import contextlib
@@ -9,19 +12,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_store.durability import Durability
 from flowmesh_store.files import make_parent, place, read_whole, sync_directory
+from flowmesh_store.filesystem.log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.keys import CAS, check_key
+from flowmesh_store.keys import ACTIONS, CAS, check_key
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.ports import Record
 from flowmesh_store.sweep import StoredRecord
 
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000
+_LOGGED = f"{ACTIONS}/"
 
 
 class FilesystemRecords:
-    """Records as files. The etag is the digest of the content."""
+    """Records as files, whose etag is the digest of the content; action results in a log."""
 
     def __init__(
         self,
@@ -40,10 +45,13 @@ class FilesystemRecords:
         self._root = root
         self._durability = durability
         self._clock = clock
+        self._log = RecordLog(root, ACTIONS, clock=clock)
 
     async def read(self, key: str) -> Record | None:
         """As :meth:`RecordStore.read`."""
-        path = self._root.locate(check_key(key))
+        if check_key(key).startswith(_LOGGED):
+            return await self._read_logged(key)
+        path = self._root.locate(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -58,6 +66,8 @@ class FilesystemRecords:
     async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
         """As :meth:`RecordStore.write`."""
         durable = self._durability.syncs_record(check_key(key))
+        if key.startswith(_LOGGED):
+            return await self._write_logged(key, data, if_match, durable)
         if if_match is not None:
             return await asyncio.to_thread(self._replace, key, data, if_match, durable)
         if durable or len(data) > _INLINE_BYTES:
@@ -84,6 +94,32 @@ class FilesystemRecords:
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """As :meth:`SweepableRecords.delete`."""
         return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
+
+    async def _read_logged(self, key: str) -> Record | None:
+        try:
+            if not self._log.is_read:
+                await asyncio.to_thread(self._log.catch_up)
+            return self._log.read(key)
+        except OSError as error:
+            raise store_error(error, key) from error
+
+    async def _write_logged(
+        self, key: str, data: bytes, if_match: str | None, durable: bool
+    ) -> str:
+        inline = self._log.is_read and not durable and len(data) <= _INLINE_BYTES
+        try:
+            if inline:
+                etag = self._log.write(key, data, if_match=if_match, durable=False)
+            else:
+                etag = await asyncio.to_thread(
+                    self._log.write, key, data, if_match=if_match, durable=durable
+                )
+        except OSError as error:
+            raise store_error(error, key) from error
+        if etag is None:
+            reason = "the record is there" if if_match is None else "the record has changed"
+            raise _condition_failed(key, reason)
+        return etag
 
     def _read(self, descriptor: int, size: int, path: str) -> Record:
         try:
@@ -131,6 +167,8 @@ class FilesystemRecords:
     def _delete(self, key: str, older_than_s: float) -> bool:
         path = self._root.locate(key)
         try:
+            if key.startswith(_LOGGED):
+                return self._log.delete(key, older_than_s=older_than_s)
             with self._root.locked(key):
                 if self._clock() - os.stat(path).st_mtime < older_than_s:
                     return False
@@ -142,6 +180,9 @@ class FilesystemRecords:
         return True
 
     def _folders(self, prefix: str) -> list[str]:
+        if prefix.startswith(_LOGGED):
+            below = (r.key.removeprefix(prefix) for r in self._log.aged(prefix))
+            return sorted({name.split("/")[0] for name in below if "/" in name})
         try:
             with os.scandir(self._root.locate(prefix)) as entries:
                 return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
@@ -169,7 +210,9 @@ class FilesystemRecords:
                 )
             for name, entry in found:
                 key = directory + name
-                if name.endswith("/"):
+                if key == _LOGGED:
+                    yield from self._log.aged(prefix)
+                elif name.endswith("/"):
                     if key.startswith(prefix) or prefix.startswith(key):
                         yield from self._walk(key, prefix)
                 elif key.startswith(prefix):

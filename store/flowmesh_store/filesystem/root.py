@@ -45,9 +45,17 @@ class StoreRoot:
         """The path of a checked key."""
         return self._prefix + key
 
+    def lock_path(self, name: str) -> str:
+        """The path of a lock file."""
+        return f"{self._locks}/{name}"
+
+    def temporary_path(self) -> str:
+        """A path in ``.tmp/`` that nobody else uses."""
+        return self._temporary_prefix + temporary_name()
+
     def write_temporary(self, data: bytes, *, durable: bool) -> str:
         """Writes content to a new file in ``.tmp/``; see :func:`write_new`."""
-        path = self._temporary_prefix + temporary_name()
+        path = self.temporary_path()
         write_new(path, data, durable=durable)
         return path
 

@@ -1,0 +1,303 @@
+"""The log of action results: a dictionary, whatever was torn, spoiled, copied or removed."""
+
+import errno
+import os
+import random
+import select
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowmesh_store.filesystem import log as log_module
+from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.root import StoreRoot
+
+HERE = Path(__file__).parent
+KILLS = 20
+
+
+def opened(directory: Path) -> RecordLog:
+    return RecordLog(StoreRoot(directory), "actions")
+
+
+def put(log: RecordLog, name: str, data: bytes | None = None) -> str:
+    etag = log.write(f"actions/{name}", data or name.encode(), if_match=None, durable=False)
+    assert etag is not None
+    return etag
+
+
+def names(log: RecordLog) -> list[str]:
+    found = [stored.key.removeprefix("actions/") for stored in log.aged("actions/")]
+    for name in found:
+        record = log.read(f"actions/{name}")
+        assert record is not None
+    return found
+
+
+def file_of(directory: Path) -> Path:
+    return directory / "actions" / "log"
+
+
+class Model:
+    """What a log should do: a dictionary."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[bytes, str]] = {}
+
+    def apply(self, log: RecordLog, operation: str, key: str, data: bytes) -> None:
+        if operation == "compact":
+            log.compact()
+        elif operation == "delete":
+            there = self.held.pop(key, None) is not None
+            assert log.delete(key, older_than_s=-1.0) == there
+        elif operation == "stale":
+            assert log.write(key, data, if_match="0" * 46, durable=False) is None
+        else:
+            before = self.held.get(key)
+            if_match = None if operation == "write" or before is None else before[1]
+            etag = log.write(key, data, if_match=if_match, durable=operation == "replace")
+            assert (etag is None) == (operation == "write" and before is not None)
+            if etag is not None:
+                assert before is None or etag != before[1]
+                self.held[key] = data, etag
+
+    def is_in(self, log: RecordLog) -> None:
+        assert [stored.key for stored in log.aged("actions/")] == sorted(self.held)
+        for key, (data, etag) in self.held.items():
+            record = log.read(key)
+            assert record is not None
+            assert (record.data, record.etag) == (data, etag)
+
+
+OPERATION = st.tuples(
+    st.sampled_from(["write", "replace", "stale", "delete", "compact", "reopen"]),
+    st.integers(0, 2),
+    st.sampled_from(["actions/a", "actions/b", "actions/c"]),
+    st.binary(max_size=40),
+)
+
+
+@settings(deadline=None)
+@given(operations=st.lists(OPERATION, max_size=40))
+def test_three_that_share_it_see_one_dictionary(
+    operations: list[tuple[str, int, str, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    logs = [opened(directory) for _ in range(3)]
+    model = Model()
+    for operation, who, key, data in operations:
+        if operation == "reopen":
+            logs[who] = opened(directory)
+        else:
+            model.apply(logs[who], operation, key, data)
+        for log in logs:
+            model.is_in(log)
+
+
+def test_wherever_the_last_record_is_cut_off_those_before_stand_and_it_can_be_written_again(
+    tmp_path: Path,
+) -> None:
+    log = opened(tmp_path)
+    put(log, "a")
+    whole = file_of(tmp_path).stat().st_size
+    put(log, "b", (log_module._MAGIC + b"x") * 20)  # as if other records began in it
+    content = file_of(tmp_path).read_bytes()
+    for size in range(whole, len(content)):
+        file_of(tmp_path).write_bytes(content[:size])
+        reader, writer = opened(tmp_path), opened(tmp_path)
+        assert names(reader) == ["a"]
+        put(writer, "c")
+        put(writer, "b")
+        for one in (reader, writer, opened(tmp_path)):
+            assert names(one) == ["a", "b", "c"]
+
+
+def test_a_spoiled_byte_costs_its_record_alone(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for name in "abc":
+        put(log, name)
+    content = file_of(tmp_path).read_bytes()
+    length = len(content) // 3
+    for at in range(length, 2 * length):
+        spoiled = bytearray(content)
+        spoiled[at] ^= 0x41
+        file_of(tmp_path).write_bytes(bytes(spoiled))
+        assert names(opened(tmp_path)) == ["a", "c"]
+        assert log.read("actions/b") is None  # though it knows where it was
+        assert put(opened(tmp_path), "b")
+        assert names(opened(tmp_path)) == ["a", "b", "c"]
+        file_of(tmp_path).unlink()
+        file_of(tmp_path).write_bytes(content)
+        assert names(log) == ["a", "b", "c"]
+
+
+def test_what_lies_between_is_stepped_over_however_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "_CHUNK_BYTES", 64)
+    log = opened(tmp_path)
+    put(log, "a", b"x" * 1000)  # longer than what is read at once
+    for length in range(60, 70):  # so that a beginning lies across two pieces
+        with file_of(tmp_path).open("ab") as file:
+            file.write(b"?" * length)
+        put(opened(tmp_path), f"after-{length}")
+    assert names(opened(tmp_path)) == ["a", *(f"after-{n}" for n in range(60, 70))]
+
+
+def test_a_removed_file_is_an_empty_one(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    put(log, "a")
+    file_of(tmp_path).unlink()
+    assert names(log) == []
+    put(log, "b")
+    assert names(opened(tmp_path)) == ["b"]
+
+
+def test_a_handle_that_the_server_of_a_network_disk_forgot_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    put(log, "a")
+    real, stale = os.fstat, iter([True])
+
+    def forgotten(descriptor: int) -> os.stat_result:
+        if next(stale, False):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor)
+
+    monkeypatch.setattr(log_module, "os", SimpleNamespace(**{**vars(os), "fstat": forgotten}))
+    assert names(log) == ["a"]
+
+
+def test_deletions_shrink_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 1000)
+    log, other = opened(tmp_path), opened(tmp_path)
+    for number in range(50):
+        put(log, f"n{number:02}", b"x" * 100)
+    full = file_of(tmp_path).stat().st_size
+    for number in range(49):
+        assert log.delete(f"actions/n{number:02}", older_than_s=0.0)
+    assert file_of(tmp_path).stat().st_size < full / 5
+    assert names(other) == ["n49"]
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+def test_what_others_do_while_it_is_copied_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    etags = {name: put(log, name) for name in "abc"}
+    real = log_module._copied
+    calls = []
+
+    def copied(*arguments: Any) -> Any:
+        done = real(*arguments)
+        if not calls:
+            assert other.delete("actions/a", older_than_s=0.0)
+            assert other.write("actions/b", b"new", if_match=etags["b"], durable=False)
+            put(other, "d")
+        calls.append(1)
+        return done
+
+    monkeypatch.setattr(log_module, "_copied", copied)
+    log.compact()
+    assert len(calls) == 2
+    for one in (log, other, opened(tmp_path)):
+        assert names(one) == ["b", "c", "d"]
+        record = one.read("actions/b")
+        assert record is not None
+        assert record.data == b"new"
+
+
+def test_of_two_that_copy_it_at_once_the_second_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    put(log, "a")
+    real = log_module._copied
+    calls = []
+
+    def copied(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            other.compact()
+            put(other, "b")
+        return real(*arguments)
+
+    monkeypatch.setattr(log_module, "_copied", copied)
+    log.compact()
+    for one in (log, other, opened(tmp_path)):
+        assert names(one) == ["a", "b"]
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+def test_a_copy_that_does_not_fit_leaves_all_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 0)
+
+    def full(*_: object) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = opened(tmp_path)
+    for name in "abc":
+        put(log, name)
+    monkeypatch.setattr(log_module, "_copied", full)
+    for name in "ab":
+        assert log.delete(f"actions/{name}", older_than_s=0.0)
+    assert names(log) == names(opened(tmp_path)) == ["c"]
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+def test_ages_are_those_of_the_writing_and_survive_a_copy(tmp_path: Path) -> None:
+    log = RecordLog(StoreRoot(tmp_path), "actions", clock=lambda: 1000.0)
+    put(log, "a", b"12345")
+    log.compact()
+    later = RecordLog(StoreRoot(tmp_path), "actions", clock=lambda: 1600.0)
+    (stored,) = later.aged("actions/")
+    assert (stored.key, stored.size_bytes, stored.age_s) == ("actions/a", 5, 600.0)
+    assert not later.delete("actions/a", older_than_s=601.0)
+    assert later.delete("actions/a", older_than_s=600.0)
+
+
+@pytest.mark.slow
+def test_a_writer_killed_while_it_writes_deletes_or_copies_loses_nothing_it_told(
+    tmp_path: Path,
+) -> None:
+    held: set[str] = set()
+    beside = opened(tmp_path)
+    for seed in range(KILLS):
+        chance = random.Random(seed)
+        told = killed(tmp_path, seed, chance.randint(1, 400), chance.uniform(0, 0.01))
+        for line in told:
+            done, _, key = line.partition(" ")
+            (held.add if done == "written" else held.discard)(key)
+        for log in (beside, opened(tmp_path)):
+            found = {stored.key for stored in log.aged("actions/")}
+            assert len(found ^ held) <= 1, "only what was under way may be known or not"
+            for key in found:
+                record = log.read(key)
+                assert record is not None
+                assert record.data == key.encode() * 20
+        held = found
+        put(opened(tmp_path), f"alive-{seed}", f"actions/alive-{seed}".encode() * 20)
+        held.add(f"actions/alive-{seed}")
+
+
+def killed(directory: Path, seed: int, lines: int, seconds: float) -> list[str]:
+    """Starts a writer, kills it some time after so many lines; all that it told."""
+    command = [sys.executable, str(HERE / "log_writer.py"), str(directory), str(seed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        told = [writer.stdout.readline() for _ in range(lines)]
+        assert all(told), "the writer ended by itself"
+        select.select([], [], [], seconds)
+        writer.kill()
+        told += writer.stdout.readlines()
+    return [line.rstrip("\n") for line in told if line.endswith("\n")]
