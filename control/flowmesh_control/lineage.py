@@ -85,13 +85,16 @@ class Lineage:
         for derivation in found:
             encoded = msgspec.json.encode(derivation)
             outputs = {d[:2] for d in derivation.outputs.values()}
-            inputs = _by_shard(derivation.inputs)
-            for shard in sorted(outputs):
+            inputs = {d[:2] for digests in derivation.inputs.values() for d in digests}
+            for shard in outputs:
                 shards[f"by-output/{shard}"].append(encoded)
-            for shard in sorted(inputs):
-                if len(inputs) > WHOLE_SHARDS_MAX:
-                    encoded = msgspec.json.encode(_partial(derivation, inputs[shard]))
-                shards[f"by-input/{shard}"].append(encoded)
+            if len(inputs) <= WHOLE_SHARDS_MAX:
+                for shard in inputs:
+                    shards[f"by-input/{shard}"].append(encoded)
+                continue
+            for shard, some in _by_shard(derivation.inputs).items():
+                part = msgspec.json.encode(_partial(derivation, some))
+                shards[f"by-input/{shard}"].append(part)
         left = iter(shards.items())
         hands = (self._write_some(uid, left) for _ in range(min(HANDS, len(shards))))
         for failure in await asyncio.gather(*hands, return_exceptions=True):

@@ -3,7 +3,7 @@
 ::
 
     cas/<2 hex>/<digest>             blobs
-    actions/<scope>/<action_id>      action results
+    actions/<scope>/<action_id>      action results; in a directory all of them are in actions/log
     runs/<uid>/...                   spec, pins, ledger segments, final
     epochs/<n>                       leaderships
     lineage/by-output|by-input/...   indexes

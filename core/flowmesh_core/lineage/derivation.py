@@ -21,6 +21,8 @@ ACTIONS_NAMED = 32
 """Of a step with more actions only the first are named; ``actions`` still counts all."""
 PARAM_BYTES_MAX = 2048
 """Larger parameters (code, long templates) are named by digest; the run's pins hold them whole."""
+_SURELY_SHORT = PARAM_BYTES_MAX // 6 - 1
+"""A text of so many characters is short however many of them are escaped."""
 
 
 class Maker(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -119,13 +121,15 @@ def derivations(
         elif isinstance(line, AttemptLine) and line.outcome in ("published", "adopted", "shared"):
             made.setdefault(line.step, {}).setdefault(line.action_id, None)
     found = []
+    about: dict[int, About] = {}
     for step in plan.steps:
         end = ends.get(step.path)
         if end is None or end.state != StepState.COMPLETED or not any(end.outputs.values()):
             continue
         inputs = inputs_of(step, ends, artifacts)
         ran = None if steps is None else steps.get(step.path)
-        found.append(_derivation(uid, plan, step, end, inputs, made.get(step.path, {}), ran))
+        actions = made.get(step.path, {})
+        found.append(_derivation(uid, plan, step, end, inputs, actions, ran, about))
     return found
 
 
@@ -144,8 +148,8 @@ def inputs_of(
 def _given(
     edge: Edge, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
 ) -> tuple[Artifact, ...]:
-    found = tuple(a for s in edge.sources if (a := _artifact(s, ends, artifacts)) is not None)
-    return found if edge.concatenate else found[:1]
+    found = [a for s in edge.sources if (a := _artifact(s, ends, artifacts)) is not None]
+    return tuple(found if edge.concatenate else found[:1])
 
 
 def _artifact(
@@ -165,10 +169,14 @@ def _derivation(
     inputs: dict[str, tuple[Artifact, ...]],
     actions: dict[Digest, str | None],
     ran: StepRun | None,
+    about: dict[int, About],
 ) -> Derivation:
     outputs = {port: a for port, a in end.outputs.items() if a is not None}
-    producers = dict.fromkeys(p for p in actions.values() if p)
-    involved = [*outputs.values(), *(a for given in inputs.values() for a in given)]
+    found = [producer for producer in actions.values() if producer is not None]
+    involved = [*outputs.values(), *[a for given in inputs.values() for a in given]]
+    for artifact in involved:
+        if id(artifact) not in about:  # once for all whom it is given to; the lines keep it alive
+            about[id(artifact)] = _about(artifact)
     row_port, row_output = _row_ports(ran, inputs, outputs)
     return Derivation(
         uid=uid,
@@ -178,16 +186,16 @@ def _derivation(
         engine=step.engine,
         contract=step.contract,
         implementation=step.implementation,
-        inputs={port: tuple(a.digest for a in given) for port, given in inputs.items()},
+        inputs={port: tuple([a.digest for a in given]) for port, given in inputs.items()},
         outputs={port: a.digest for port, a in outputs.items()},
         time_s=end.time_s,
         action_ids=tuple(actions)[:ACTIONS_NAMED],
         actions=len(actions),
-        hits=sum(p is not None for p in actions.values()),
-        producers=tuple(producers)[:ACTIONS_NAMED],
+        hits=len(found),
+        producers=tuple(dict.fromkeys(filter(None, found)))[:ACTIONS_NAMED],
         params={name: _short(value) for name, value in step.params.items()},
         fields=step.fields,
-        about={a.digest: _about(a) for a in involved},
+        about={a.digest: about[id(a)] for a in involved},
         makers=_makers(ran),
         row_port=row_port,
         row_output=row_output,
@@ -200,7 +208,9 @@ def _about(artifact: Artifact) -> About:
 
 
 def _short(value: Any) -> Any:
-    if isinstance(value, bool | int | float | None):
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str) and len(value) <= _SURELY_SHORT:
         return value
     encoded = msgspec.json.encode(value)
     if len(encoded) <= PARAM_BYTES_MAX:
