@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,19 +158,26 @@ def test_a_removed_file_is_an_empty_one(tmp_path: Path) -> None:
     assert names(opened(tmp_path)) == ["b"]
 
 
-def test_a_handle_that_the_server_of_a_network_disk_forgot_is_opened_anew(
+def test_a_copy_that_somebody_keeps_of_it_is_not_taken_for_it(tmp_path: Path) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    put(log, "a")
+    assert names(other) == ["a"]
+    os.link(file_of(tmp_path), tmp_path / "backup")
+    other.compact()
+    put(log, "b")
+    put(other, "c")
+    for one in (log, other, opened(tmp_path)):
+        assert names(one) == ["a", "b", "c"]
+
+
+def test_a_record_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log_module, "LARGEST_BYTES", 1000)
     log = opened(tmp_path)
-    put(log, "a")
-    real, stale = os.fstat, iter([True])
-
-    def forgotten(descriptor: int) -> os.stat_result:
-        if next(stale, False):
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return real(descriptor)
-
-    monkeypatch.setattr(log_module, "os", SimpleNamespace(**{**vars(os), "fstat": forgotten}))
+    put(log, "a", b"x" * 1000)
+    with pytest.raises(OSError, match="File too large"):
+        put(log, "b", b"x" * 1001)
     assert names(log) == ["a"]
 
 

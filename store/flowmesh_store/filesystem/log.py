@@ -29,6 +29,8 @@ from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.ports import Record
 from flowmesh_store.sweep import StoredRecord
 
+LARGEST_BYTES = 64 << 20
+"""A larger record is refused."""
 COMPACT_FROM_BYTES = 16 << 20
 """With less than this of no use the file is left as it is."""
 
@@ -55,24 +57,15 @@ class _Frame(NamedTuple):
 class _File:
     """An open file, closed when nobody refers to it any more."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("descriptor", "inode")
 
     def __init__(self, path: str, flags: int) -> None:
         self.descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        self.inode = os.fstat(self.descriptor).st_ino
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):
             os.close(self.descriptor)
-
-    def size_bytes(self) -> int:
-        """Its size; -1 where it is no longer in its place, since it was replaced or removed."""
-        try:
-            status = os.fstat(self.descriptor)
-        except OSError as error:
-            if error.errno == errno.ESTALE:  # NFS says it so
-                return -1
-            raise
-        return status.st_size if status.st_nlink else -1
 
     def append(self, data: bytes, size_bytes: int) -> None:
         """Writes at the end, at ``size_bytes``; on an error nothing of it is left behind."""
@@ -125,6 +118,9 @@ class RecordLog:
     Methods raise OSError as the system said it, and may be called from any thread. But for the
     first call, which reads the whole file, and :meth:`delete`, which may copy it, none takes longer
     than a few calls of the system.
+
+    Attributes:
+        is_read: that first call is over.
     """
 
     def __init__(
@@ -161,6 +157,8 @@ class RecordLog:
         Returns:
             The new etag; None where the condition does not hold.
         """
+        if len(data) > LARGEST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         with self._turn:
             self._catch_up(alone=True)
             frame = self._frame(key)
@@ -233,23 +231,31 @@ class RecordLog:
             self._root.remove(path)
 
     def _catch_up(self, *, alone: bool = False) -> None:
-        size = -1 if self._file is None else self._file.size_bytes()
-        if size < self._known_bytes:
-            self._file, self._places, self._known_bytes, self._used_bytes = None, {}, 0, 0
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._file = _File(self._path, os.O_APPEND)
-                size = self._file.size_bytes()
-        if self._file is not None and size > self._known_bytes:
-            self._scan(self._file, size, over_torn=alone)
+        try:
+            status = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._begin_with(None)
+            self.is_read = True
+            return
+        file, size = self._file, status.st_size
+        if file is None or file.inode != status.st_ino or size < self._known_bytes:
+            file = _File(self._path, os.O_APPEND)
+            self._begin_with(file)
+            size = os.fstat(file.descriptor).st_size
+        if size > self._known_bytes:
+            self._scan(file, size, over_torn=alone)
             if self._known_bytes < size and not alone:
-                self._scan_alone(self._file)
+                self._scan_alone(file)
         self.is_read = True
+
+    def _begin_with(self, file: _File | None) -> None:
+        self._file, self._places, self._known_bytes, self._used_bytes = file, {}, 0, 0
 
     def _scan_alone(self, file: _File) -> None:
         """What is not whole is being written or was torn: nobody writes while we have the turn."""
         self._turn.alone()
         try:
-            self._scan(file, file.size_bytes(), over_torn=True)
+            self._scan(file, os.fstat(file.descriptor).st_size, over_torn=True)
         finally:
             self._turn.done()
 
@@ -317,7 +323,7 @@ def _length_at(chunk: bytes, at: int) -> int:
     if len(chunk) - at < _LEAST_BYTES or not chunk.startswith(_MAGIC, at):
         return 0
     data_bytes, key_bytes, _, _ = _HEAD.unpack_from(chunk, at + _START.size)
-    return int(_LEAST_BYTES + key_bytes + data_bytes)
+    return int(_LEAST_BYTES + key_bytes + data_bytes) if data_bytes <= LARGEST_BYTES else 0
 
 
 def _parsed(chunk: bytes, at: int) -> _Frame | None:
