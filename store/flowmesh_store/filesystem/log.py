@@ -189,8 +189,8 @@ class RecordLog:
         """The records whose keys start with the prefix, in order."""
         with self._mutex:
             self._catch_up()
-            keys = sorted(key for key in self._places if key.startswith(prefix))
-        for key in keys:
+            keys = list(self._places)
+        for key in sorted(key for key in keys if key.startswith(prefix)):
             with self._mutex:
                 frame = self._frame(key)
             if frame is not None:
