@@ -34,7 +34,7 @@ async def one_round(store: Store, seed: int, scratch: Path) -> None:
     await store.blobs.put_spooled(spooled)
     etag = await store.records.write(f"runs/{seed}/spec", sealed(data))
     await store.records.write(f"runs/{seed}/spec", sealed(b"replaced" + data), if_match=etag)
-    await store.records.write(f"actions/s/{seed}", sealed(data[:1000]))
+    await store.records.write(f"actions/s/{seed}", sealed(data[:500].hex().encode()))
 
 
 async def write_for_ever(directory: Path, first_seed: int) -> None:

@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from flowmesh_core.errors import StoreFullError
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.collect import Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
 
 LIMIT_BYTES = 1 << 20
 TOO_MUCH = os.urandom(3 * LIMIT_BYTES)
+TOO_MUCH_TEXT = TOO_MUCH.hex().encode()
 WAYS = ["bytes", "file", "spool", "record", "replaced record", "result"]
 
 
@@ -53,7 +59,7 @@ async def write(store: Store, way: str, source: Path) -> None:
     elif way == "record":
         await store.records.write("runs/u/spec", TOO_MUCH)
     elif way == "result":
-        await store.records.write("actions/s/large", TOO_MUCH)
+        await store.records.write("actions/s/large", TOO_MUCH_TEXT)
     else:
         record = await store.records.read("runs/u/small")
         etag = await store.records.write("runs/u/small", b"s") if record is None else record.etag
@@ -97,6 +103,30 @@ async def test_on_a_full_disk_everything_fails_cleanly_and_works_again_with_spac
     ballast.unlink()
     await store.blobs.put(digest_of(b"x" * 9000), b"x" * 9000)
     assert await store.blobs.get(digest_of(b"x" * 9000)) == b"x" * 9000
+
+
+@pytest.mark.slow
+async def test_a_collection_frees_a_full_disk(small_disk: Path) -> None:
+    store = open_store(small_disk / "store")
+    cache = ActionCache(store.records, ttl_s=1.0, clock=lambda: time.time() - 1000)
+    results = [ActionResult(digest_of(b"%d" % n), 1, "e", 1, 1, {}, {}) for n in range(20)]
+    for result in results:
+        await cache.publish("ns-a", result)
+    blob = b"x" * 300_000
+    await store.blobs.put(digest_of(blob), blob)
+    fill(small_disk / "ballast")
+    with pytest.raises(StoreFullError):
+        await store.records.write("actions/s/small", b"small" * 2000)
+
+    async def nothing() -> set[Digest]:
+        return set()
+
+    collector = Collector(
+        store.sweepable_blobs, store.sweepable_records, store.records, grace_s=-1, result_ttl_s=0
+    )
+    done = await collector.collect(nothing, dry_run=False)
+    assert (done.deleted, done.deleted_bytes) == (1, len(blob))
+    assert [k async for k in store.records.keys("actions/ns-a/")] == []
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ class Model:
             there = self.held.pop(key, None) is not None
             assert log.delete(key, older_than_s=-1.0) == there
         elif operation == "stale":
-            assert log.write(key, data, if_match="0" * 46, durable=False) is None
+            assert log.write(key, data, if_match="0" * 54, durable=False) is None
         else:
             before = self.held.get(key)
             if_match = None if operation == "write" or before is None else before[1]
@@ -105,7 +106,7 @@ def test_wherever_the_last_record_is_cut_off_those_before_stand_and_it_can_be_wr
     log = opened(tmp_path)
     put(log, "a")
     whole = file_of(tmp_path).stat().st_size
-    put(log, "b", (log_module._MAGIC + b"x") * 20)  # as if other records began in it
+    put(log, "b", (log_module._ALIVE + b"x") * 20)  # as if other records began in it
     content = file_of(tmp_path).read_bytes()
     for size in range(whole, len(content)):
         file_of(tmp_path).write_bytes(content[:size])
@@ -115,6 +116,34 @@ def test_wherever_the_last_record_is_cut_off_those_before_stand_and_it_can_be_wr
         put(writer, "b")
         for one in (reader, writer, opened(tmp_path)):
             assert names(one) == ["a", "b", "c"]
+
+
+def test_what_was_replaced_or_deleted_does_not_come_back_when_the_newest_is_spoiled(
+    tmp_path: Path,
+) -> None:
+    log = opened(tmp_path)
+    first = put(log, "a", b"old")
+    assert log.write("actions/a", b"newest", if_match=first, durable=False)
+    put(log, "b", b"gone")
+    assert log.delete("actions/b", older_than_s=-1.0)
+    put(log, "c")
+    content = bytearray(file_of(tmp_path).read_bytes())
+    content[content.index(b"newest")] ^= 1
+    content[content.rindex(b"actions/b")] ^= 1
+    file_of(tmp_path).write_bytes(bytes(content))
+    for one in (log, opened(tmp_path)):
+        assert names(one) == ["c"]
+        assert one.write("actions/a", b"third", if_match=first, durable=False) is None
+    assert put(log, "a", b"again")
+
+
+def test_two_writes_never_have_the_same_etag(tmp_path: Path) -> None:
+    log = RecordLog(StoreRoot(tmp_path), "actions", clock=lambda: 7.0)
+    first = put(log, "a", b"A")
+    second = log.write("actions/a", b"B", if_match=first, durable=False)
+    third = log.write("actions/a", b"A", if_match=second, durable=False)
+    assert log.delete("actions/a", older_than_s=0.0)
+    assert len({first, second, third, put(log, "a", b"A")}) == 4
 
 
 def test_a_spoiled_byte_costs_its_record_alone(tmp_path: Path) -> None:
@@ -243,22 +272,185 @@ def test_of_two_that_copy_it_at_once_the_second_leaves_it(
     assert list((tmp_path / ".tmp").iterdir()) == []
 
 
-def test_a_copy_that_does_not_fit_leaves_all_as_it_is(
+def no_space(*_: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_does_not_keep_what_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 0)
-
-    def full(*_: object) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    log = opened(tmp_path)
-    for name in "abc":
+    log, other = opened(tmp_path), opened(tmp_path)
+    for name in "abcd":
         put(log, name)
-    monkeypatch.setattr(log_module, "_copied", full)
-    for name in "ab":
+    assert names(other) == ["a", "b", "c", "d"]
+    monkeypatch.setattr(log_module._File, "append", no_space)
+    for name in "abc":
         assert log.delete(f"actions/{name}", older_than_s=0.0)
-    assert names(log) == names(opened(tmp_path)) == ["c"]
+    monkeypatch.undo()
+    for one in (log, other, opened(tmp_path)):
+        assert names(one) == ["d"]
+        assert one.read("actions/a") is None
     assert list((tmp_path / ".tmp").iterdir()) == []
+    other.compact()
+    assert names(log) == names(opened(tmp_path)) == ["d"]
+    put(log, "a")
+
+
+def test_a_copy_that_does_not_fit_is_not_tried_at_every_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 2000)
+    log = opened(tmp_path)
+    for number in range(50):
+        put(log, f"n{number:02}", b"x" * 100)
+    log._compact_from_bytes = 2000
+    tries: list[object] = []
+
+    def full(*arguments: object) -> Any:
+        tries.append(arguments)
+        no_space()
+
+    monkeypatch.setattr(log_module, "_copied", full)
+    for number in range(49):
+        assert log.delete(f"actions/n{number:02}", older_than_s=0.0)
+    assert 1 <= len(tries) <= 5
+    assert names(log) == ["n49"]
+
+
+def test_a_sector_that_cannot_be_read_costs_its_records_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    for number in range(200):
+        put(log, f"n{number:03}", b"x" * 100)
+    real, bad = os.pread, 5000
+
+    def unreadable(descriptor: int, size: int, offset: int) -> bytes:
+        if offset <= bad < offset + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, size, offset)
+
+    monkeypatch.setattr(log_module.os, "pread", unreadable)
+    one_page = 4096 // 140 + 2
+    fresh = opened(tmp_path)
+    assert len(names(fresh)) >= 200 - one_page
+    fresh.compact()
+    monkeypatch.undo()
+    left = names(opened(tmp_path))
+    assert 200 - one_page <= len(left) < 200
+    lost = next(f"n{n:03}" for n in range(200) if f"n{n:03}" not in left)
+    put(log, lost)
+
+
+def test_a_new_file_belongs_to_whom_the_old_one_did(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    put(log, "a")
+    file_of(tmp_path).chmod(0o640)
+    if os.getuid() == 0:
+        os.chown(file_of(tmp_path), 65534, 65534)
+    before = file_of(tmp_path).stat()
+    log.compact()
+    after = file_of(tmp_path).stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
+
+
+def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    put(log, "a")
+    put(other, "b")
+    other._take_turn(wait=True)
+    try:
+        with pytest.raises(BlockingIOError):
+            log.write("actions/c", b"c", if_match=None, durable=False, wait=False)
+        found = log.read("actions/b", wait=False)  # reading needs no turn
+        assert found is not None
+        with file_of(tmp_path).open("ab") as file:
+            file.write(b"begun")  # what another is about to write
+        with pytest.raises(BlockingIOError):
+            log.read("actions/a", wait=False)
+    finally:
+        other._end_turn()
+    assert names(log) == ["a", "b"]
+
+
+def test_who_may_not_wait_does_not_read_much(tmp_path: Path) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    put(log, "large", b"x" * (log_module.QUICK_BYTES + 1))
+    with pytest.raises(BlockingIOError):
+        log.read("actions/large", wait=False)
+    assert names(other) == ["large"]
+    other.compact()
+    with pytest.raises(BlockingIOError):
+        log.read("actions/none", wait=False)
+    assert names(log) == ["large"]
+    assert log.read("actions/none", wait=False) is None
+
+
+def test_two_do_not_miss_each_other_though_the_directory_was_replaced(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    log = opened(directory)
+    put(log, "a")
+    shutil.move(directory, tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        put(log, "b")
+    other = opened(directory)
+    put(other, "b")
+    assert log.write("actions/b", b"mine", if_match=None, durable=False) is None
+    other._take_turn(wait=True)
+    with pytest.raises(BlockingIOError):
+        log.write("actions/c", b"c", if_match=None, durable=False, wait=False)
+    other._end_turn()
+    assert names(log) == names(other) == ["b"]
+
+
+def test_a_forked_process_has_turns_of_its_own(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.root import StoreRoot
+log = RecordLog(StoreRoot(Path(sys.argv[1])), "actions")
+log.write("actions/a", b"a", if_match=None, durable=False)
+log._take_turn(wait=True)
+log._mutex.release()
+child = os.fork()
+if not child:
+    try:
+        log.write("actions/b", b"b", if_match=None, durable=False, wait=False)
+    except BlockingIOError:
+        os._exit(7)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script, tmp_path], check=False).returncode == 7
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    put(log, "a")
+    put(log, "b", b"x" * 500)
+    size = file_of(tmp_path).stat().st_size
+    real = os.pread
+
+    def cutting(descriptor: int, count: int, offset: int) -> bytes:
+        os.truncate(file_of(tmp_path), size - 400)
+        return real(descriptor, count, offset)
+
+    monkeypatch.setattr(log_module.os, "pread", cutting)
+    reader = opened(tmp_path)
+    assert reader.read("actions/b") is None
+    monkeypatch.undo()
+    assert names(reader) == ["a"]
+    put(reader, "c")
+    assert names(opened(tmp_path)) == ["a", "c"]
 
 
 def test_ages_are_those_of_the_writing_and_survive_a_copy(tmp_path: Path) -> None:

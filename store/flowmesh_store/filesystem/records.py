@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.errors import ConditionFailedError, StoreError
 from flowmesh_store.durability import Durability
 from flowmesh_store.files import make_parent, place, read_whole, sync_directory
 from flowmesh_store.filesystem.log import RecordLog
@@ -23,6 +23,7 @@ from flowmesh_store.sweep import StoredRecord
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000
 _LOGGED = f"{ACTIONS}/"
+_NEVER_IN_TEXT = b"\xff"
 
 
 class FilesystemRecords:
@@ -81,13 +82,19 @@ class FilesystemRecords:
 
     async def folders(self, prefix: str) -> AsyncIterator[str]:
         """As :meth:`RecordFolders.folders`."""
-        for name in await asyncio.to_thread(self._folders, prefix):
+        with _told(prefix):
+            names = await asyncio.to_thread(self._folders, prefix)
+        for name in names:
             yield name
 
     async def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
         """As :meth:`SweepableRecords.aged`."""
         walk = self._walk("", prefix)
-        while batch := await asyncio.to_thread(self._take, walk):
+        while True:
+            with _told(prefix):
+                batch = await asyncio.to_thread(self._take, walk)
+            if not batch:
+                return
             for record in batch:
                 yield record
 
@@ -96,30 +103,36 @@ class FilesystemRecords:
         return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
 
     async def _read_logged(self, key: str) -> Record | None:
-        try:
-            if not self._log.is_read:
-                await asyncio.to_thread(self._log.catch_up)
-            return self._log.read(key)
-        except OSError as error:
-            raise store_error(error, key) from error
+        with _told(key):
+            with contextlib.suppress(BlockingIOError):
+                return self._log.read(key, wait=False)
+            return await asyncio.to_thread(self._log.read, key)
 
     async def _write_logged(
         self, key: str, data: bytes, if_match: str | None, durable: bool
     ) -> str:
-        inline = self._log.is_read and not durable and len(data) <= _INLINE_BYTES
-        try:
-            if inline:
-                etag = self._log.write(key, data, if_match=if_match, durable=False)
-            else:
-                etag = await asyncio.to_thread(
-                    self._log.write, key, data, if_match=if_match, durable=durable
-                )
-        except OSError as error:
-            raise store_error(error, key) from error
+        if _NEVER_IN_TEXT in data:
+            raise StoreError(
+                "it is not text in UTF-8",
+                where=key,
+                remedy=f"write what is not text as a blob, or outside {_LOGGED}",
+            )
+        with _told(key):
+            etag = await self._log_now(key, data, if_match, durable)
         if etag is None:
             reason = "the record is there" if if_match is None else "the record has changed"
             raise _condition_failed(key, reason)
         return etag
+
+    async def _log_now(
+        self, key: str, data: bytes, if_match: str | None, durable: bool
+    ) -> str | None:
+        if not durable and len(data) <= _INLINE_BYTES:
+            with contextlib.suppress(BlockingIOError):
+                return self._log.write(key, data, if_match=if_match, durable=False, wait=False)
+        return await asyncio.to_thread(
+            self._log.write, key, data, if_match=if_match, durable=durable
+        )
 
     def _read(self, descriptor: int, size: int, path: str) -> Record:
         try:
@@ -211,7 +224,8 @@ class FilesystemRecords:
             for name, entry in found:
                 key = directory + name
                 if key == _LOGGED:
-                    yield from self._log.aged(prefix)
+                    if prefix.startswith(_LOGGED) or _LOGGED.startswith(prefix):
+                        yield from self._log.aged(prefix)
                 elif name.endswith("/"):
                     if key.startswith(prefix) or prefix.startswith(key):
                         yield from self._walk(key, prefix)
@@ -220,6 +234,15 @@ class FilesystemRecords:
                         status = entry.stat(follow_symlinks=False)
                         age = max(0.0, self._clock() - status.st_mtime)
                         yield StoredRecord(key, status.st_size, age)
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Errors of the system as errors of the store."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, where) from error
 
 
 def _link(temporary: str, path: str) -> None:

@@ -45,10 +45,6 @@ class StoreRoot:
         """The path of a checked key."""
         return self._prefix + key
 
-    def lock_path(self, name: str) -> str:
-        """The path of a lock file."""
-        return f"{self._locks}/{name}"
-
     def temporary_path(self) -> str:
         """A path in ``.tmp/`` that nobody else uses."""
         return self._temporary_prefix + temporary_name()
