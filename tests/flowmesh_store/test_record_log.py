@@ -379,6 +379,29 @@ def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path
     assert names(log) == ["a", "b"]
 
 
+def test_a_record_that_is_replaced_while_it_is_read_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    etags = [put(log, "a", b"0")]
+    real, times = RecordLog._frame, iter(range(4))
+
+    def replaced_first(self: RecordLog, key: str) -> Any:
+        if self is log and next(times, 3) < 3:
+            data = b"%d" % len(etags)
+            etag = other.write(key, data, if_match=etags[-1], durable=False)
+            assert etag is not None
+            etags.append(etag)
+        return real(self, key)
+
+    monkeypatch.setattr(RecordLog, "_frame", replaced_first)
+    record = log.read("actions/a")
+    assert record is not None
+    assert (record.data, record.etag) == (b"3", etags[3])
+    times = iter(range(2))
+    assert [stored.key for stored in log.aged("actions/")] == ["actions/a"]
+
+
 def test_who_may_not_wait_does_not_read_much(tmp_path: Path) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "large", b"x" * (log_module.QUICK_BYTES + 1))

@@ -138,7 +138,7 @@ class RecordLog:
             self._catch_up(wait)
             if not wait and self._places.get(key, 0) & _LENGTH > QUICK_BYTES:
                 raise _busy()
-            frame = self._frame(key)
+            frame = self._newest(key, wait)
         finally:
             self._mutex.release()
         return None if frame is None else Record(frame.data, frame.etag)
@@ -200,7 +200,7 @@ class RecordLog:
             keys = list(self._places)
         for key in sorted(key for key in keys if key.startswith(prefix)):
             with self._mutex:
-                frame = self._frame(key)
+                frame = self._newest(key, wait=True)
             if frame is not None:
                 yield StoredRecord(key, len(frame.data), max(0.0, self._clock() - frame.written_s))
 
@@ -372,6 +372,16 @@ class RecordLog:
 
     def _forget(self, key: str) -> None:
         self._used_bytes -= self._places.pop(key, 0) & _LENGTH
+
+    def _newest(self, key: str, wait: bool) -> _Frame | None:
+        """The frame of a key, without the turn: it is looked up again where it was replaced."""
+        while True:
+            place, frame = self._places.get(key), self._frame(key)
+            if frame is not None or place is None:
+                return frame
+            self._catch_up(wait)
+            if self._places.get(key) == place:
+                return None
 
     def _frame(self, key: str) -> _Frame | None:
         """The frame of a key; None too where it was killed or spoiled since its place was read."""
