@@ -376,11 +376,11 @@ class RecordLog:
     def _newest(self, key: str, wait: bool) -> _Frame | None:
         """The frame of a key, without the turn: it is looked up again where it was replaced."""
         while True:
-            place, frame = self._places.get(key), self._frame(key)
+            file, place, frame = self._file, self._places.get(key), self._frame(key)
             if frame is not None or place is None:
                 return frame
             self._catch_up(wait)
-            if self._places.get(key) == place:
+            if self._file is file and self._places.get(key) == place:
                 return None
 
     def _frame(self, key: str) -> _Frame | None:
