@@ -316,18 +316,19 @@ class RecordLog:
             return None
 
     def _catch_up(self, wait: bool) -> None:
-        status = self._status()
-        if status is None:
-            self._begin_with(None)
-            return
-        file, size = self._file, status.st_size
-        if file is None or file.identity != (status.st_dev, status.st_ino):
-            file = _File(self._path)
-            self._begin_with(file)
-            size = os.fstat(file.descriptor).st_size
-        self._take_in(file, size, wait, alone=False)
-        if self._known_bytes < size and self._lock(file, wait):
-            self._unlock()
+        while status := self._status():
+            file, size = self._file, status.st_size
+            if file is None or file.identity != (status.st_dev, status.st_ino):
+                file = _File(self._path)
+                self._begin_with(file)
+                size = os.fstat(file.descriptor).st_size
+            self._take_in(file, size, wait, alone=False)
+            if self._known_bytes >= size:
+                return
+            if self._lock(file, wait):
+                self._unlock()
+                return
+        self._begin_with(None)
 
     def _begin_with(self, file: _File | None) -> None:
         self._file, self._places, self._known_bytes, self._used_bytes = file, {}, 0, 0
@@ -364,11 +365,11 @@ class RecordLog:
         self._known_bytes = size if torn < 0 or alone else torn
 
     def _enter(self, frame: _Frame, offset: int) -> None:
-        if frame.alive:
-            self._forget(frame.key)
-            if frame.kind == _PUT:
-                self._places[frame.key] = offset << 32 | frame.length
-                self._used_bytes += frame.length
+        """Also of a dead one: what replaced it may lie beyond what was there when we looked."""
+        self._forget(frame.key)
+        if frame.kind == _PUT:
+            self._places[frame.key] = offset << 32 | frame.length
+            self._used_bytes += frame.length
 
     def _forget(self, key: str) -> None:
         self._used_bytes -= self._places.pop(key, 0) & _LENGTH
