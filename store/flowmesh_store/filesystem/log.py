@@ -41,7 +41,7 @@ LARGEST_BYTES = 64 << 20
 COMPACT_FROM_BYTES = 16 << 20
 """With less than this of no use the file is left as it is."""
 QUICK_BYTES = 64 << 10
-"""Who may not wait reads no more than this."""
+"""Who may not wait reads and writes no more than this."""
 
 _ALIVE, _DEAD, _ANY = b"\xffFM1", b"\xffFM0", b"\xffFM"
 _START = struct.Struct("<4sI")
@@ -110,7 +110,8 @@ class RecordLog:
 
     Methods may be called from any thread, and raise OSError as the system said it. With ``wait``
     false they raise BlockingIOError, and have done nothing, where another thread or process is at
-    it or where much is to be read: an event loop calls them so, and then again in a thread.
+    it, much is to be read or written, or the disk is to be waited for: an event loop calls them so,
+    and then again in a thread.
     """
 
     def __init__(
@@ -158,6 +159,8 @@ class RecordLog:
         Returns:
             The new etag; None where the condition does not hold.
         """
+        if not wait and (durable or len(data) > QUICK_BYTES):
+            raise _busy()
         self._take_turn(wait)
         try:
             frame = self._frame(key)

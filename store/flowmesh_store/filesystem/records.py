@@ -103,10 +103,14 @@ class FilesystemRecords:
         return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
 
     async def _read_logged(self, key: str) -> Record | None:
-        with _told(key):
-            with contextlib.suppress(BlockingIOError):
-                return self._log.read(key, wait=False)
-            return await asyncio.to_thread(self._log.read, key)
+        # Once an action: context managers would cost as much again.
+        try:
+            return self._log.read(key, wait=False)
+        except BlockingIOError:
+            with _told(key):
+                return await asyncio.to_thread(self._log.read, key)
+        except OSError as error:
+            raise store_error(error, key) from error
 
     async def _write_logged(
         self, key: str, data: bytes, if_match: str | None, durable: bool
@@ -117,22 +121,19 @@ class FilesystemRecords:
                 where=key,
                 remedy=f"write what is not text as a blob, or outside {_LOGGED}",
             )
-        with _told(key):
-            etag = await self._log_now(key, data, if_match, durable)
+        try:
+            etag = self._log.write(key, data, if_match=if_match, durable=durable, wait=False)
+        except BlockingIOError:
+            with _told(key):
+                etag = await asyncio.to_thread(
+                    self._log.write, key, data, if_match=if_match, durable=durable
+                )
+        except OSError as error:
+            raise store_error(error, key) from error
         if etag is None:
             reason = "the record is there" if if_match is None else "the record has changed"
             raise _condition_failed(key, reason)
         return etag
-
-    async def _log_now(
-        self, key: str, data: bytes, if_match: str | None, durable: bool
-    ) -> str | None:
-        if not durable and len(data) <= _INLINE_BYTES:
-            with contextlib.suppress(BlockingIOError):
-                return self._log.write(key, data, if_match=if_match, durable=False, wait=False)
-        return await asyncio.to_thread(
-            self._log.write, key, data, if_match=if_match, durable=durable
-        )
 
     def _read(self, descriptor: int, size: int, path: str) -> Record:
         try:
