@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import select
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flowmesh_cli.calling import until
 
 from flowmesh_store.filesystem import log as log_module
 from flowmesh_store.filesystem.log import RecordLog
@@ -402,6 +402,27 @@ def test_a_record_that_is_replaced_while_it_is_read_is_there(
     assert [stored.key for stored in log.aged("actions/")] == ["actions/a"]
 
 
+@pytest.mark.parametrize("then_copied", [False, True])
+def test_a_record_that_is_replaced_after_it_was_looked_what_there_is_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then_copied: bool
+) -> None:
+    log, other = opened(tmp_path), opened(tmp_path)
+    if not then_copied:
+        put(log, "first")
+    etag = put(other, "a", b"1")
+    if then_copied:
+        assert names(log) == ["a"]
+    before = iter([file_of(tmp_path).stat()])
+    assert other.write("actions/a", b"2", if_match=etag, durable=False)
+    if then_copied:  # it lies where the old one lay
+        other.compact()
+    real = RecordLog._status
+    monkeypatch.setattr(log, "_status", lambda: next(before, None) or real(log))
+    record = log.read("actions/a")
+    assert record is not None
+    assert record.data == b"2"
+
+
 def test_who_may_not_wait_does_not_read_much(tmp_path: Path) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "large", b"x" * (log_module.QUICK_BYTES + 1))
@@ -488,37 +509,69 @@ def test_ages_are_those_of_the_writing_and_survive_a_copy(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_writer_killed_while_it_writes_deletes_or_copies_loses_nothing_it_told(
+def test_three_that_write_delete_and_copy_lose_nothing_they_told_though_they_are_killed(
     tmp_path: Path,
 ) -> None:
+    chance = random.Random(1)
+    outputs: list[Path] = []
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        outputs.append(tmp_path / f"told-{len(outputs)}")
+        command = [sys.executable, str(HERE / "log_writer.py"), str(tmp_path), str(len(outputs))]
+        with outputs[-1].open("wb") as told:
+            running.append(subprocess.Popen(command, stdout=told))
+
+    try:
+        for _ in range(3):
+            start()
+        for _ in range(KILLS):
+            victim = chance.randrange(3)
+            enough = outputs[-1].stat().st_size + chance.randrange(2000, 20_000)
+            until(lambda n=enough: outputs[-1].stat().st_size > n or any_ended(running))
+            assert not any_ended(running), "one found what must not be: see its error above"
+            end(running.pop(victim))
+            start()
+    finally:
+        for writer in running:
+            end(writer)
+    held, counted = told_by(outputs)
+    for log in (opened(tmp_path), opened(tmp_path)):
+        found = {stored.key for stored in log.aged("actions/") if "/shared/" not in stored.key}
+        assert len(found ^ held) <= len(outputs), "only what was under way may be known or not"
+        for key in found:
+            record = log.read(key)
+            assert record is not None
+            assert record.data == key.encode() * 9
+        for key, highest in counted.items():
+            record = log.read(key)
+            assert record is not None
+            assert highest <= int(record.data) <= highest + len(outputs)
+        log.compact()
+
+
+def any_ended(running: "list[subprocess.Popen[bytes]]") -> bool:
+    return any(writer.poll() is not None for writer in running)
+
+
+def end(writer: "subprocess.Popen[bytes]") -> None:
+    writer.kill()
+    writer.wait()
+
+
+def told_by(outputs: list[Path]) -> tuple[set[str], dict[str, int]]:
+    """What is written and not deleted, and how far each was counted, by no two to the same."""
     held: set[str] = set()
-    beside = opened(tmp_path)
-    for seed in range(KILLS):
-        chance = random.Random(seed)
-        told = killed(tmp_path, seed, chance.randint(1, 400), chance.uniform(0, 0.01))
-        for line in told:
-            done, _, key = line.partition(" ")
-            (held.add if done == "written" else held.discard)(key)
-        for log in (beside, opened(tmp_path)):
-            found = {stored.key for stored in log.aged("actions/")}
-            assert len(found ^ held) <= 1, "only what was under way may be known or not"
-            for key in found:
-                record = log.read(key)
-                assert record is not None
-                assert record.data == key.encode() * 20
-        held = found
-        put(opened(tmp_path), f"alive-{seed}", f"actions/alive-{seed}".encode() * 20)
-        held.add(f"actions/alive-{seed}")
-
-
-def killed(directory: Path, seed: int, lines: int, seconds: float) -> list[str]:
-    """Starts a writer, kills it some time after so many lines; all that it told."""
-    command = [sys.executable, str(HERE / "log_writer.py"), str(directory), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        told = [writer.stdout.readline() for _ in range(lines)]
-        assert all(told), "the writer ended by itself"
-        select.select([], [], [], seconds)
-        writer.kill()
-        told += writer.stdout.readlines()
-    return [line.rstrip("\n") for line in told if line.endswith("\n")]
+    counted: dict[str, set[int]] = {}
+    for path in outputs:
+        for line in path.read_text().splitlines(keepends=True):
+            done, _, what = line.rstrip("\n").partition(" ")
+            if not line.endswith("\n"):
+                continue
+            if done == "counted":
+                key, _, number = what.partition("=")
+                assert int(number) not in counted.setdefault(key, set()), "two won"
+                counted[key].add(int(number))
+            else:
+                (held.add if done == "written" else held.discard)(what)
+    return held, {key: max(numbers) for key, numbers in counted.items()}
