@@ -403,7 +403,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_there(
 
 
 @pytest.mark.parametrize("then_copied", [False, True])
-def test_a_record_that_is_replaced_after_it_was_looked_what_there_is_is_there(
+def test_what_is_replaced_between_the_look_at_the_file_and_its_reading_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then_copied: bool
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
