@@ -3,7 +3,7 @@
 Every write survives the death of the process that made it: it is atomic and in the kernel's hands
 before the call returns. Only a power cut or a crash of the kernel can undo it, and only waiting for
 the disk (about 0.3 ms on an SSD here, 10 ms on a spinning disk) prevents that. What a power cut may
-cost is repaired by running again: a blob or an action result that is torn is found by its digest.
+cost is repaired by running again: a torn blob is found by its digest, a result by its checksum.
 A verdict that was shown must not be taken back, so the records that guard verdicts wait.
 """
 
