@@ -239,15 +239,16 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shown = argparse.ArgumentDefaultsHelpFormatter
+    given = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=shown)
     given.add_argument("--count", type=int, default=5_000, help="actions a graph")
-    given.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES)
-    given.add_argument("--stores", nargs="+", choices=STORES, default=STORES)
-    given.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS)
-    given.add_argument("--rounds", type=int, default=5)
+    given.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="of graphs")
+    given.add_argument("--stores", nargs="+", choices=STORES, default=STORES, help="of the fabric")
+    given.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="beside it")
+    given.add_argument("--rounds", type=int, default=5, help="all take turns in each")
     given.add_argument("--load-s", type=float, default=5.0, help="seconds of half load a round")
-    given.add_argument("--without-load", action="store_true")
-    given.add_argument("--profile", action="store_true")
+    given.add_argument("--without-load", action="store_true", help="leave half load out")
+    given.add_argument("--profile", action="store_true", help="of the first store and shape")
     given.add_argument("--draft", action="store_true", help="only print; keep nothing")
     return given
 

@@ -64,5 +64,5 @@ def find_step(http: Http, run: str, step: str) -> tuple[str, StepStatus]:
         f"no step {step!r}{nearest(step, [s.path for s in steps])}",
         ExitCode.NOT_FOUND,
         where=uid,
-        remedy="`fmesh status` lists the steps",
+        remedy="`fmesh status` lists the steps; another run's are asked for with --run UID",
     )

@@ -34,7 +34,10 @@ def seeds_of(text: str) -> list[int]:
     first, dash, last = text.partition("-")
     if not (first.isdigit() and (last.isdigit() or not dash)):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of seeds nor a-b")
-    return [*range(int(first), int(last) + 1)] if dash else [*range(int(first))]
+    seeds = [*range(int(first), int(last) + 1)] if dash else [*range(int(first))]
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} names no seed: the first 100 are 100 or 0-99")
+    return seeds
 
 
 def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Outcome]:

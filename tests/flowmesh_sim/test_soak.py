@@ -27,6 +27,9 @@ def test_seeds_are_a_number_or_a_range() -> None:
     assert seeds_of("7-9") == [7, 8, 9]
     with pytest.raises(argparse.ArgumentTypeError, match="neither a number"):
         seeds_of("a-b")
+    for nothing in ("9-7", "0"):
+        with pytest.raises(argparse.ArgumentTypeError, match="names no seed"):
+            seeds_of(nothing)
 
 
 def test_how_often_one_looks_changes_nothing_of_a_world() -> None:

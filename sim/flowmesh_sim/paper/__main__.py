@@ -28,9 +28,10 @@ def main() -> None:
     options = parser.parse_args()
     plan = read_plan()
     found = list(cells(plan))
-    unknown = sorted(set(options.only) - {cell.experiment for cell in found})
+    known = sorted({cell.experiment for cell in found})
+    unknown = sorted(set(options.only) - set(known))
     if unknown:
-        parser.error(f"no experiment {unknown[0]!r}")
+        parser.error(f"no experiment {unknown[0]!r}; there are {', '.join(known)}")
     if options.seeds:
         found = [replace(cell, seeds=cell.seeds[: options.seeds]) for cell in found]
     wanted = [cell for cell in found if not options.only or cell.experiment in options.only]
