@@ -9,7 +9,6 @@ none that an attempt is about to use.
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from flowmesh_worker.budget import Budget, Reservation
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.host.frames import HostInput, Start
 from flowmesh_worker.host.process import host_environment
+from flowmesh_worker.host_folder import remove_host_folder
 from flowmesh_worker.job import Job, Outcome
 from flowmesh_worker.lane import Lane
 from flowmesh_worker.oom import OomKills
@@ -277,7 +277,7 @@ class Lanes:
         if self._lanes.get(key) is lane:
             del self._lanes[key]
             self._budget.release(lane.reservation)
-            shutil.rmtree(lane.scratch, ignore_errors=True)
+            remove_host_folder(lane.scratch)
         if not self._lanes:
             self._empty.set()
 

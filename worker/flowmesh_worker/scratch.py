@@ -5,6 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
+from flowmesh_worker.host_folder import remove_host_folder
+
 _LOCK = "lock"
 
 
@@ -31,8 +33,14 @@ class Scratch:
 
     def remove(self) -> None:
         """Removes it with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         os.close(self._lock)
+
+
+def _remove(directory: Path) -> None:
+    for folder in directory.glob("*/"):
+        remove_host_folder(folder)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _remove_if_abandoned(directory: Path) -> None:
@@ -42,7 +50,7 @@ def _remove_if_abandoned(directory: Path) -> None:
         return  # being made at this moment, or not ours
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
     except BlockingIOError:
         pass
     finally:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import library_environment
+from flowmesh_worker.host_folder import remove_host_folder
+from flowmesh_worker.scratch import Scratch
 
 
 def sockets(scratch: Path) -> Path:
@@ -21,4 +23,21 @@ def test_a_deep_folder_does_not_make_a_sockets_path_too_long(tmp_path: Path) -> 
     found = sockets(deep)
     assert found.is_dir()
     assert len(str(found / ("x" * 36))) < 107
-    found.rmdir()
+    (found / "socket").touch()
+    assert sockets(deep) == found
+    remove_host_folder(deep)
+    assert not found.exists()
+    assert not deep.exists()
+
+
+def test_the_sockets_of_a_worker_that_was_killed_go_with_its_folder(tmp_path: Path) -> None:
+    root = tmp_path / ("d" * 60) / "run"
+    killed = root / "killed"
+    host = killed / "host-1"
+    host.mkdir(parents=True)
+    (killed / "lock").touch()
+    found = sockets(host)
+    assert found.parent != host
+    Scratch(root, "next").remove()
+    assert not found.exists()
+    assert list(root.iterdir()) == []

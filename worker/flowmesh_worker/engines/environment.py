@@ -5,15 +5,10 @@ anything heavy is imported. What the operator of a worker has set stays.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
-
-SOCKET_NAME_BYTES = 40
-SOCKET_PATH_BYTES = 107
-"""The longest path that a Unix socket may have."""
+from flowmesh_worker.host_folder import socket_folder
 
 
 def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dict[str, str]:
@@ -24,11 +19,13 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
         batch_invariant: whether results must not depend on the batch.
     """
     on_devices = bool(settings.devices)
+    sockets = socket_folder(settings.scratch)
+    sockets.mkdir(mode=0o700, exist_ok=True)
     return {
         **import_environment(
             settings.threads, on_devices=on_devices, batch_invariant=batch_invariant
         ),
-        "VLLM_RPC_BASE_PATH": str(_socket_folder(settings.scratch)),
+        "VLLM_RPC_BASE_PATH": str(sockets),
     }
 
 
@@ -59,13 +56,6 @@ def import_environment(threads: int, *, on_devices: bool, batch_invariant: bool)
     if on_devices:
         out["VLLM_BATCH_INVARIANT"] = "1" if batch_invariant else "0"
     return out
-
-
-def _socket_folder(scratch: Path) -> Path:
-    """The host's own folder, or a short one where a socket's path in it would be too long."""
-    if len(os.fsencode(scratch.absolute())) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES:
-        return scratch
-    return Path(tempfile.mkdtemp(prefix="fmesh-", dir="/tmp"))
 
 
 def apply_environment(variables: Mapping[str, str]) -> None:
