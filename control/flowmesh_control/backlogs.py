@@ -4,6 +4,7 @@ The fleet's owner declares its pools, so that one without any worker has a backl
 does (the laptop), the pools are those of the connected workers.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,10 @@ from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.backlog import Backlog, signal_of
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView, pool_views
+from flowmesh_core.scheduler.rightsizing import Rightsizing
 from flowmesh_core.units import Digest
+
+log = logging.getLogger("flowmesh.control")
 
 FRESH_S = 0.5
 TIMES = 20.0
@@ -30,6 +34,7 @@ class Backlogs:
         self._state = state
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
+        self._rightsizing = Rightsizing()
         self._found: dict[str, Backlog] = {}
         self._openings: dict[str, tuple[Digest, ...]] = {}
         self._found_s = float("-inf")
@@ -62,7 +67,10 @@ class Backlogs:
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
             warm = in_demand(self._state, now_s)
-            signal = signal_of(seen, self._state.model, pools, warm)
+            first = self._rightsizing.first
+            signal = signal_of(seen, self._state.model, pools, warm, self._rightsizing)
+            if self._rightsizing.first not in (first, None):
+                log.info("engines in demand move to pool %s", self._rightsizing.first)
             self._found = signal.backlogs
             self._openings = openings_of(seen.workers, warm, signal.homes)
             self._found_s = now_s

@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowmesh_core.protocol.messages import Honours, WorkerShape
-from flowmesh_core.run.events import Cordoned, HeldOpen
+from flowmesh_core.run.events import Cordoned, HeldOpen, Scaled
 from flowmesh_core.run.foreseen import in_demand, told_to_hold
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler.backlog import signal_of
 from flowmesh_core.scheduler.hysteresis import Hysteresis
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView
+from flowmesh_core.scheduler.rightsizing import Rightsizing
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric
@@ -169,6 +170,7 @@ class Provisioner:
         """Makes the workers that are there from the beginning."""
         self._fabric = fabric
         self.pools = pools
+        self._rightsizing = Rightsizing()
         for pool in pools:
             for _ in range(pool.spec.workers):
                 if pool.spec.after_s:
@@ -189,10 +191,13 @@ class Provisioner:
         if control is None:
             return
         views = [self._view(pool) for pool in self._declared]
+        least = {pool.spec.name: pool.spec.minimum for pool in self.pools if pool.spec.autoscale}
         now_s = control.now_s()
         state = control.machine.state
+        if least != state.scaled:
+            control.post(Scaled(least))
         seen, warm = snapshot(state, now_s), in_demand(state, now_s)
-        signal = signal_of(seen, state.model, views, warm)
+        signal = signal_of(seen, state.model, views, warm, self._rightsizing)
         cordoned: set[str] = set()
         for pool, view in zip(self._declared, views, strict=True):
             if not pool.spec.autoscale:

@@ -172,6 +172,16 @@ def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
     assert (last.cordon, last.replicas) == ({"a"}, 0)
 
 
+def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why() -> None:
+    scaler = PoolScaler(target_s=60.0, calm_s=300.0, replicas=1, now_s=0.0)
+    workers = {"a": WorkerSeen()}
+    assert not scaler.plan(VIEW, Backlog(), Seen(1, workers, pods("a")), 20.0).cordon
+    left = Backlog(left=True)
+    assert scaler.plan(VIEW, left, Seen(1, workers, pods("a")), 21.0).cordon == {"a"}
+    last = scaler.plan(VIEW, left, Seen(1, workers, pods("a", cost=MARKED)), 22.0)
+    assert (last.replicas, "moved to a cheaper pool" in last.reason) == (0, True)
+
+
 def test_new_work_takes_a_cordoned_worker_back() -> None:
     scaler = calm_scaler(2)
     workers = {"a": WorkerSeen(), "b": WorkerSeen()}

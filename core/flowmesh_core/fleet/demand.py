@@ -5,6 +5,7 @@ The run machine counts what it hands out; the autoscaling signal reads it. Lost 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import exp
 
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -18,6 +19,8 @@ FIRST_GAP_S = 60.0
 GAP_PACE = 0.3
 AT_ONCE_S = 1.0
 """What is handed out within this time counts as one demand."""
+LATELY_S = 600.0
+"""How many actions come in a second is a mean over about this time."""
 
 
 @dataclass(slots=True)
@@ -25,15 +28,24 @@ class Asked:
     """How often a signature was asked for, and what an action of it is like.
 
     Attributes:
-        last_s: when something of it was last handed out.
+        first_s, last_s: when something of it was first and last handed out.
         gap_s: mean seconds from one demand to the next.
         work, weights: of the last action.
+        count: actions, each the less the longer ago it was.
     """
 
+    first_s: float
     last_s: float
     gap_s: float
     work: Work
     weights: Weights
+    count: float = 1.0
+
+    def per_s(self, now_s: float) -> float:
+        """Actions a second, of late."""
+        seen_s = max(AT_ONCE_S, now_s - self.first_s)
+        faded = self.count * exp((self.last_s - now_s) / LATELY_S)
+        return faded / (LATELY_S * (1.0 - exp(-seen_s / LATELY_S)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class Warm:
         gap_s: expected seconds between two demands.
         since_s: seconds since the last one.
         work, weights: of its last action.
+        per_s: actions a second, of late.
     """
 
     info: SignatureInfo
@@ -51,6 +64,7 @@ class Warm:
     since_s: float
     work: Work
     weights: Weights
+    per_s: float = 0.0
 
 
 class Demand:
@@ -64,12 +78,14 @@ class Demand:
         """An action of a signature is handed out."""
         known = self._asked.pop(signature, None)
         if known is None:
-            self._asked[signature] = Asked(now_s, FIRST_GAP_S, work, weights)
+            self._asked[signature] = Asked(now_s, now_s, FIRST_GAP_S, work, weights)
             return
         passed_s = now_s - known.last_s
         if passed_s > AT_ONCE_S:
             known.gap_s += GAP_PACE * (passed_s - known.gap_s)
+            known.count *= exp(-passed_s / LATELY_S)
             known.last_s = now_s
+        known.count += 1.0
         known.work, known.weights = work, weights
         self._asked[signature] = known
 

@@ -132,6 +132,16 @@ class Weights(msgspec.Struct, frozen=True):
     beta: float = 1.0
     gamma: float = 1.0
 
+    @property
+    def thrifty(self) -> bool:
+        """Whether dollars weigh more than seconds, as with ``optimize: cost``."""
+        return self.beta > self.alpha
+
+    @property
+    def hasty(self) -> bool:
+        """Whether seconds weigh more than dollars, as with ``optimize: latency``."""
+        return self.alpha > self.beta
+
 
 class Plan(msgspec.Struct, frozen=True):
     """A compiled workflow.

@@ -4,6 +4,7 @@ A step whose models are known has a signature before its data are there. While a
 its run is made, a worker can fetch those models and open that engine.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ def in_demand(state: State, now_s: float) -> list[Warm]:
             since_s = now_s - asked.last_s
             info = informed(state, signature, asked.work.sequences)
             gap_s = max(asked.gap_s, since_s)
-            found[signature] = Warm(info, gap_s, since_s, asked.work, asked.weights)
+            per_s = asked.per_s(now_s)
+            found[signature] = Warm(info, gap_s, since_s, asked.work, asked.weights, per_s)
     for run, one in _foreseen(state):
         known = found.get(one.signature)
         if known is None:
@@ -41,7 +43,7 @@ def in_demand(state: State, now_s: float) -> list[Warm]:
             found[one.signature] = Warm(info, FIRST_GAP_S, 0.0, one.work, run.plan.weights)
         elif known.since_s > 0.0:
             gap_s = min(known.gap_s, FIRST_GAP_S) if known.since_s > FIRST_GAP_S else known.gap_s
-            found[one.signature] = Warm(known.info, gap_s, 0.0, known.work, known.weights)
+            found[one.signature] = dataclasses.replace(known, gap_s=gap_s, since_s=0.0)
     return list(found.values())
 
 

@@ -24,6 +24,7 @@ from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.homes import Homes
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView
 from flowmesh_core.scheduler.prospects import Prospects
+from flowmesh_core.scheduler.rightsizing import Rightsizing
 from flowmesh_core.units import Digest
 
 
@@ -40,7 +41,8 @@ class Backlog:
         actions: ready actions assigned to it.
         busy: workers that hold something; the pool never shrinks below them.
         pressed: workers without which deadlines of its actions would be missed.
-        warm: workers that hold the lanes of what is in demand.
+        warm: workers that hold the lanes of what is in demand, or did and are not replaced yet.
+        left: whether what is in demand was moved to a cheaper pool and is open there.
     """
 
     running_s: float = 0.0
@@ -50,6 +52,7 @@ class Backlog:
     busy: int = 0
     pressed: int = 0
     warm: int = 0
+    left: bool = False
 
     @property
     def seconds(self) -> float:
@@ -71,7 +74,11 @@ class Signal:
 
 
 def signal_of(
-    snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm] = ()
+    snapshot: Snapshot,
+    model: CostModel,
+    pools: Sequence[PoolView],
+    warm: Sequence[Warm] = (),
+    rightsizing: Rightsizing | None = None,
 ) -> Signal:
     """The backlog of every pool, and the home of what is in demand.
 
@@ -82,8 +89,9 @@ def signal_of(
             says why), actions in backoff count when they are due.
         warm: signatures in demand: their lanes are to be held open, each by the pool that holds it
             best, and what runs of them counts there.
+        rightsizing: of who asks; it remembers what was moved for the sake of the bill.
     """
-    return _Signal(snapshot, model, pools, warm).found()
+    return _Signal(snapshot, model, pools, warm, rightsizing or Rightsizing()).found()
 
 
 def backlog_of(
@@ -97,7 +105,12 @@ class _Signal:
     """The signal while it is worked out."""
 
     def __init__(
-        self, snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm]
+        self,
+        snapshot: Snapshot,
+        model: CostModel,
+        pools: Sequence[PoolView],
+        warm: Sequence[Warm],
+        rightsizing: Rightsizing,
     ) -> None:
         self._snapshot, self._model = snapshot, model
         self._pools = pools
@@ -114,10 +127,15 @@ class _Signal:
             self._open.setdefault(name, set()).update(worker.lanes)
             # A pool's next worker is taken to be like those that it has.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._homes = Homes(warm, pools, self._held_by, self._open_mib())
+        self._homes = Homes(
+            warm, pools, self._held_by, self._open_mib(), rightsizing, snapshot.now_s
+        )
         for pool in pools:
-            here = self._found[pool.name]
-            self._found[pool.name] = replace(here, warm=self._homes.rooms[pool.name].workers)
+            workers = self._homes.rooms[pool.name].workers
+            if pool.name == rightsizing.leaving:
+                workers = max(workers, sum(w.shape.pool == pool.name for w in snapshot.workers))
+            here, left = self._found[pool.name], pool.name == rightsizing.left
+            self._found[pool.name] = replace(here, warm=workers, left=left)
 
     def found(self) -> Signal:
         """Every pool's backlog."""
@@ -127,9 +145,8 @@ class _Signal:
         return Signal(self._found, homes)
 
     def _held_by(self, one: Warm) -> list[EmptyWorker]:
-        """The pools that could hold a signature open, and would for as long as it is unused."""
-        able = self._able(one.info, one.work, one.info.capacity)
-        return [empty for empty in able if one.since_s <= empty.pool.calm_s]
+        """The pools that could hold a signature open."""
+        return self._able(one.info, one.work, one.info.capacity)
 
     def _open_mib(self) -> dict[str, int]:
         """Pool → memory of its workers' lanes that are in demand, each signature once."""

@@ -3,14 +3,16 @@
 Engines in demand live together: pools are ranked once for all of them, and each engine goes to the
 first pool of that order which can run it and still has room. The order is by utility, each
 signature counting as often as it is asked for; but the pool that holds at least half of them open
-already stays first, since moving costs a load of every model.
+already stays first, since moving costs a load of every model. Where they are hardly used a cheaper
+pool comes first (``rightsizing``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from flowmesh_core.fleet.demand import Warm
+from flowmesh_core.fleet.demand import LATELY_S, Warm
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
 from flowmesh_core.scheduler.prospects import Prospects
+from flowmesh_core.scheduler.rightsizing import Rightsizing, fleet_of
 from flowmesh_core.units import Digest
 
 UNABLE = -1.0
@@ -34,14 +36,19 @@ class Homes:
         pools: Sequence[PoolView],
         able: Callable[[Warm], Sequence[EmptyWorker]],
         open_mib: Mapping[str, int],
+        rightsizing: Rightsizing,
+        now_s: float,
     ) -> None:
         """Finds all homes.
 
         Args:
             warm: what is in demand.
             pools: those that can grow.
-            able: the empty workers that could hold a signature's lane.
+            able: the empty workers that could hold a signature's lane. They do for as long after
+                its last use as their pool keeps a worker.
             open_mib: pool → memory of the lanes in demand that its workers have open.
+            rightsizing: what was moved before for the sake of the bill.
+            now_s: the time.
         """
         self.found: dict[Digest, EmptyWorker] = {}
         self.rooms = {pool.name: Rooms(pool) for pool in pools}
@@ -51,8 +58,18 @@ class Homes:
         able_of: dict[Digest, Able] = {
             one.info.signature: {e.pool.name: e for e in able(one)} for one in by_size
         }
+        lately = [one for one in by_size if one.since_s <= LATELY_S and able_of[one.info.signature]]
+        fleets = {pool.name: fleet_of(pool, lately, able_of) for pool in pools} if lately else {}
+        for one in by_size:
+            places = able_of[one.info.signature]
+            able_of[one.info.signature] = {
+                name: e for name, e in places.items() if one.since_s <= e.pool.calm_s
+            }
         by_size = [one for one in by_size if able_of[one.info.signature]]
-        order = _order(by_size, pools, able_of, open_mib)
+        mib = sum(one.info.requirement.memory_mib for one in by_size)
+        shares = {name: here / mib for name, here in open_mib.items()} if mib else {}
+        best = _by_utility(by_size, pools, able_of)
+        order = rightsizing.order(best, shares, fleets, [one.weights for one in lately], now_s)
         for one in by_size:
             places = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
@@ -68,11 +85,8 @@ class Homes:
         return max(held, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)
 
 
-def _order(
-    warm: Sequence[Warm],
-    pools: Sequence[PoolView],
-    able_of: Mapping[Digest, Able],
-    open_mib: Mapping[str, int],
+def _by_utility(
+    warm: Sequence[Warm], pools: Sequence[PoolView], able_of: Mapping[Digest, Able]
 ) -> list[str]:
     """Pools by name, the best for all that is in demand first."""
     scores = {pool.name: 0.0 for pool in pools}
@@ -82,6 +96,4 @@ def _order(
         found = dict(zip(places, utilities, strict=True))
         for name in scores:
             scores[name] += found.get(name, UNABLE) / max(LEAST_GAP_S, one.gap_s)
-    half_mib = sum(one.info.requirement.memory_mib for one in warm) / 2
-    stays = {name for name in scores if 0 < half_mib <= open_mib.get(name, 0)}
-    return sorted(scores, key=lambda name: (name not in stays, -scores[name], name))
+    return sorted(scores, key=lambda name: (-scores[name], name))

@@ -22,8 +22,8 @@ class Sizes(NamedTuple):
 class Hysteresis:
     """Turns a pool's backlog into a number of workers that does not flap.
 
-    It grows at once and shrinks when fewer have been enough for ``calm_s``. State of one pool, held
-    by who scales it and lost without harm.
+    It grows at once and shrinks when fewer have been enough for ``calm_s``, or all that it held has
+    been moved. State of one pool, held by who scales it and lost without harm.
     """
 
     def __init__(self, *, target_s: float = 60.0, calm_s: float = 120.0) -> None:
@@ -37,6 +37,7 @@ class Hysteresis:
         self.target_s = target_s
         self.calm_s = calm_s
         self._asked: list[tuple[float, int]] = []
+        self._left = False
 
     def remember(self, workers: int, now_s: float) -> None:
         """So many are taken as wanted now: who begins to look does not shrink at once."""
@@ -58,6 +59,9 @@ class Hysteresis:
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
+        if backlog.left and not self._left:
+            self._asked.clear()
+        self._left = backlog.left
         self._asked = [(t, n) for t, n in self._asked if now_s - t < self.calm_s and n > wanted]
         self._asked.append((now_s, wanted))
         kept = min(current, max(n for _, n in self._asked))

@@ -41,6 +41,11 @@ class PoolView:
         return max(1, self.shape.device_memory_mib * self.shape.devices)
 
     @property
+    def sunk(self) -> bool:
+        """Whether it has no worker that it could do without."""
+        return self.minimum >= self.maximum
+
+    @property
     def most_s(self) -> float:
         """Worker-seconds of work that it may have before it when it has grown to its maximum."""
         return self.maximum * max(self.target_s, self.start_s)
@@ -124,6 +129,7 @@ class EmptyWorker:
             needed_bytes=0,
             lane=True,
             locality=1.0,
+            sunk=self.pool.sunk,
         )
 
     def prospect(self, work: Work) -> Prospect:
@@ -140,4 +146,5 @@ class EmptyWorker:
             needed_bytes=self.needed_bytes,
             lane=False,
             locality=share_near(near, self.needed_bytes),
+            sunk=self.pool.sunk,
         )

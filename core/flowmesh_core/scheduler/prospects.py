@@ -9,7 +9,7 @@ from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.scheduler.accounts import RUN
 from flowmesh_core.scheduler.sites import NANO_HOUR_S, Site
-from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Prospect, Scale
+from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Prospect, Scale, sunk_share
 
 
 class Prospects:
@@ -32,6 +32,7 @@ class Prospects:
             (
                 earliest_s / finish_s if finish_s > earliest_s else 1.0,
                 p.nanousd / dearest,
+                p.sunk,
                 p.locality,
             )
             for finish_s, p in zip(finishes_s, found, strict=True)
@@ -39,14 +40,16 @@ class Prospects:
 
     def scale(self, weights: Weights) -> Scale:
         """What the terms of a group with these weights are measured against."""
-        return Scale(weights, self._earliest_s, self._dearest_nanousd, self._common_s)
+        share = sunk_share(weights)
+        return Scale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
 
     def utilities(self, weights: Weights) -> list[float]:
         """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
         alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
+        share = sunk_share(weights)
         return [
-            alpha * throughput - beta * cost + gamma * locality
-            for throughput, cost, locality in self._terms
+            alpha * throughput - beta * (cost * share if sunk else cost) + gamma * locality
+            for throughput, cost, sunk, locality in self._terms
         ]
 
 
@@ -83,6 +86,7 @@ def prospects_of(
                 needed_bytes,
                 site.lane,
                 near / needed_bytes if needed_bytes else 1.0,
+                site.sunk,
             )
         )
     return found

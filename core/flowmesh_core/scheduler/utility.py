@@ -23,6 +23,7 @@ NEARNESS: dict[Tier, float] = {
 }
 """What a byte counts as near: on the device nothing moves, from a far store everything does."""
 LEAST_FINISH_S = 1e-6
+SUNK_SHARE = 0.1
 
 
 class Prospect(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +39,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
+        sunk: the worker is paid for whether it runs this or not, so that the bill stays as it is.
     """
 
     start_s: float
@@ -49,6 +51,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     needed_bytes: int
     lane: bool
     locality: float
+    sunk: bool = False
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -78,6 +81,16 @@ def share_near(near_bytes: float, needed_bytes: int) -> float:
     return near_bytes / needed_bytes if needed_bytes else 1.0
 
 
+def sunk_share(weights: Weights) -> float:
+    """Which part of the cost on a sunk worker counts.
+
+    The bill is the same whatever runs there; only whose receipts show it differs. So it counts
+    little, and of two workers that are alike the cheaper is taken. Who weighs dollars above seconds
+    is taken to mean the receipt, and all of it counts.
+    """
+    return 1.0 if weights.thrifty else SUNK_SHARE
+
+
 class Scale(msgspec.Struct, frozen=True, gc=False):
     """What the terms of one group are measured against.
 
@@ -86,17 +99,24 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         dearest_nanousd: of their predicted costs.
         common_s: what all workers wait for the sake of later actions. It is left out of the
             finishes that are compared: opening a lane is alike everywhere, what it does is not.
+        sunk_share: of the costs on sunk workers, what counts: :func:`sunk_share`.
     """
 
     weights: Weights
     earliest_s: float
     dearest_nanousd: int
     common_s: float = 0.0
+    sunk_share: float = 1.0
+
+    def cost(self, prospect: Prospect) -> float:
+        """Predicted dollars over those of the dearest."""
+        cost = prospect.nanousd / self.dearest_nanousd
+        return cost * self.sunk_share if prospect.sunk else cost
 
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
         w = self.weights
-        rest = w.gamma * prospect.locality - w.beta * (prospect.nanousd / self.dearest_nanousd)
+        rest = w.gamma * prospect.locality - w.beta * self.cost(prospect)
         needed = utility - rest
         if needed <= 0.0:
             return inf
@@ -113,7 +133,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         w = self.weights
         return (
             w.alpha * self.throughput(prospect, tier)
-            - w.beta * (prospect.nanousd / self.dearest_nanousd)
+            - w.beta * self.cost(prospect)
             + w.gamma * prospect.locality
         )
 
@@ -121,7 +141,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         """The same, term by term, for placements and ``fmesh explain``."""
         return UtilityTerms(
             throughput=self.throughput(prospect, tier),
-            cost=prospect.nanousd / self.dearest_nanousd,
+            cost=self.cost(prospect),
             locality=prospect.locality,
             utility=self.utility(prospect, tier),
             start_s=prospect.begin_s(tier),

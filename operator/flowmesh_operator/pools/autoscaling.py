@@ -157,7 +157,7 @@ class PoolScaler:
                 return Plan(wanted, look=True, told=max(wanted, seen.replicas))
             self._take_over(seen.pods, now_s)
         if needed < seen.replicas or self._surplus(seen, wanted):
-            return self._shrink(view, seen, wanted, needed, now_s)
+            return self._shrink(view, backlog, seen, wanted, needed, now_s)
         return self._grow(backlog, seen, wanted, now_s)
 
     def _as_promised(self, seen: Seen, wanted: int, now_s: float) -> int:
@@ -235,7 +235,9 @@ class PoolScaler:
             f"{backlog.actions} actions wait{pressed}"
         )
 
-    def _shrink(self, view: PoolView, seen: Seen, wanted: int, needed: int, now_s: float) -> Plan:
+    def _shrink(
+        self, view: PoolView, backlog: Backlog, seen: Seen, wanted: int, needed: int, now_s: float
+    ) -> Plan:
         most = max(wanted, seen.replicas)
         if seen.pods is None:
             return Plan(wanted, frozenset(self._leaving), look=True, told=most)
@@ -257,6 +259,8 @@ class PoolScaler:
         if size >= seen.replicas:
             return Plan(wanted, cordon, marks, told=most)
         reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
+        if backlog.left:
+            reason = "the engines in demand have moved to a cheaper pool"
         if seen.replicas > view.maximum:
             reason = f"the pool has {view.maximum} workers at most"
         return Plan(wanted, cordon, marks, size, reason, told=size)

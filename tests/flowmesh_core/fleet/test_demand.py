@@ -1,6 +1,6 @@
 import pytest
 
-from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, Demand
+from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, LATELY_S, Demand
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
 from flowmesh_core.units import Digest
@@ -35,3 +35,19 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
     assert [s for s, _ in demand.now(FORGOTTEN_S)] == [A, B]
     assert [s for s, _ in demand.now(FORGOTTEN_S + 1.0)] == [B]
     assert [s for s, _ in demand.now(FORGOTTEN_S)] == [B], "for good"
+
+
+def test_actions_a_second_are_known_from_the_first_minutes_on():
+    demand = Demand()
+    count(demand, A, *(n / 2 for n in range(121)))
+    assert dict(demand.now(60.0))[A].per_s(60.0) == pytest.approx(2.0, rel=0.1)
+    count(demand, A, *(60.0 + n * 10.0 for n in range(1, 400)))
+    assert dict(demand.now(4050.0))[A].per_s(4050.0) == pytest.approx(0.1, rel=0.05)
+
+
+def test_actions_a_second_become_fewer_while_none_come():
+    demand = Demand()
+    count(demand, A, *(n * 10.0 for n in range(400)))
+    before = dict(demand.now(3990.0))[A].per_s(3990.0)
+    after = dict(demand.now(3990.0 + LATELY_S))[A].per_s(3990.0 + LATELY_S)
+    assert after == pytest.approx(before / 2.718, rel=0.01)

@@ -47,6 +47,18 @@ def test_a_model_is_in_demand_while_the_step_before_it_runs(world: World) -> Non
     assert demanded(world) == [(256 + 500, 0.0)]
 
 
+def test_how_often_a_model_is_asked_for_stays_known_when_more_is_foreseen(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.run()
+    (before,) = in_demand(world.machine.state, world.now + 5.0)
+    more = plan(step("first", value=2), ask("then", *after("first")), name="more")
+    world.submit(more, artifacts=(BASE,))
+    world.now += 5.0
+    (after_,) = in_demand(world.machine.state, world.now)
+    assert (before.since_s > 0.0, after_.since_s) == (True, 0.0)
+    assert after_.per_s == before.per_s > 0.0
+
+
 def test_what_waits_for_a_step_stays_in_demand_however_long_that_takes(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     for _ in range(3):
