@@ -67,10 +67,11 @@ class Backlogs:
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
             warm = in_demand(self._state, now_s)
-            first = self._rightsizing.first
-            signal = signal_of(seen, self._state.model, pools, warm, self._rightsizing)
-            if self._rightsizing.first not in (first, None):
-                log.info("engines in demand move to pool %s", self._rightsizing.first)
+            sizing = self._rightsizing if self._pools is not None else Rightsizing()
+            moves = sizing.moves
+            signal = signal_of(seen, self._state.model, pools, warm, sizing)
+            if sizing.moves > moves:
+                log.info("engines in demand move to pool %s", sizing.first)
             self._found = signal.backlogs
             self._openings = openings_of(seen.workers, warm, signal.homes)
             self._found_s = now_s

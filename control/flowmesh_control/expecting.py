@@ -37,6 +37,8 @@ def _told(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -
     growing = [pool.name for pool in able if pool.maximum > 0]
     if growing:
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
+        if not any(pool.most for pool in able):
+            text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
         text = f"pool {able[0].name} could run it and may have no worker; raise its maxReplicas"

@@ -12,6 +12,7 @@ from flowmesh_core.scheduler.hysteresis import Hysteresis
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView
 from flowmesh_core.scheduler.rightsizing import Rightsizing
+from flowmesh_core.scheduler.supply import Supply
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric
@@ -29,7 +30,7 @@ class Pool:
     """Workers of one shape.
 
     Attributes:
-        workers: those that live; ``coming`` are on their way.
+        workers: those that live; ``coming`` are on their way, or wait for a machine.
         waited_s: of each worker that was ordered, seconds from the order until its agent ran.
     """
 
@@ -48,8 +49,10 @@ class Pool:
         self._made = 0
         self.workers: dict[str, SimWorker] = {}
         self.coming = 0
+        self._without_machine = 0
         self.waited_s: list[float] = []
         self._disks: list[dict[Digest, int]] = []
+        self.supply = Supply()
         self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
         self.shape = self._shape(fabric.catalog)
 
@@ -98,6 +101,13 @@ class Pool:
     def order(self) -> None:
         """Wants one more worker; it is paid for from when its machine runs."""
         self.coming += 1
+        on_machines = len(self.workers) + self.coming - self._without_machine
+        if self.spec.machines is not None and on_machines > self.spec.machines:
+            self._without_machine += 1
+        else:
+            self._start()
+
+    def _start(self) -> None:
         delay_s = self.start_s * self._rng.uniform(0.8, 1.4)
         self.waited_s.append(delay_s)
         self._fabric.engine.after(delay_s, self._arrives)
@@ -136,6 +146,9 @@ class Pool:
         if self.spec.disk == "kept" and worker.draining:
             self._disks.append(dict(worker.shelf.held))
         self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
+        if self._without_machine:
+            self._without_machine -= 1
+            self._start()
 
     def resize(self, wanted: int) -> None:
         """Orders what is missing, or drains the idle ones first."""
@@ -143,6 +156,9 @@ class Pool:
         have = len(living) + self.coming
         for _ in range(wanted - have):
             self.order()
+        withdrawn = max(0, min(have - wanted, self._without_machine))
+        self.coming -= withdrawn
+        self._without_machine -= withdrawn
         for worker in living[: max(0, len(living) - wanted)]:
             worker.drain()
 
@@ -190,9 +206,9 @@ class Provisioner:
         control = self._fabric.control
         if control is None:
             return
-        views = [self._view(pool) for pool in self._declared]
-        least = {pool.spec.name: pool.spec.minimum for pool in self.pools if pool.spec.autoscale}
         now_s = control.now_s()
+        views = [self._view(pool, now_s) for pool in self._declared]
+        least = {pool.spec.name: pool.spec.minimum for pool in self.pools if pool.spec.autoscale}
         state = control.machine.state
         if least != state.scaled:
             control.post(Scaled(least))
@@ -216,8 +232,9 @@ class Provisioner:
             control.post(HeldOpen(openings))
 
     @staticmethod
-    def _view(pool: Pool) -> PoolView:
+    def _view(pool: Pool, now_s: float) -> PoolView:
         spec = pool.spec
+        living = sum(not w.draining for w in pool.workers.values())
         most = spec.maximum or max(1, spec.workers)
         return PoolView(
             spec.name,
@@ -228,4 +245,5 @@ class Provisioner:
             spec.target_s,
             spec.calm_s,
             pool.near,
+            pool.supply.most(living, living + pool.coming, pool.start_s, now_s),
         )

@@ -75,6 +75,7 @@ class PoolSpec(Part):
     Attributes:
         workers: there from the beginning, or after ``after_s``; ``minimum`` and ``maximum`` bound
             what is made later.
+        machines: that can be had at a time; more are waited for until one is given back.
         devices: of one worker.
         autoscale: whether the shipped signal changes their number.
         hold_open: whether workers are told which engines to open ahead of work, as on a cluster
@@ -89,6 +90,7 @@ class PoolSpec(Part):
     workers: int = Field(default=1, ge=0)
     minimum: int = Field(default=0, ge=0)
     maximum: int = Field(default=0, ge=0)
+    machines: int | None = Field(default=None, ge=0)
     devices: int = Field(default=1, ge=1)
     host_memory_mib: int = Field(default=131072, ge=1)
     cpus: int = Field(default=16, ge=1)

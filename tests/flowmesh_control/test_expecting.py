@@ -1,5 +1,7 @@
 """Why actions wait where pools can grow: for a worker that can start, or for a pool that could."""
 
+from dataclasses import replace
+
 import pytest
 from tests.flowmesh_core.scheduler.builders import action, signature, snapshot, worker
 
@@ -34,6 +36,12 @@ def test_a_pool_that_can_start_a_worker_is_named(workers: tuple[WorkerView, ...]
 
 def test_a_pool_that_may_have_no_worker_is_named_with_the_remedy() -> None:
     assert "raise its maxReplicas" in reason(pool("large", 8000, maximum=0))[1]
+
+
+def test_a_pool_whose_workers_do_not_come_is_named_with_where_to_look() -> None:
+    short = replace(pool("large", 8000), supply=0)
+    assert "none has come for long" in reason(short)[1]
+    assert "none has come" not in reason(short, pool("other", 8000))[1]
 
 
 def test_where_no_pool_could_run_it_the_reason_says_what_is_missing() -> None:

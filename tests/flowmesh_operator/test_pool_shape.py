@@ -9,6 +9,7 @@ from flowmesh_control.plugins import load_catalog
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.receipts.meter import Meter
 from flowmesh_core.run.model import Worker
+from flowmesh_core.scheduler.supply import LEAST_S
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.pool import Pool
 from flowmesh_operator.pools.shape import device_class, pool_shape
@@ -99,6 +100,17 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
     assert (
         shape_of({}).engines.keys() == shape_of({"engines": {"plugins": ["none"]}}).engines.keys()
     )
+
+
+def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
+    object_ = make_pool({"maxReplicas": 3})
+    pool = Pool(object_, pool_shape(object_, load_catalog()))
+    for now_s in (0.0, LEAST_S):
+        assert pool.view().supply is None
+        pool.watch(connected=1, asked=2, now_s=now_s)
+    assert (pool.view().supply, pool.view().most, pool.view().maximum) == (1, 1, 3)
+    pool.watch(connected=2, asked=2, now_s=LEAST_S + 1.0)
+    assert pool.view().most == 3
 
 
 def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> None:

@@ -64,6 +64,15 @@ def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
     assert said.message == "1 of 2 workers are connected: exceeded quota"
 
 
+def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> None:
+    figures = PoolFigures(wanted=2, connected=1, supply=1)
+    said = readiness(figures, None)
+    assert said.reason is PoolReason.WORKERS_STUCK
+    assert "1 of 2 workers are connected: the others have not come for long" in said.message
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    assert readiness(figures, {"status": {"conditions": [failed]}}).message.endswith("quota")
+
+
 def test_a_busy_worker_that_takes_nothing_new_is_connected() -> None:
     figures = PoolFigures(wanted=1, ready=0, busy=1, connected=1)
     assert readiness(figures, None).holds

@@ -8,7 +8,7 @@ else that runs counts where it is.
 ``Hysteresis`` turns the signal into a number of workers and is the only state.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -24,7 +24,7 @@ from flowmesh_core.scheduler.groups import Group, groups_of
 from flowmesh_core.scheduler.homes import Homes
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView
 from flowmesh_core.scheduler.prospects import Prospects
-from flowmesh_core.scheduler.rightsizing import Rightsizing
+from flowmesh_core.scheduler.rightsizing import Open, Rightsizing
 from flowmesh_core.units import Digest
 
 
@@ -42,7 +42,7 @@ class Backlog:
         busy: workers that hold something; the pool never shrinks below them.
         pressed: workers without which deadlines of its actions would be missed.
         warm: workers that hold the lanes of what is in demand, or did and are not replaced yet.
-        left: whether what is in demand was moved to a cheaper pool and is open there.
+        left: whether what is in demand was just moved to a cheaper pool and is open there.
     """
 
     running_s: float = 0.0
@@ -127,14 +127,12 @@ class _Signal:
             self._open.setdefault(name, set()).update(worker.lanes)
             # A pool's next worker is taken to be like those that it has.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._homes = Homes(
-            warm, pools, self._held_by, self._open_mib(), rightsizing, snapshot.now_s
-        )
+        self._homes = Homes(warm, pools, self._held_by, self._open_of, rightsizing, snapshot.now_s)
         for pool in pools:
             workers = self._homes.rooms[pool.name].workers
-            if pool.name == rightsizing.leaving:
-                workers = max(workers, sum(w.shape.pool == pool.name for w in snapshot.workers))
-            here, left = self._found[pool.name], pool.name == rightsizing.left
+            if pool.name in rightsizing.leaving:
+                workers = max(workers, self._holding(pool))
+            here, left = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
             self._found[pool.name] = replace(here, warm=workers, left=left)
 
     def found(self) -> Signal:
@@ -148,14 +146,30 @@ class _Signal:
         """The pools that could hold a signature open."""
         return self._able(one.info, one.work, one.info.capacity)
 
-    def _open_mib(self) -> dict[str, int]:
-        """Pool → memory of its workers' lanes that are in demand, each signature once."""
-        found: dict[str, dict[Digest, int]] = {}
+    def _holding(self, pool: PoolView) -> int:
+        """A pool's workers that have something open which is in demand."""
+        there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
+        return sum(not self._warm.keys().isdisjoint(w.lanes) for w in there)
+
+    def _open_of(self, warm: Sequence[Warm]) -> dict[str, Open]:
+        """Pool → the share of some signatures' memory that its workers have open."""
+        mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
+        every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
-            lanes = found.setdefault(worker.shape.pool, {})
-            for signature in worker.lanes.keys() & self._warm.keys():
-                lanes[signature] = self._warm[signature].info.requirement.memory_mib
-        return {pool: sum(lanes.values()) for pool, lanes in found.items()}
+            if not worker.draining:
+                here = worker.lanes.keys() & mib.keys()
+                every[worker.shape.pool] |= here
+                loaded = {s for s in here if worker.lanes[s].load_remaining_s <= 0.0}
+                ready[worker.shape.pool] |= loaded
+        whole = max(1, sum(mib.values()))
+        return {
+            pool.name: Open(
+                sum(mib[s] for s in every[pool.name]) / whole,
+                sum(mib[s] for s in ready[pool.name]) / whole,
+            )
+            for pool in self._pools
+            if mib
+        }
 
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from flowmesh_core.fleet.demand import LATELY_S, Warm
 from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
 from flowmesh_core.scheduler.prospects import Prospects
-from flowmesh_core.scheduler.rightsizing import Rightsizing, fleet_of
+from flowmesh_core.scheduler.rightsizing import Open, Rightsizing, fleet_of
 from flowmesh_core.units import Digest
 
 UNABLE = -1.0
@@ -35,7 +35,7 @@ class Homes:
         warm: Sequence[Warm],
         pools: Sequence[PoolView],
         able: Callable[[Warm], Sequence[EmptyWorker]],
-        open_mib: Mapping[str, int],
+        opened: Callable[[Sequence[Warm]], Mapping[str, Open]],
         rightsizing: Rightsizing,
         now_s: float,
     ) -> None:
@@ -46,7 +46,7 @@ class Homes:
             pools: those that can grow.
             able: the empty workers that could hold a signature's lane. They do for as long after
                 its last use as their pool keeps a worker.
-            open_mib: pool → memory of the lanes in demand that its workers have open.
+            opened: what pools have open of some signatures.
             rightsizing: what was moved before for the sake of the bill.
             now_s: the time.
         """
@@ -66,10 +66,9 @@ class Homes:
                 name: e for name, e in places.items() if one.since_s <= e.pool.calm_s
             }
         by_size = [one for one in by_size if able_of[one.info.signature]]
-        mib = sum(one.info.requirement.memory_mib for one in by_size)
-        shares = {name: here / mib for name, here in open_mib.items()} if mib else {}
         best = _by_utility(by_size, pools, able_of)
-        order = rightsizing.order(best, shares, fleets, [one.weights for one in lately], now_s)
+        weights = [one.weights for one in lately]
+        order = rightsizing.order(best, opened(by_size), fleets, weights, now_s)
         for one in by_size:
             places = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib

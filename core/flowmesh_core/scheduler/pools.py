@@ -24,6 +24,8 @@ class PoolView:
         calm_s: how long a worker is kept that is no longer needed; for so long after its last use
             a lane is held open.
         near: components that a new worker would find on its disk: a claim's, a paused machine's.
+        supply: how many workers it can have, where more were asked for and do not come
+            (``scheduler.supply``); None where no limit is known.
     """
 
     name: str
@@ -34,6 +36,7 @@ class PoolView:
     target_s: float = 60.0
     calm_s: float = 300.0
     near: frozenset[Digest] = frozenset()
+    supply: int | None = None
 
     @property
     def memory_mib(self) -> int:
@@ -46,9 +49,14 @@ class PoolView:
         return self.minimum >= self.maximum
 
     @property
+    def most(self) -> int:
+        """Workers that it may grow to, as far as is known."""
+        return self.maximum if self.supply is None else min(self.maximum, self.supply)
+
+    @property
     def most_s(self) -> float:
-        """Worker-seconds of work that it may have before it when it has grown to its maximum."""
-        return self.maximum * max(self.target_s, self.start_s)
+        """Worker-seconds of work that it may have before it when it cannot grow any more."""
+        return self.most * max(self.target_s, self.start_s)
 
 
 def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
@@ -64,7 +72,7 @@ class Rooms:
 
     def __init__(self, pool: PoolView) -> None:
         """Takes the pool, none of whose memory is given away."""
-        self._most = max(1, pool.maximum)
+        self._most = pool.most
         self._size = pool.memory_mib
         self._free: list[int] = []
 

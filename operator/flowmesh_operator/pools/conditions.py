@@ -19,7 +19,7 @@ class PoolReason(StrEnum):
     REFUSED = "Refused"  # not Accepted: the API server took an object not; the message is its own
     WORKERS_CONNECTED = "WorkersConnected"  # Ready
     WORKERS_STARTING = "WorkersStarting"  # not Ready: pods are on their way
-    WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not come up; the message is Kubernetes'
+    WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not come up; the message says what is known
     BY_BACKLOG = "ByBacklog"  # Scaling: the operator scales by the predicted work
     BY_HPA = "ByHpa"  # Scaling: a HorizontalPodAutoscaler does, on the operator's metric
     BY_KEDA = "ByKeda"  # Scaling: a ScaledObject does, on the operator's metric

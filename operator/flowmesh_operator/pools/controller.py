@@ -247,10 +247,11 @@ class PoolController:
         busy = sum(bool(w.held) for w in workers.values())
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
+        now_s = self._plane.parts.given.clock()
+        pool.watch(len(workers), replicas, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
             pool.plan = Plan(pool.object.spec.least, told=pool.object.spec.least)
         else:
-            now_s = self._plane.parts.given.clock()
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
             scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
             seen = Seen(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods,
@@ -266,6 +267,7 @@ class PoolController:
             start_s,
             pool.figures.told,
             len(workers),
+            pool.supply,
         )
 
     async def _plan_with_pods(self, pool: Pool) -> None:

@@ -1,6 +1,7 @@
 """One pool as the controller knows it: its object, read; its scaler; the shape of its workers."""
 
 import json
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.run.model import Worker
 from flowmesh_core.scheduler import PoolView
+from flowmesh_core.scheduler.supply import Supply
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds
@@ -18,6 +20,8 @@ from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, Plan, PoolScaler
 from flowmesh_operator.pools.shape import pool_shape
 from flowmesh_operator.pools.status import PoolFigures, Said
+
+log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
@@ -39,6 +43,7 @@ class Pool:
             they gave the last time.
         since_s: workers that started before may be of an earlier spec.
         kept: components that its workers left on the claim that caches them; empty without one.
+        supply: workers that it can have, where more were asked for and do not come; else None.
     """
 
     object: FlowMeshWorkerPool
@@ -54,6 +59,8 @@ class Pool:
     cordoned: frozenset[str] = frozenset()
     since_s: float = 0.0
     kept: frozenset[Digest] = frozenset()
+    supply: int | None = None
+    _supply: Supply = field(default_factory=Supply)
 
     @property
     def name(self) -> str:
@@ -63,13 +70,29 @@ class Pool:
     def view(self) -> PoolView:
         """The pool as the signal sees it."""
         spec = self.object.spec
-        start_s = self.scaler.start_s if self.scaler is not None else FIRST_START_S
         target_s = seconds(spec.autoscaling.target_backlog)
         calm_s = seconds(spec.autoscaling.scale_down_after)
-        most = spec.max_replicas
         return PoolView(
-            self.name, self.shape, spec.least, most, start_s, target_s, calm_s, self.kept
+            self.name,
+            self.shape,
+            spec.least,
+            spec.max_replicas,
+            self._start_s,
+            target_s,
+            calm_s,
+            self.kept,
+            self.supply,
         )
+
+    @property
+    def _start_s(self) -> float:
+        return self.scaler.start_s if self.scaler is not None else FIRST_START_S
+
+    def watch(self, connected: int, asked: int, now_s: float) -> None:
+        """Notes whether the workers come that were asked for."""
+        before, self.supply = self.supply, self._supply.most(connected, asked, self._start_s, now_s)
+        if before is None and self.supply is not None:
+            log.warning("pool %s: of %d workers %d have come", self.name, asked, connected)
 
     def change(self, object_: FlowMeshWorkerPool, catalog: Catalog, now_s: float) -> None:
         """The pool's object has changed."""

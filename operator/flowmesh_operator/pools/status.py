@@ -28,6 +28,7 @@ class PoolFigures:
         ready: connected workers that take work; ``busy`` those that run something; ``connected``
             all, also who ends what it runs and takes nothing new.
         start_s: predicted seconds until a new worker connects.
+        supply: workers that it can have, where more were asked for and do not come; else None.
     """
 
     backlog_s: float = 0.0
@@ -38,6 +39,7 @@ class PoolFigures:
     start_s: float = 0.0
     told: int = 0
     connected: int = 0
+    supply: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
         return Said(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
     stuck = _wrong(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
+    if not stuck and figures.supply is not None:
+        stuck = (
+            "the others have not come for long, and what another pool can run goes there; see the "
+            "events of its pods"
+        )
     if stuck:
         return Said(PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}")
     return Said(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
