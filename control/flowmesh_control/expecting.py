@@ -34,10 +34,11 @@ def _told(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -
         return rejection
     causes = {pool.name: unmet(info.requirement, pool.shape) for pool in pools}
     able = [pool for pool in pools if causes[pool.name] is None]
-    growing = [pool.name for pool in able if pool.maximum > 0]
+    coming = [pool.name for pool in able if pool.most > 0]
+    growing = coming or [pool.name for pool in able if pool.maximum > 0]
     if growing:
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
-        if not any(pool.most for pool in able):
+        if not coming:
             text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:

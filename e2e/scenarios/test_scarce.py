@@ -20,6 +20,7 @@ SPEC = {
     "resources": {"cpu": 0.25, "memory": "1536Mi"},
     "price": {"usdPerHour": "0.01"},
     "nodeSelector": {"flowmesh.test/there-is": "no-such-node"},
+    "autoscaling": {"scaleDownAfter": "30s"},
 }
 """As the pool of the values, and far cheaper."""
 
@@ -43,6 +44,6 @@ def test_work_goes_elsewhere_when_a_pools_workers_do_not_come(
         ready = condition(fabric.kube.get("fmwp", POOL, f"--namespace={NAMESPACE}"), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "WorkersStuck")
         assert "0 of 1 workers are connected" in ready["message"]
-        until(lambda: not fabric.workers(POOL), "its worker is asked for no longer", 300)
+        until(lambda: not fabric.workers(POOL), "its worker is asked for no longer", 120)
         line.mark("withdrawn")
     told("scarce: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))

@@ -234,16 +234,18 @@ class Provisioner:
     @staticmethod
     def _view(pool: Pool, now_s: float) -> PoolView:
         spec = pool.spec
-        living = sum(not w.draining for w in pool.workers.values())
         most = spec.maximum or max(1, spec.workers)
+        least = spec.minimum if spec.autoscale else most
+        living = sum(not w.draining for w in pool.workers.values())
+        asked = max(living + pool.coming, least)
         return PoolView(
             spec.name,
             pool.shape,
-            spec.minimum if spec.autoscale else most,
+            least,
             most,
             pool.start_s,
             spec.target_s,
             spec.calm_s,
             pool.near,
-            pool.supply.most(living, living + pool.coming, pool.start_s, now_s),
+            pool.supply.most(living, asked, pool.start_s, now_s),
         )

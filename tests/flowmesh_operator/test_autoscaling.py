@@ -6,6 +6,7 @@ import pytest
 from tests.flowmesh_operator.pool_in_virtual_time import Sim
 
 from flowmesh_core.scheduler import Backlog, PoolView
+from flowmesh_core.scheduler.supply import LEAST_S
 from flowmesh_operator.pools.autoscaling import (
     ABSENT_S,
     FIRST_START_S,
@@ -63,6 +64,13 @@ def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
     assert len(sizes) <= 4
     sim.run(3000, until=lambda: sim.replicas == 0)
     assert sim.replicas == 0
+
+
+def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_for() -> None:
+    sim = Sim(maximum=1, start_s=7200.0, calm_s=30.0)
+    sim.submit(30.0)
+    sim.run(9000, until=sim.idle)
+    assert sim.scaler.start_s == pytest.approx(FIRST_START_S + 0.3 * (LEAST_S - FIRST_START_S))
 
 
 @pytest.mark.slow

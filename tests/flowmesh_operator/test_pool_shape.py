@@ -9,8 +9,9 @@ from flowmesh_control.plugins import load_catalog
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.receipts.meter import Meter
 from flowmesh_core.run.model import Worker
-from flowmesh_core.scheduler.supply import LEAST_S
+from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S
 from flowmesh_core.units import Digest
+from flowmesh_operator.pools.autoscaling import Plan
 from flowmesh_operator.pools.pool import Pool
 from flowmesh_operator.pools.shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
@@ -105,12 +106,29 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
 def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
     pool = Pool(object_, pool_shape(object_, load_catalog()))
+    one, other, goes = (Worker(pool.shape, f"w/{n}", Meter(0, 1.0), 1.0, 1.0) for n in range(3))
+    goes.draining = True
     for now_s in (0.0, LEAST_S):
         assert pool.view().supply is None
-        pool.watch(connected=1, asked=2, now_s=now_s)
+        pool.watch([one, goes], 2, now_s)
     assert (pool.view().supply, pool.view().most, pool.view().maximum) == (1, 1, 3)
-    pool.watch(connected=2, asked=2, now_s=LEAST_S + 1.0)
+    pool.watch([one, other], 2, LEAST_S + 1.0)
     assert pool.view().most == 3
+
+
+@pytest.mark.parametrize(("replicas", "wanted"), [(0, 2), (2, 0), (None, 0)])
+def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
+    replicas: int | None, wanted: int
+) -> None:
+    object_ = make_pool({"maxReplicas": 3})
+    pool = Pool(object_, pool_shape(object_, load_catalog()))
+    pool.plan = Plan(wanted)
+    for now_s in (0.0, LEAST_S):
+        pool.watch([], replicas, now_s)
+    assert pool.view().supply == 0
+    pool.plan = Plan(0)
+    pool.watch([], 0, LEAST_S + AGAIN_S)
+    assert pool.view().supply is None
 
 
 def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> None:

@@ -61,6 +61,12 @@ class _Named(msgspec.Struct, frozen=True):
     namespace: str
 
 
+class _Phase(msgspec.Struct, frozen=True):
+    """What of a run's status says whether it has ended."""
+
+    phase: str
+
+
 def _refuse_unmeetable(gateway: Gateway, source: Source) -> None:
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
@@ -88,11 +94,21 @@ def _create(gateway: Gateway, document: Object) -> tuple[Object, bool]:
     except ExistsError:
         meta = document["metadata"]
     found = gateway.objects.read(meta["namespace"], meta["name"])
-    phase = (found.get("status") or {}).get("phase", "")
-    if found["spec"] == document["spec"] and phase not in ENDED:
+    if found["spec"] == document["spec"] and not _has_ended(gateway, found):
         return found, True
     name = f"{meta['name'][:_NAME_CHARS].rstrip('-.')}-{secrets.token_hex(3)}"
     return gateway.objects.create({**document, "metadata": {**meta, "name": name}}), False
+
+
+def _has_ended(gateway: Gateway, found: Object) -> bool:
+    """Whether an object's run has: the fabric knows it a moment before the object's status."""
+    phase = (found.get("status") or {}).get("phase", "")
+    try:
+        phase = gateway.get(f"/v1/runs/{found['metadata']['uid']}", _Phase).phase
+    except CliError as e:
+        if e.code != ExitCode.NOT_FOUND:
+            raise
+    return phase in ENDED
 
 
 def _wait(gateway: Gateway, run: Accepted, source: Source) -> None:

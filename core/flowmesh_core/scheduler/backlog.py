@@ -43,6 +43,8 @@ class Backlog:
         pressed: workers without which deadlines of its actions would be missed.
         warm: workers that hold the lanes of what is in demand, or did and are not replaced yet.
         left: whether what is in demand was just moved to a cheaper pool and is open there.
+        awaited: whether its workers, which do not come (``scheduler.supply``), could run what waits
+            for the first worker of another pool: who comes first runs it.
     """
 
     running_s: float = 0.0
@@ -53,6 +55,7 @@ class Backlog:
     pressed: int = 0
     warm: int = 0
     left: bool = False
+    awaited: bool = False
 
     @property
     def seconds(self) -> float:
@@ -116,6 +119,7 @@ class _Signal:
         self._pools = pools
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
+        self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
         self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
         self._near = {pool.name: set(pool.near) for pool in pools}
@@ -147,9 +151,9 @@ class _Signal:
         return self._able(one.info, one.work, one.info.capacity)
 
     def _holding(self, pool: PoolView) -> int:
-        """A pool's workers that have something open which is in demand."""
+        """A pool's workers that have something open which is to be held open."""
         there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
-        return sum(not self._warm.keys().isdisjoint(w.lanes) for w in there)
+        return sum(not self._homes.found.keys().isdisjoint(w.lanes) for w in there)
 
     def _open_of(self, warm: Sequence[Warm]) -> dict[str, Open]:
         """Pool → the share of some signatures' memory that its workers have open."""
@@ -223,6 +227,14 @@ class _Signal:
                 self._found[name] = _with_group(
                     self._found[name], self._snapshot, group, chosen, load_s
                 )
+                if name not in self._staffed:
+                    self._await(able[signature])
+
+    def _await(self, able: Sequence[EmptyWorker]) -> None:
+        """What is asked of pools that are short is asked on."""
+        for pool in (empty.pool for empty in able):
+            if pool.supply is not None:
+                self._found[pool.name] = replace(self._found[pool.name], awaited=True)
 
     def _able(self, info: SignatureInfo, work: Work, ready: int) -> list[EmptyWorker]:
         """What empty workers of pools would give a signature of which so many actions are ready."""
@@ -275,6 +287,7 @@ class _Signal:
             return able[0]
         utilities = Prospects([empty.prospect(work) for empty in able]).utilities(weights)
         open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool)]
+        open_ = open_ or [i for i, e in enumerate(able) if e.pool.maximum]
         best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))
         return able[best]
 

@@ -58,6 +58,7 @@ class Hysteresis:
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
+        wanted = max(wanted, current if backlog.awaited else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
         if backlog.left and not self._left:
             self._asked.clear()

@@ -128,7 +128,8 @@ class Rightsizing:
         """
         self._stay(names, open_, fleets)
         if not open_:
-            self.leaving, self._why = set(), ""
+            self._why = ""
+            self._moved_s = now_s if self.leaving else self._moved_s
         elif fleets:
             why, there, wait_s = self._better(names, open_, fleets, weights)
             if why != self._why:
@@ -147,6 +148,8 @@ class Rightsizing:
             held = [n for n in names if n in fleets and open_.get(n, NOTHING).any >= HALF]
             held = [n for n in held if not able or n in able]
             self.first = held[0] if held else None
+            if self.leaving and fleets:
+                self._patience = min(PATIENCE, 2 * self._patience)
             self.leaving, self._before = set(), None
 
     def _better(

@@ -7,11 +7,14 @@ for that: a pool whose workers do not come counts as having no more than it has.
 from math import inf
 
 TIMES = 3.0
-"""A worker that has not come in so many times its usual start is not expected any more..."""
 LEAST_S = 180.0
-"""...nor is it before."""
 AGAIN_S = 1800.0
 """After so long a pool that asks no more may be asked again."""
+
+
+def longest_s(start_s: float) -> float:
+    """How long a worker is waited for, by the seconds that one usually takes to connect."""
+    return max(LEAST_S, TIMES * start_s)
 
 
 class Supply:
@@ -19,23 +22,24 @@ class Supply:
 
     def __init__(self) -> None:
         """Nothing was asked for."""
-        self._living = 0
+        self._high = self._had = 0
         self._since_s, self._until_s = inf, -inf
 
     def most(self, living: int, asked: int, start_s: float, now_s: float) -> int | None:
         """The workers that the pool can have, as far as is known; None where no limit is known.
 
         Args:
-            living: workers that are connected.
+            living: workers that are connected and stay.
             asked: those that there should be.
             start_s: predicted seconds from asking for a worker until it connects.
             now_s: the time.
         """
-        if living > self._living:
-            self._until_s = -inf
-        if asked <= living or living != self._living or self._since_s > now_s:
-            self._since_s = now_s
-        self._living = living
-        if now_s - self._since_s >= max(LEAST_S, TIMES * start_s):
-            self._until_s = now_s + AGAIN_S
-        return living if now_s < self._until_s else None
+        more = living > self._high
+        if more or asked <= living or self._since_s > now_s:
+            self._since_s, self._high = now_s, living
+        # Who only comes back, or comes and goes, is not one more.
+        until_s = -inf if more else min(self._until_s, now_s + AGAIN_S)
+        if now_s - self._since_s >= longest_s(start_s):
+            until_s, self._had = now_s + AGAIN_S, living
+        self._until_s = until_s
+        return max(living, self._had) if now_s < until_s else None

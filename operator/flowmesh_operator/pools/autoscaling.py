@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView
+from flowmesh_core.scheduler.supply import longest_s
 
 FIRST_START_S = 30.0
 """Predicted seconds until a worker connects, before one was seen to."""
@@ -200,7 +201,8 @@ class PoolScaler:
         names = set(seen.workers)
         for _ in names - (self._known if self._known is not None else names):
             if self._asked:
-                took_s = now_s - self._asked.popleft()
+                # Of one that came after an outage the rest says nothing of the next.
+                took_s = min(now_s - self._asked.popleft(), longest_s(self.start_s))
                 self.start_s += LEARNING_RATE * (took_s - self.start_s)
         self._known = names
 

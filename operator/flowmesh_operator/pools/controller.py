@@ -248,7 +248,7 @@ class PoolController:
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
         now_s = self._plane.parts.given.clock()
-        pool.watch(len(workers), replicas, now_s)
+        pool.watch(workers.values(), replicas if deployment is not None else None, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
             pool.plan = Plan(pool.object.spec.least, told=pool.object.spec.least)
         else:

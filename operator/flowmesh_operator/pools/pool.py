@@ -3,6 +3,7 @@
 import json
 import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,11 +89,20 @@ class Pool:
     def _start_s(self) -> float:
         return self.scaler.start_s if self.scaler is not None else FIRST_START_S
 
-    def watch(self, connected: int, asked: int, now_s: float) -> None:
-        """Notes whether the workers come that were asked for."""
-        before, self.supply = self.supply, self._supply.most(connected, asked, self._start_s, now_s)
+    def watch(self, workers: Iterable[Worker], replicas: int | None, now_s: float) -> None:
+        """Notes whether the workers come that there should be.
+
+        Args:
+            workers: the connected ones.
+            replicas: of its Deployment, which others may not bring to what is wanted; None where
+                there is no Deployment, and so nobody will come.
+            now_s: the time.
+        """
+        staying = sum(not worker.draining for worker in workers)
+        asked = staying + 1 if replicas is None else max(replicas, self.plan.wanted)
+        before, self.supply = self.supply, self._supply.most(staying, asked, self._start_s, now_s)
         if before is None and self.supply is not None:
-            log.warning("pool %s: of %d workers %d have come", self.name, asked, connected)
+            log.warning("pool %s: of %d workers %d have come", self.name, asked, staying)
 
     def change(self, object_: FlowMeshWorkerPool, catalog: Catalog, now_s: float) -> None:
         """The pool's object has changed."""
