@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowmesh_core.protocol.messages import Honours, WorkerShape
-from flowmesh_core.run.events import Cordoned, HeldOpen, Scaled
+from flowmesh_core.run.events import Cordoned, HeldOpen
 from flowmesh_core.run.foreseen import in_demand, told_to_hold
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler.backlog import signal_of
@@ -208,10 +208,7 @@ class Provisioner:
             return
         now_s = control.now_s()
         views = [self._view(pool, now_s) for pool in self._declared]
-        least = {pool.spec.name: pool.spec.minimum for pool in self.pools if pool.spec.autoscale}
         state = control.machine.state
-        if least != state.scaled:
-            control.post(Scaled(least))
         seen, warm = snapshot(state, now_s), in_demand(state, now_s)
         signal = signal_of(seen, state.model, views, warm, self._rightsizing)
         cordoned: set[str] = set()

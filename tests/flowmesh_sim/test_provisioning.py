@@ -76,3 +76,14 @@ def test_an_order_that_finds_no_machine_can_be_withdrawn(wanted: int) -> None:
     pool.resize(wanted)
     assert pool.coming == wanted
     assert not pool.workers
+
+
+def test_workers_that_a_pool_has_rented_for_a_queue_are_used() -> None:
+    load = [{"shapes": ["a-chain"], "runs": 40, "rows": 100, "variants": 1000}]
+    took_s = {}
+    for most in (1, 4):
+        pool = {**BEST, **ELASTIC, "maximum": most}
+        simulation = Simulation(scenario_of({"name": "queue", "pools": [pool], "load": load}))
+        took_s[most] = simulation.run().makespan_s
+        assert sum(worker.busy_s > 0.0 for worker in simulation.measures.workers) == most
+    assert took_s[4] < 0.6 * took_s[1]

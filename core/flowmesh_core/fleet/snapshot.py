@@ -61,7 +61,6 @@ class WorkerView:
         free_memory_mib: device memory not reserved by lanes that hold work. Idle lanes are evicted
             by the worker on demand and count as free.
         draining: takes nothing new.
-        sunk: it is paid for whether it is used or not: its pool will not do without it.
     """
 
     shape: WorkerShape
@@ -69,7 +68,6 @@ class WorkerView:
     near: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
-    sunk: bool = False
 
     @property
     def name(self) -> str:

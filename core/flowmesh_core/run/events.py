@@ -96,15 +96,6 @@ class Cordoned(msgspec.Struct, frozen=True):
     workers: frozenset[str]
 
 
-class Scaled(msgspec.Struct, frozen=True):
-    """Which pools somebody makes larger and smaller, and how many workers each has at least.
-
-    A level and not an edge: the workers of any other pool are there, and paid for, for good.
-    """
-
-    least: dict[str, int]
-
-
 class HeldOpen(msgspec.Struct, frozen=True):
     """Which signatures' hosts each worker is to hold open ahead of work, in order of urgency.
 
@@ -174,7 +165,6 @@ Event = (
     | WorkerSynced
     | WorkerLost
     | Cordoned
-    | Scaled
     | HeldOpen
     | Decided
     | BlobsChecked

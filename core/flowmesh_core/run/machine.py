@@ -43,7 +43,6 @@ from flowmesh_core.run.events import (
     Published,
     PublishFailed,
     Repinned,
-    Scaled,
     Submitted,
     Ticked,
     WorkerConnected,
@@ -168,8 +167,6 @@ class Machine:
                 workers.lost(state, event.name, event.reason, now_s)
             case Cordoned():
                 workers.cordoned(state, event.workers)
-            case Scaled():
-                workers.scaled(state, event.least)
             case HeldOpen():
                 foreseen.hold_open(state, event.workers)
             case BlobsChecked():

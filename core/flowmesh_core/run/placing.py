@@ -1,6 +1,6 @@
 """From the ready set to a snapshot, and from a decision to assignments."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -56,9 +56,8 @@ def snapshot(state: State, now_s: float) -> Snapshot:
     """
     recovering = now_s < state.recovering_until_s
     index = ReadyIndex() if recovering else ready.index(state, now_s)
-    sunk, connected = _sunk(state), sorted(state.workers.items())
     return Snapshot(
-        workers=[_worker(state, w, w.shape.pool in sunk, now_s) for _, w in connected],
+        workers=[_worker(state, worker, now_s) for _, worker in sorted(state.workers.items())],
         ready=index,
         signatures={
             signature: informed(state, signature, index.sequences[signature] / count)
@@ -68,12 +67,6 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         now_s=now_s,
         tenant_weights=state.fair.weights,
     )
-
-
-def _sunk(state: State) -> set[str]:
-    """Pools that have no more workers than they keep in any case."""
-    sizes = Counter(w.shape.pool for w in state.workers.values() if not w.draining)
-    return {pool for pool, size in sizes.items() if size <= state.scaled.get(pool, size)}
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
@@ -133,7 +126,7 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 _INF = float("inf")
 
 
-def _worker(state: State, worker: Worker, sunk: bool, now_s: float) -> WorkerView:
+def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     held: dict[Digest, list[Attempt]] = defaultdict(list)
     for attempt in worker.held.values():
         held[attempt.action.spec.info.signature].append(attempt)
@@ -158,7 +151,7 @@ def _worker(state: State, worker: Worker, sunk: bool, now_s: float) -> WorkerVie
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
     free, draining = total - reserved, not state.takes_work(worker)
-    return WorkerView(worker.shape, lanes, near, free, draining, sunk)
+    return WorkerView(worker.shape, lanes, near, free, draining)
 
 
 def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:

@@ -1,6 +1,5 @@
 """The machine's whole state, and the few primitives that every module of this room shares."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,6 @@ class State:
         ticked_s: when time last passed.
         late: whether a running attempt had need of a replica when time last passed.
         cordoned: names of workers that are to take nothing new; some may not be connected (yet).
-        scaled: pool → the workers that it has at least, for those that grow and shrink.
         demand: which signatures were handed out of late.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, also where an action is wanted anew after it was forgotten.
@@ -91,7 +89,6 @@ class State:
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
-    scaled: Mapping[str, int] = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
     attempts_made: int = 0
     ticked_s: float = 0.0

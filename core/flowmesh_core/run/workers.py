@@ -1,6 +1,6 @@
 """Workers come, say what they do, and go."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
@@ -129,12 +129,6 @@ def cordoned(state: State, names: frozenset[str]) -> None:
     """These workers take nothing new from now on, and all others may; what runs goes on."""
     state.dirty = state.dirty or names != state.cordoned
     state.cordoned = names
-
-
-def scaled(state: State, least: Mapping[str, int]) -> None:
-    """These pools grow and shrink, each down to so many workers."""
-    state.dirty = state.dirty or least != state.scaled
-    state.scaled = least
 
 
 def _learn_loads(state: State, worker: Worker, lanes: Iterable[LaneState]) -> None:

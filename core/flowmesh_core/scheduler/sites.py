@@ -28,7 +28,6 @@ class Site(msgspec.Struct, eq=False, gc=False):
         ahead_s: part of ``load_s`` that serves those who come later.
         remaining_s: seconds until what the lane holds is done.
         slowdown: by other lanes that work on the same devices, or the same cores.
-        sunk: its price is paid whether it is used or not.
         rate: of actions beside as many as are expected in the lane at once.
         near_bytes: bytes of components weighted by nearness.
     """
@@ -43,7 +42,6 @@ class Site(msgspec.Struct, eq=False, gc=False):
     slowdown: float
     rate: Rate
     price_nanousd_per_hour: int
-    sunk: bool
     near_bytes: float
 
 
@@ -122,7 +120,6 @@ def _open(tick: Tick, group: Group, member: int, near_bytes: float) -> Site | No
         tick.crowded[member][0 if lane.held else 1],
         tick.rate(group, shape.device_class, _batch(tick, group, lane)),
         shape.price_nanousd_per_hour,
-        account.view.sunk,
         near_bytes,
     )
 
@@ -149,7 +146,6 @@ def _cold(tick: Tick, group: Group, member: int) -> Site | None:
         tick.crowded[member][0 if lane.held else 1] if view.lanes else 1.0,
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
-        view.sunk,
         sum([NEARNESS[view.near.get(d, Tier.FAR)] * size for d, size in info.components]),
     )
 

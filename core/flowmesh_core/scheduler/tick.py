@@ -59,7 +59,7 @@ class Tick:
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
         for index, worker in enumerate(self.snapshot.workers):
-            kind = numbers.setdefault((worker.sunk, *_shape_key(worker.shape)), len(self.shapes))
+            kind = numbers.setdefault(_shape_key(worker.shape), len(self.shapes))
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
                 self.kinds.append([])

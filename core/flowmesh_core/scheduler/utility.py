@@ -12,7 +12,7 @@ from msgspec import structs
 
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
 from flowmesh_core.graph.plan import Weights
-from flowmesh_core.scheduler.accounts import RUN
+from flowmesh_core.scheduler.accounts import RUN, WAIT
 
 NEARNESS: dict[Tier, float] = {
     Tier.DEVICE: 1.0,
@@ -39,7 +39,8 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
         lane: whether a lane of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
-        sunk: the worker is paid for whether it runs this or not, so that the bill stays as it is.
+        sunk: the worker is paid for whether it runs this or not, so that the bill stays as it is:
+            any that is there, and of those to come the ones that their pool has in any case.
     """
 
     start_s: float
@@ -51,7 +52,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
     needed_bytes: int
     lane: bool
     locality: float
-    sunk: bool = False
+    sunk: bool = True
 
     def begin_s(self, tier: int) -> float:
         """Seconds from now until a place of this tier runs."""
@@ -113,11 +114,15 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         cost = prospect.nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
+    @staticmethod
+    def locality(prospect: Prospect, tier: int) -> float:
+        """The share of the bytes that are near; of what is waited for nothing is, yet."""
+        return prospect.locality if tier < WAIT else 0.0
+
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
-        """The last tier whose U is at least ``utility``; infinity where waiting costs nothing."""
+        """The last tier to wait for whose U is at least ``utility``; infinity where all are."""
         w = self.weights
-        rest = w.gamma * prospect.locality - w.beta * self.cost(prospect)
-        needed = utility - rest
+        needed = utility + w.beta * self.cost(prospect)
         if needed <= 0.0:
             return inf
         finish_s = w.alpha * self.earliest_s / needed + self.common_s
@@ -134,7 +139,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         return (
             w.alpha * self.throughput(prospect, tier)
             - w.beta * self.cost(prospect)
-            + w.gamma * prospect.locality
+            + w.gamma * self.locality(prospect, tier)
         )
 
     def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
@@ -142,7 +147,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         return UtilityTerms(
             throughput=self.throughput(prospect, tier),
             cost=self.cost(prospect),
-            locality=prospect.locality,
+            locality=self.locality(prospect, tier),
             utility=self.utility(prospect, tier),
             start_s=prospect.begin_s(tier),
             finish_s=prospect.finish_s(tier),

@@ -11,7 +11,7 @@ from typing import Any
 
 from flowmesh_control.control import ControlPlane
 from flowmesh_core.errors import SpecError
-from flowmesh_core.run.events import Cordoned, HeldOpen, Scaled
+from flowmesh_core.run.events import Cordoned, HeldOpen
 from flowmesh_core.run.foreseen import told_to_hold
 from flowmesh_core.run.model import Worker
 from flowmesh_core.run.state import State
@@ -135,7 +135,6 @@ class PoolController:
 
     async def _round(self) -> None:
         await self._read()
-        await self._say_scaled()
         if not self._pools:
             await self._cordon()
             return
@@ -299,15 +298,6 @@ class PoolController:
         for pool in self._pools.values():
             pool.figures = replace(pool.figures, told=pool.plan.told)
             pool.planned = True
-
-    async def _say_scaled(self) -> None:
-        """Tells the machine which pools grow and shrink, where that has changed.
-
-        The workers of the others, and as many as a pool has at least, are paid for in any case.
-        """
-        least = {pool.name: pool.object.spec.least for pool in self._pools.values()}
-        if least != self._state.scaled:
-            await self._plane.parts.loop.ask(Scaled(least))
 
     async def _cordon(self) -> None:
         """Tells the machine which workers take nothing new, where that has changed."""

@@ -90,7 +90,6 @@ def worker(
     memory_mib: int = 8000,
     near: Mapping[str, Tier] | None = None,
     draining: bool = False,
-    sunk: bool = False,
     **shape: object,
 ) -> WorkerView:
     """A worker; what its busy lanes reserve is taken from its memory."""
@@ -109,7 +108,6 @@ def worker(
         near={digest(n): tier for n, tier in (near or {}).items()},
         free_memory_mib=memory_mib - reserved,
         draining=draining,
-        sunk=sunk,
     )
 
 

@@ -80,7 +80,6 @@ def random_worker(rng: random.Random, number: int, infos: list[SignatureInfo]) -
         near=near,
         device_class=rng.choice(CLASSES),
         price_nanousd_per_hour=int(rng.uniform(0.2, 3.0) * HOUR_USD),
-        sunk=rng.random() < 0.5,
     )
 
 
