@@ -305,6 +305,19 @@ def test_a_time_in_which_nothing_is_to_be_held_open_does_not_count_as_waiting():
     assert there.after(10.0) == "fast"
 
 
+def test_a_time_without_demand_counts_as_having_stayed():
+    there = demand()
+    there.after(CALM_S)
+    there.open_ = {"cheap": 1.0}
+    there.after(10.0)
+    there.open_ = {}
+    there.after(STEADY_S)
+    there.open_ = {"cheap": 1.0}
+    assert there.after(TARGET_S, cheap=0.9, fast=0.4) == "fast"
+    there.open_ = {"fast": 1.0}
+    assert there.after(CALM_S + 10.0, fast=QUIET, cheap=BUSY) == "cheap"
+
+
 # -- with real pools ---------------------------------------------------------------------------
 
 
@@ -383,6 +396,15 @@ def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_l
         signal = signal_of(view, CostModel(), (H100, RTX), warm, sizing)
     assert set(signal.homes.values()) == {"rtx"}
     assert signal.backlogs["h100"].warm == 1
+
+
+def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
+    sizing = Rightsizing()
+    sizing.first, sizing.leaving = "rtx", {"h100"}
+    hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
+    warm = [asked(BIG, RARE, since_s=400.0), asked(SMALL, RARE)]
+    view = replace(snapshot([hot], [], []), now_s=1.0)
+    assert signal_of(view, CostModel(), (H100, RTX), warm, sizing).backlogs["h100"].warm == 0
 
 
 def test_engines_that_load_or_whose_worker_goes_are_not_open():
