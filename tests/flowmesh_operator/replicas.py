@@ -20,11 +20,8 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer, until
 
-from flowmesh_control.ledger import read_segments
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord, final_decoder
-from flowmesh_core.fleet.snapshot import ScoredWorker
-from flowmesh_core.run.ledger import AttemptLine
 from flowmesh_core.units import Digest
 from flowmesh_operator.api import Api
 from flowmesh_store.store import Store, open_store
@@ -93,11 +90,6 @@ class Replicas:
         """The record of an ended run."""
         record = self._stored(lambda store: store.records.read(final_key(uid)))
         return final_decoder.decode(record.data)
-
-    def placed(self, uid: str) -> list[ScoredWorker]:
-        """Every worker that the decisions of an ended run weighed, by its ledger."""
-        lines = self._stored(lambda store: read_segments(store.records, uid)).lines
-        return [w for line in lines if isinstance(line, AttemptLine) for w in line.placed]
 
     def blob(self, digest: str) -> bytes:
         """A blob of the store."""

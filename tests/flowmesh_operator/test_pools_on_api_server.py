@@ -142,8 +142,6 @@ def test_a_pool_grows_from_zero_for_work_and_goes_back_to_zero(
     until(lambda: cluster.status("grow").get("busy") == 1, "the worker is busy")
     assert cluster.status("grow")["ready"] == 1
     objects.wait("w", within_s=400)
-    counted = {one.cost for one in cluster.made.placed(objects.uid("w"))}
-    assert counted == {1.0}, "a pool that shrinks to zero is rented for what it runs"
     until(lambda: cluster.size("grow") == 0, "the pool is empty again")
     assert cluster.cost("grow-1") == "-1000"
     down, up = cluster.status("grow")["decisions"]
