@@ -188,6 +188,7 @@ async def test_what_is_not_published_is_a_miss_and_what_is_published_a_hit(bench
 
 async def test_the_second_publication_adopts_the_first(bench: Bench) -> None:
     await bench.do(Publish(KEY, result("t1")))
+    await until(lambda: bench.machine.of(Published))
     await bench.do(Publish(KEY, result("t2")))
     await until(lambda: len(bench.machine.of(Published)) == 2)
     first, second = bench.machine.of(Published)
