@@ -21,9 +21,9 @@ from flowmesh_core.units import Digest
 log = logging.getLogger("flowmesh.control")
 
 FRESH_S = 0.5
+"""One answer serves everybody who asks within this time."""
 TIMES = 20.0
 """A figure that took long to find is kept for so many times as long: dispatch comes first."""
-"""One answer serves everybody who asks within this time."""
 
 
 class Backlogs:

@@ -57,7 +57,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
     recovering = now_s < state.recovering_until_s
     index = ReadyIndex() if recovering else ready.index(state, now_s)
     return Snapshot(
-        workers=[_worker(state, worker, now_s) for _, worker in sorted(state.workers.items())],
+        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
         ready=index,
         signatures={
             signature: informed(state, signature, index.sequences[signature] / count)
@@ -150,8 +150,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     near = dict.fromkeys(worker.near, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    free, draining = total - reserved, not state.takes_work(worker)
-    return WorkerView(worker.shape, lanes, near, free, draining)
+    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
 
 
 def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flowmesh_core.fleet.ready import Work
 from flowmesh_core.graph.plan import Weights
-from flowmesh_core.scheduler.accounts import RUN, WAIT
+from flowmesh_core.scheduler.accounts import RUN
 from flowmesh_core.scheduler.sites import NANO_HOUR_S, Site
 from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Prospect, Scale, sunk_share
 
@@ -33,7 +33,7 @@ class Prospects:
                 earliest_s / finish_s if finish_s > earliest_s else 1.0,
                 p.nanousd / dearest,
                 p.sunk,
-                p.locality if p.first_tier < WAIT else 0.0,
+                p.locality_at(p.first_tier),
             )
             for finish_s, p in zip(finishes_s, found, strict=True)
         ]

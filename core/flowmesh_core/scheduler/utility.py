@@ -24,6 +24,7 @@ NEARNESS: dict[Tier, float] = {
 """What a byte counts as near: on the device nothing moves, from a far store everything does."""
 LEAST_FINISH_S = 1e-6
 SUNK_SHARE = 0.1
+"""What counts of the cost of a worker that is paid for anyway."""
 
 
 class Prospect(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +66,10 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
         seconds += self.run_s
         return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
+
+    def locality_at(self, tier: int) -> float:
+        """Locality of a place of this tier: of what must be waited for nothing is near, yet."""
+        return self.locality if tier < WAIT else 0.0
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
         """The same on a worker that holds some of the inputs."""
@@ -114,11 +119,6 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         cost = prospect.nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
-    @staticmethod
-    def locality(prospect: Prospect, tier: int) -> float:
-        """The share of the bytes that are near; of what is waited for nothing is, yet."""
-        return prospect.locality if tier < WAIT else 0.0
-
     def latest_tier(self, prospect: Prospect, utility: float) -> float:
         """The last tier to wait for whose U is at least ``utility``; infinity where all are."""
         w = self.weights
@@ -139,7 +139,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         return (
             w.alpha * self.throughput(prospect, tier)
             - w.beta * self.cost(prospect)
-            + w.gamma * self.locality(prospect, tier)
+            + w.gamma * prospect.locality_at(tier)
         )
 
     def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
@@ -147,7 +147,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         return UtilityTerms(
             throughput=self.throughput(prospect, tier),
             cost=self.cost(prospect),
-            locality=self.locality(prospect, tier),
+            locality=prospect.locality_at(tier),
             utility=self.utility(prospect, tier),
             start_s=prospect.begin_s(tier),
             finish_s=prospect.finish_s(tier),

@@ -1,0 +1,60 @@
+"""Submitting what is there already: it goes on, and is made anew once its run has ended."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_cli.cluster import submitting
+from flowmesh_cli.cluster.objects import ExistsError
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError
+
+DOCUMENT = {"metadata": {"name": "again", "namespace": "team"}, "spec": {"steps": []}}
+
+
+class FakeCluster:
+    """In place of a gateway and an API server that have one object, whose status lags."""
+
+    def __init__(self, said: str, known: str | None) -> None:
+        self.objects = self
+        self.found = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "uid": "1"}}
+        self.found["status"] = {"phase": said}
+        self.known = known
+
+    def create(self, document: dict[str, Any]) -> dict[str, Any]:
+        if document["metadata"]["name"] == "again":
+            raise ExistsError("there is one", ExitCode.REFUSED)
+        return {**document, "metadata": {**document["metadata"], "uid": "2"}}
+
+    def read(self, namespace: str, name: str) -> dict[str, Any]:
+        assert (namespace, name) == ("team", "again")
+        return self.found
+
+    def get(self, path: str, kind: type) -> Any:
+        assert path == "/v1/runs/1"
+        if self.known is None:
+            raise CliError("no such run", ExitCode.NOT_FOUND)
+        return kind(self.known)
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "uid"),
+    [
+        ("Running", "Running", "1"),
+        ("Running", "Succeeded", "2"),  # the status is a moment late
+        ("", None, "1"),  # not taken in yet
+        ("Succeeded", None, "2"),  # forgotten by the fabric
+    ],
+)
+def test_an_object_goes_on_until_the_fabric_says_that_its_run_has_ended(said, known, uid):
+    made, resumed = submitting._create(FakeCluster(said, known), DOCUMENT)
+    assert (made["metadata"]["uid"], resumed) == (uid, uid == "1")
+
+
+def test_what_the_gateway_refuses_is_told():
+    class Refuses(FakeCluster):
+        def get(self, path: str, kind: type) -> Any:
+            raise CliError("you may not", ExitCode.REFUSED)
+
+    with pytest.raises(CliError, match="you may not"):
+        submitting._create(Refuses("Running", None), DOCUMENT)
