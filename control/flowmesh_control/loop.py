@@ -17,10 +17,12 @@ from flowmesh_control.ports import Executor, MachinePort
 from flowmesh_core.figures.histogram import Histogram
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.commands import Command, KeepAttempts
-from flowmesh_core.run.events import Decided, Event, Ticked, WorkerConnected
+from flowmesh_core.run.events import ControlStalled, Decided, Event, Ticked, WorkerConnected
 
 TICK_S = 0.25
 """How often time itself is an event."""
+STALL_S = 2.0
+"""Where there was no tick for so long, the process stood still: attempts were not observed."""
 DECIDE_GAP_S = 0.004
 """The least time between two decisions while there is other work to do: ready work gathers."""
 REST = 1.0
@@ -104,6 +106,8 @@ class Loop:
 
     def turn(self) -> None:
         """Applies what has gathered, ticks when it is time, decides when the machine wants it."""
+        if 0.0 < self._ticked_s < self._clock() - STALL_S:
+            self._apply(ControlStalled(), self._clock())
         end = time.monotonic() + (HUNGRY_TURN_S if self._hungry else TURN_S)
         while self._events and time.monotonic() < end:
             self._take(self._events.popleft())

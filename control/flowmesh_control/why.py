@@ -7,7 +7,7 @@ import msgspec
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.views import Views
 from flowmesh_core.run.ledger import AttemptLine, HitLine
-from flowmesh_core.run.model import Part, StepRun
+from flowmesh_core.run.model import Attempt, Part, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.status.view import StepStatus
 
@@ -20,7 +20,8 @@ class WhyPart(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         state: an ``ActionState``.
         subscribers: runs that wait for it together.
-        attempts: that a worker holds: id, worker, phase.
+        attempts: that a worker holds: id, worker, phase, and ``silentS`` where the engine's host
+            has not beaten for longer than usual, in seconds.
     """
 
     part: int
@@ -109,9 +110,7 @@ def _part(state: State, number: int, part: Part) -> WhyPart | None:
     action = state.actions.get(key)
     if action is None:
         return WhyPart(number, key.scope, key.action_id, "done" if part.result else "")
-    attempts = (
-        {"id": a.attempt_id, "worker": a.worker, "phase": a.phase} for a in action.attempts.values()
-    )
+    attempts = (_attempt(state, a) for a in action.attempts.values())
     return WhyPart(
         part=number,
         scope=key.scope,
@@ -125,6 +124,19 @@ def _part(state: State, number: int, part: Part) -> WhyPart | None:
         avoids=tuple(sorted(action.avoid)),
         last_failure=action.last_failure.message if action.last_failure else "",
     )
+
+
+def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": attempt.attempt_id,
+        "worker": attempt.worker,
+        "phase": attempt.phase,
+    }
+    worker = state.workers.get(attempt.worker)
+    signature = attempt.action.spec.info.signature
+    lanes = worker.lanes if worker is not None else ()
+    silent_s = max((lane.silent_s for lane in lanes if lane.signature == signature), default=0.0)
+    return {**shown, "silentS": silent_s} if silent_s else shown
 
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:

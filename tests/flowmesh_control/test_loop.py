@@ -33,6 +33,7 @@ from flowmesh_core.run.events import (
     ActionKey,
     BlobsChecked,
     CancelRequested,
+    ControlStalled,
     Decided,
     Event,
     Finalised,
@@ -372,3 +373,21 @@ def test_turns_are_short_while_the_workers_have_places_left(
     loop.turn()
     turn_s = TURN_S if left else HUNGRY_TURN_S
     assert len(machine.of(CancelRequested)) == pytest.approx(turn_s / (HUNGRY_TURN_S / 4), abs=1)
+
+
+def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
+    now = [100.0]
+    machine = Answers()
+    executor = Backlog()
+    loop = Loop(
+        machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: now[0]
+    )
+    loop.turn()
+    now[0] += 1.5
+    loop.post(CancelRequested("a"))
+    loop.turn()
+    assert not machine.of(ControlStalled)
+    now[0] += 30.0
+    loop.post(CancelRequested("b"))
+    loop.turn()
+    assert machine.told[-2:] == [ControlStalled(), CancelRequested("b")]

@@ -1,10 +1,14 @@
 """Hosts are kept warm, closed for room, and ended where they outgrow what they reserved."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from tests.flowmesh_worker.test_process import until
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes
@@ -154,3 +158,40 @@ async def test_a_host_that_outgrows_its_reservation_is_ended_as_out_of_memory(
     assert end.failure is not None
     assert end.failure.kind == FailureKind.OUT_OF_MEMORY
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
+
+
+def hosts() -> set[int]:
+    """Process ids of the engine hosts that the agent of this process has started."""
+    children = psutil.Process().children()
+    return {p.pid for p in children if "flowmesh_worker.host" in p.cmdline()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["loading", "running"])
+async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_shown_before(
+    phase: str, world: "World", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = "flowmesh_worker.heartbeat_watch"
+    monkeypatch.setattr("flowmesh_worker.host.process.BEAT_S", 0.05)
+    monkeypatch.setattr(f"{watch}.BEAT_S", 0.1)
+    monkeypatch.setattr("flowmesh_worker.lane.SILENCE_SHOWN_FROM_S", 1.0)
+    monkeypatch.setattr(f"{watch}.SILENCE_SHOWN_FROM_S", 1.0)
+    await world.worker()
+    healthy = world.assignment("test.sleep", params={"seconds": 12.0, "value": 2}, isolate=True)
+    await world.gateway.assign(healthy)
+    await world.gateway.phase(healthy.attempt_id, "running")
+    others = hosts()
+    stopped = world.assignment("test.sleep", params={"seconds": 300.0, "value": 1})
+    await world.gateway.assign(stopped)
+    if phase == "running":
+        await world.gateway.phase(stopped.attempt_id, phase)
+    await until(lambda: bool(hosts() - others))
+    (host,) = hosts() - others
+    os.kill(host, signal.SIGSTOP)
+    monkeypatch.setattr(f"{watch}.SILENT_MAX_S", 5.0)
+    end = await world.gateway.end(stopped.attempt_id)
+    assert end.failure is not None
+    assert end.failure.kind == FailureKind.HOST_CRASHED
+    assert "stood still" in end.failure.message
+    assert any(lane.silent_s > 1 for sync in world.gateway.syncs for lane in sync.lanes or ())
+    assert (await world.gateway.end(healthy.attempt_id)).failure is None

@@ -31,6 +31,7 @@ from flowmesh_worker.connection import Connection, OrphanedError
 from flowmesh_worker.energy import EnergyShares, Meter
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
+from flowmesh_worker.heartbeat_watch import watch_heartbeats
 from flowmesh_worker.held import Held
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.lane import Lane
@@ -136,6 +137,9 @@ class Agent:
         loop = asyncio.get_running_loop()
         connection = loop.create_task(self._connection.run())
         memory = loop.create_task(watch_memory(lambda: self._lanes, WATCH_EVERY_S))
+        heartbeats = loop.create_task(
+            watch_heartbeats(lambda: self._lanes, self._held.lanes_changed)
+        )
         stopping = loop.create_task(self._stopping.wait())
         beating = loop.create_task(self._health.beat())
         try:
@@ -152,6 +156,7 @@ class Agent:
         finally:
             stopping.cancel()
             memory.cancel()
+            heartbeats.cancel()
             beating.cancel()
             await self._openings.close()
             self._attempts.hand_back(running=True)

@@ -31,6 +31,9 @@ CLOSE_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 """How long an engine may take to stop an attempt before its host is ended."""
 
+SILENCE_SHOWN_FROM_S = 15.0
+"""From here on the control plane is told how long a host has not beaten."""
+
 LISTENERS_MAX = 4
 """Beyond so many attempts at once, lines are not sent while they run."""
 
@@ -115,6 +118,7 @@ class Lane:
 
     def report(self) -> LaneState:
         """What the control plane is told."""
+        silent_s = self.process.silent_s
         return LaneState(
             signature=self.signature,
             engine=self.engine,
@@ -122,6 +126,7 @@ class Lane:
             capacity=self.capacity,
             memory_mib=self.reservation.memory_mib,
             load_s=self.load_s,
+            silent_s=silent_s if silent_s > SILENCE_SHOWN_FROM_S else 0.0,
         )
 
     async def open(self, environment: Mapping[str, str]) -> None:

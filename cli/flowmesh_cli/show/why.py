@@ -1,6 +1,7 @@
 """The story of a step: what it waits for, what it was spared, what was run for it."""
 
 from collections import Counter
+from typing import Any
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
@@ -58,7 +59,7 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
     for part in story.parts[:_SHOWN]:
         if part.state in ("done", ""):
             continue
-        held = ", ".join(_held(a["phase"], a["worker"], part.state) for a in part.attempts)
+        held = ", ".join(_held(a, part.state) for a in part.attempts)
         others = len(part.subscribers) - 1
         facts = [held, f"wanted by {figures.count(others, 'other run')}" if others > 0 else ""]
         facts += [f"failed as {kind} {n} times" for kind, n in part.failures.items()]
@@ -72,9 +73,12 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
         terminal.text(f"  and {figures.count(more, 'action')} more")
 
 
-def _held(phase: str, worker: str, state: str) -> str:
+def _held(attempt: dict[str, Any], state: str) -> str:
     """Where an attempt is, and what it does there where that is more than the action's state."""
-    return f"on {worker}" if phase in ("", state) else f"({phase}) on {worker}"
+    phase, worker = attempt["phase"], attempt["worker"]
+    silent_s = attempt.get("silentS", 0.0)
+    silent = f" (its engine host has shown no heartbeat for {silent_s:.0f} s)" if silent_s else ""
+    return f"on {worker}{silent}" if phase in ("", state) else f"({phase}) on {worker}{silent}"
 
 
 def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:

@@ -251,6 +251,7 @@ class LaneState(msgspec.Struct, frozen=True, gc=False):
         capacity: how many actions it runs at once.
         memory_mib: what it reserves.
         load_s: how long loading took; 0 while it goes on.
+        silent_s: how long it has not beaten, where that is longer than usual; else 0.
     """
 
     signature: Digest
@@ -259,6 +260,7 @@ class LaneState(msgspec.Struct, frozen=True, gc=False):
     capacity: int
     memory_mib: int
     load_s: float = 0.0
+    silent_s: float = 0.0
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):

@@ -34,7 +34,7 @@ def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
     action = attempt.action
     if not attempt.logged:
         _log(state, action, end)
-    if attempt.adopted:
+    if attempt.adopted or attempt.unobserved_nanousd:
         money.make_up(state, worker, attempt)
     if end.failure is None:
         _succeeded(state, worker, attempt, now_s)

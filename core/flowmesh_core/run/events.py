@@ -156,6 +156,10 @@ class Ticked(msgspec.Struct, frozen=True):
     """Time has passed: deadlines, backoffs, watchdogs of attempts, recovery's window."""
 
 
+class ControlStalled(msgspec.Struct, frozen=True):
+    """The control plane stood still until now: it was stopped, or had no processor time."""
+
+
 Event = (
     Submitted
     | LookedUp
@@ -173,4 +177,5 @@ Event = (
     | CancelRequested
     | Finalised
     | Ticked
+    | ControlStalled
 )

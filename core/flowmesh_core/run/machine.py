@@ -34,6 +34,7 @@ from flowmesh_core.run.events import (
     Amended,
     BlobsChecked,
     CancelRequested,
+    ControlStalled,
     Cordoned,
     Decided,
     Event,
@@ -157,6 +158,9 @@ class Machine:
                 placing.decided(state, event.decision, now_s)
             case Ticked():
                 self._tick(now_s)
+            case ControlStalled():
+                for worker in state.workers.values():
+                    money.accrue_unobserved(state, worker, now_s)
             case Submitted():
                 lifecycle.submitted(state, event, now_s)
             case PublishFailed():

@@ -117,6 +117,8 @@ class Attempt(msgspec.Struct, eq=False):
         memory_shared: another one beside it ran out of memory while it was held.
         reserved: what is held back from each run's budget for it.
         placed: why it went to its worker; the attempts of a batch have one object.
+        unobserved_nanousd: its part of what its worker cost while the control plane stood still;
+            made up for at its end as far as the worker reports that it worked.
         adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
@@ -148,6 +150,7 @@ class Attempt(msgspec.Struct, eq=False):
     unit: str = ""
     charged_nanousd: int = 0
     load_nanousd: int = 0
+    unobserved_nanousd: int = 0
     placed: tuple[ScoredWorker, ...] = ()
     adopted: bool = False
     payers: tuple[str, ...] = ()

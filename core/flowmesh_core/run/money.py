@@ -5,7 +5,7 @@
 
 from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.receipts.meter import Activity, split_segment
+from flowmesh_core.receipts.meter import Activity, Shares, split_segment
 from flowmesh_core.run.commands import Settled
 from flowmesh_core.run.ledger import RAN, AttemptLine, Ran
 from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
@@ -24,16 +24,7 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     if not delta:
         return
     state.book.bill_nanousd += delta
-    active = {
-        a.attempt_id: Activity(
-            lane=a.action.spec.info.signature,
-            running=a.phase in ("running", "storing"),
-            units=max(0, a.units - a.metered_units),
-        )
-        for a in worker.held.values()
-        if a.phase in ACTIVE
-    }
-    shares = split_segment(delta, active)
+    shares = _shares(worker, delta)
     state.book.fabric_nanousd += shares.fabric
     worker.idle_nanousd += shares.fabric
     for attempt_id, share in shares.execution.items():
@@ -41,9 +32,41 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     for attempt_id, share in shares.loading.items():
         worker.held[attempt_id].charged_nanousd += share
         worker.held[attempt_id].load_nanousd += share
-    for attempt_id in active:
-        attempt = worker.held[attempt_id]
+    for attempt in _active(worker):
         attempt.metered_units = max(attempt.metered_units, attempt.units)
+
+
+def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
+    """Has the fabric pay for a time in which the control plane stood still.
+
+    What each attempt would have been charged is kept: :func:`make_up` charges as much of it as the
+    worker's own report of the attempt accounts for.
+    """
+    delta = worker.meter.advance(now_s)
+    if not delta:
+        return
+    state.book.bill_nanousd += delta
+    state.book.fabric_nanousd += delta
+    worker.idle_nanousd += delta
+    shares = _shares(worker, delta)
+    for attempt_id, share in (*shares.execution.items(), *shares.loading.items()):
+        worker.held[attempt_id].unobserved_nanousd += share
+
+
+def _active(worker: Worker) -> list[Attempt]:
+    return [a for a in worker.held.values() if a.phase in ACTIVE]
+
+
+def _shares(worker: Worker, delta: int) -> Shares[str]:
+    active = {
+        a.attempt_id: Activity(
+            lane=a.action.spec.info.signature,
+            running=a.phase in ("running", "storing"),
+            units=max(0, a.units - a.metered_units),
+        )
+        for a in _active(worker)
+    }
+    return split_segment(delta, active)
 
 
 def resume(state: State, attempt: Attempt) -> None:
@@ -55,16 +78,18 @@ def resume(state: State, attempt: Attempt) -> None:
 
 
 def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
-    """Charges an adopted attempt that has ended for what it used while no epoch looked.
+    """Charges an attempt that has ended for what it used while it was not observed.
 
-    By its usage at the worker's price, but never more than its part of what nobody was charged of
-    that worker's bill: attempts that ran side by side share the time.
+    By its usage at the worker's price. An adopted attempt pays never more than its part of what no
+    attempt was charged of that worker's bill, one that ran while the control plane stood still
+    never more than its part of that time: attempts that ran side by side share it.
     """
     usage = attempt.end.usage if attempt.end else Usage()
     busy_s = usage.run_s + usage.load_s
     used = int(worker.shape.price_nanousd_per_hour * busy_s / _SECONDS_PER_HOUR)
     beside = 1 + sum(a.adopted for a in worker.held.values())
-    due = max(0, min(used - attempt.charged_nanousd, worker.idle_nanousd // beside))
+    part = worker.idle_nanousd // beside if attempt.adopted else attempt.unobserved_nanousd
+    due = max(0, min(used - attempt.charged_nanousd, part, worker.idle_nanousd))
     worker.idle_nanousd -= due
     state.book.fabric_nanousd -= due
     attempt.charged_nanousd += due

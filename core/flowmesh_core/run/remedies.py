@@ -75,6 +75,7 @@ def _lost(
 
     A host that crashed makes suspects of what it ran. A worker has many reasons to be lost, and a
     place of their own costs everything on it a load: only whoever loses a second one is suspect.
+    ``retry.attempts`` counts failures of the work and its engine; a loss is neither.
     """
     action = attempt.action
     if attempt.phase in ("running", "loading", "storing"):
@@ -83,7 +84,7 @@ def _lost(
         crashed = failure.kind is FailureKind.HOST_CRASHED
         action.isolate = action.isolate or crashed or action.losses > 1
         action.avoid.add(attempt.worker)
-    if action.losses >= state.settings.poison_losses or action.spec.max_attempts == 1:
+    if action.losses >= state.settings.poison_losses:
         poison = Failure(
             FailureKind.POISON,
             f"the action ended its engine host or worker {action.losses} times "

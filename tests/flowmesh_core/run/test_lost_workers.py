@@ -126,3 +126,26 @@ def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(worl
         world.hello(name)
     assert kept == []
     assert not world.machine.state.unclaimed_held
+
+
+def test_a_lost_worker_is_no_attempt_of_a_step_that_may_be_tried_once(world: World) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a", attempts=1)))
+    world.tick(0.1)
+    lost = only(world)
+    world.begin(lost.attempt_id)
+    world.lose(world.worker_of(lost.attempt_id))
+    assert world.machine.state.runs[uid].steps["a"].state == "READY"
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_three_lost_workers_are_poison_however_many_tries_a_step_has(world: World) -> None:
+    uid = world.submit(plan(step("a", attempts=1)))
+    for n in range(3):
+        assert uid not in world.finals
+        world.join(f"w{n}")
+        world.tick(0.1)
+        world.begin(only(world).attempt_id)
+        world.lose(f"w{n}")
+    assert world.finals[uid].reason == "poison"

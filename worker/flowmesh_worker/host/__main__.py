@@ -1,4 +1,4 @@
-"""``python -m flowmesh_worker.host FD PARENT``: started by the agent, never by hand."""
+"""``python -m flowmesh_worker.host FD PARENT BEAT_FD BEAT_S``: the agent starts it."""
 
 import asyncio
 import gc
@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 
+from flowmesh_worker.host.heartbeat import start_heartbeat
 from flowmesh_worker.host.parent_death import die_with_parent
 from flowmesh_worker.host.server import HostServer
 
@@ -15,6 +16,7 @@ def main() -> None:
     """Serves the agent that holds the other end of the socket."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
+    start_heartbeat(int(sys.argv[3]), float(sys.argv[4]))
     # Ctrl-C goes to the agent, which decides what its hosts finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)

@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from flowmesh_worker.host.channel import Channel
 from flowmesh_worker.host.frames import Close, Ended, FromHost, ToHost
+from flowmesh_worker.host.heartbeat import BEAT_S
 
 LOG_LINES_KEPT = 50
 _LINE_CHARS_MAX = 2000
@@ -37,6 +39,8 @@ class HostProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._output = -1
+        self._beats = -1
+        self._beat_s = 0.0
         self._rest = b""
         self._starting: asyncio.Task[None] | None = None
         self._killed = False
@@ -59,6 +63,15 @@ class HostProcess:
         """The process id; 0 before it runs."""
         return self._process.pid if self._process is not None else 0
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last heartbeat; 0 where it does not run."""
+        return time.monotonic() - self._beat_s if self._beats >= 0 else 0.0
+
+    def forgive_silence(self) -> None:
+        """Counts the silence from now on: until now nothing could be heard."""
+        self._beat_s = time.monotonic()
+
     async def start(self, environment: Mapping[str, str]) -> None:
         """Starts the process, once: who comes later waits until it has started.
 
@@ -74,23 +87,28 @@ class HostProcess:
         ours.setblocking(False)
         self._output, printed = os.pipe()
         os.set_blocking(self._output, False)
+        beats, beat = os.pipe()
+        os.set_blocking(beats, False)
         try:
-            await self._spawn(theirs, printed, environment)
+            await self._spawn(theirs, printed, beat, environment)
         except BaseException:
             ours.close()
             os.close(self._output)
+            os.close(beats)
             raise
         loop = asyncio.get_running_loop()
         loop.add_reader(self._output, self._read_lines)
+        self._beats, self._beat_s = beats, time.monotonic()
+        loop.add_reader(beats, self._read_beats)
         self._channel = await Channel[FromHost].over(ours, FromHost, self._told, lambda: None)
         self._watch = loop.create_task(self._wait())
         if self._killed:
             self.kill()
 
     async def _spawn(
-        self, theirs: socket.socket, printed: int, environment: Mapping[str, str]
+        self, theirs: socket.socket, printed: int, beat: int, environment: Mapping[str, str]
     ) -> None:
-        with theirs, os.fdopen(printed, "wb"):
+        with theirs, os.fdopen(printed, "wb"), os.fdopen(beat, "wb"):
             # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can
             # be ended with all that it started.
             self._process = await asyncio.create_subprocess_exec(
@@ -99,10 +117,12 @@ class HostProcess:
                 "flowmesh_worker.host",
                 str(theirs.fileno()),
                 str(os.getpid()),
+                str(beat),
+                str(BEAT_S),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=printed,
                 stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), beat),
                 env=dict(environment),
                 start_new_session=True,
             )
@@ -143,6 +163,7 @@ class HostProcess:
         self.kill()
         self._read_lines()
         self._close_output()
+        self._close_beats()
         if self._channel is not None:
             self._channel.close()
         self._on_exit(code)
@@ -182,6 +203,22 @@ class HostProcess:
         if self._rest:
             self._line(self._rest)
             self._rest = b""
+
+    def _read_beats(self) -> None:
+        try:
+            beats = os.read(self._beats, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if beats:
+            self._beat_s = time.monotonic()
+        else:
+            self._close_beats()
+
+    def _close_beats(self) -> None:
+        if self._beats >= 0:
+            asyncio.get_running_loop().remove_reader(self._beats)
+            os.close(self._beats)
+            self._beats = -1
 
     def _line(self, line: bytes) -> None:
         text = _as_seen(line).decode(errors="replace")[:_LINE_CHARS_MAX]
