@@ -116,7 +116,7 @@ class Maker:
 def _edge(contract: EngineContract, port: str, source: Source) -> Edge:
     known = contract.input_port(port)
     assert known is not None, f"{contract.name} has no port {port}"
-    return Edge(port, known.kind, (source,), known.required)
+    return Edge(port, known.kind, (source,))
 
 
 def out(step: StepPlan, port: str = "rows") -> StepSource:

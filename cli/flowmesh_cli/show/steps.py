@@ -29,6 +29,14 @@ _BEFORE_RUNNING = {
     "queued": "queued in the engine",
 }
 _MESSAGE_COLUMNS = 120
+_EXPLAINED = (
+    StepState.PENDING,
+    StepState.READY,
+    StepState.SKIPPED,
+    StepState.FAILED,
+    StepState.CANCELLED,
+)
+"""States whose reason is shown."""
 ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED)
 
 
@@ -75,7 +83,7 @@ def doing(step: StepStatus) -> str:
         doing = "" if step.done_units else _BEFORE_RUNNING.get(step.doing, "")
         parts = (speed, units, doing, f"on {where}" if where else waits)
         return " ".join(part for part in parts if part)
-    if step.state in (StepState.PENDING, StepState.READY, StepState.FAILED, StepState.CANCELLED):
+    if step.state in _EXPLAINED:
         first = step.message.splitlines()[0] if step.message else ""
         short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"
         return short or step.reason

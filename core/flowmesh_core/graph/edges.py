@@ -114,9 +114,8 @@ def read_edges(scope: Scope, entry: StepEntry, own: Mapping[str, Any]) -> tuple[
         if feed.kind != port.kind.value:
             scope.report(keys, f"{text} is {_article(feed.kind)}, expected {_article(port.kind)}")
             continue
-        edges.append(
-            Edge(name, feed.kind, feed.sources, port.required or port.name == "*", feed.concatenate)
-        )
+        # Required because the author named it, whatever the engine could do without.
+        edges.append(Edge(name, feed.kind, feed.sources, concatenate=feed.concatenate))
     if contract is not None:
         for port in contract.inputs:
             _check_connected(scope, entry, contract, port)

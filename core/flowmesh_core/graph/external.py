@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, PortKind
+from flowmesh_core.catalog.hub_addresses import HubAddressError, read_hub_address
 from flowmesh_core.catalog.models import BUILTIN_MODELS, BUILTIN_PREFIX
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.plan import (
@@ -41,8 +42,6 @@ _SOURCES = {
 _LOCAL = ("./", "../", "file:", "/", "~")
 _REMOTE = ("s3://", "https://", "hf://")
 _REFERENCE = re.compile(r"cas:[0-9a-f]{64}\.[0-9a-f]{32}")
-_HUB = re.compile(r"hf://([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([A-Za-z0-9._/-]+))?")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def is_local(text: str) -> bool:
@@ -143,7 +142,7 @@ def _known(scope: Scope, name: str) -> Columns:
 def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
     """The import's parameters, or None with a problem reported."""
     if text.startswith("hf://"):
-        return _hub(scope, text, keys)
+        return _hub(scope, kind, text, keys)
     if text.startswith(_REMOTE):
         return {"uri": text}
     if "://" in text:
@@ -161,14 +160,15 @@ def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] |
     return None
 
 
-def _hub(scope: Scope, text: str, keys: Keys) -> dict[str, str] | None:
-    match = _HUB.fullmatch(text)
-    if match is None:
-        scope.report(keys, f"{text!r} is no hub address; write hf://org/name[@revision]")
+def _hub(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
+    try:
+        address = read_hub_address(text, dataset=kind == "dataset")
+    except HubAddressError as e:
+        scope.report(keys, str(e))
         return None
-    if match[2] and _COMMIT.fullmatch(match[2]):
-        return {"uri": f"hf://{match[1]}", "revision": match[2]}
-    return {"uri": text}
+    if address.fixed:
+        return {"uri": address.unpinned, "revision": address.revision}
+    return {"uri": address.uri}
 
 
 def _imported(

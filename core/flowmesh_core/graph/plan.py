@@ -43,8 +43,9 @@ class Edge(msgspec.Struct, frozen=True):
         port: the input's name (for a ``*`` port, the name that the user chose).
         kind: the kind of artifact.
         sources: one source, or several that are concatenated in this order (``step[*].rows``).
-        required: whether a skipped source skips this step. Skipped sources of a concatenation are
-            left out; where all are skipped the step is skipped.
+        required: whether a skipped source skips this step: true of every input that the author
+            named. Skipped sources of a concatenation are left out; where all are skipped the step
+            is skipped.
     """
 
     port: str

@@ -1,9 +1,10 @@
 """A check of JSON schemas that users write, deep enough to catch slips before a model loads."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.patterns import PatternError, schema_pattern
+from flowmesh_core.graph.limits import json_size
 from flowmesh_core.spec.nearest import did_you_mean
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -16,21 +17,33 @@ _SCHEMAS = (
     "if",
     "then",
     "else",
+    "unevaluatedItems",
+    "unevaluatedProperties",
 )
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _DEPTH = 32
+_BYTES = 64 * 1024
 
 
-def schema_problem(schema: Any, where: str = "", depth: int = 0) -> str:
+def schema_problem(schema: Any) -> str:
     """What is wrong with a JSON schema, or an empty string."""
+    problem = _problem(schema, "", 0)
+    if not problem and (size := json_size(schema)) > _BYTES:
+        return f"about {size} bytes, of at most {_BYTES}"
+    return problem
+
+
+def _problem(schema: Any, where: str, depth: int) -> str:
     at = f"in {where}: " if where else ""
     if isinstance(schema, bool):
         return ""
     if not isinstance(schema, Mapping):
         return f"{at}expected a JSON schema, a mapping"
     if depth > _DEPTH:
-        return f"{at}nested too deeply"
+        return f"{at}nested more than {_DEPTH} levels deep"
+    if where and "$schema" in schema:
+        return f"{at}$schema stands only at the top"
     return (
         _type_problem(schema, at)
         or _keyword_problem(schema, at)
@@ -51,12 +64,22 @@ def _keyword_problem(schema: Mapping[str, Any], at: str) -> str:
         return f"{at}required must be a list of names"
     if not isinstance(schema.get("enum", []), list):
         return f"{at}enum must be a list of values"
-    pattern = schema.get("pattern")
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError) as e:
-            return f"{at}pattern is no regular expression: {e}"
+    reference = schema.get("$ref", "#")
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return f"{at}$ref must name a place in the schema itself, such as #/$defs/name"
+    patterns = [("pattern", schema["pattern"])] if "pattern" in schema else []
+    named = schema.get("patternProperties", {})
+    patterns += [("patternProperties", p) for p in named] if isinstance(named, Mapping) else []
+    return next((p for k, v in patterns if (p := _pattern_problem(v, f"{at}{k}"))), "")
+
+
+def _pattern_problem(pattern: Any, at: str) -> str:
+    if not isinstance(pattern, str):
+        return f"{at} must be a regular expression"
+    try:
+        schema_pattern(pattern)
+    except PatternError as e:
+        return f"{at} is not a regular expression of RE2: {e}"
     return ""
 
 
@@ -72,7 +95,7 @@ def _inner_problem(schema: Mapping[str, Any], where: str, depth: int) -> str:
             return f"in {prefix}{key}: expected a mapping of schemas"
         inner += [(f"{key}.{name}", s) for name, s in schema.get(key, {}).items()]
     for key, value in inner:
-        problem = schema_problem(value, prefix + key, depth + 1)
+        problem = _problem(value, prefix + key, depth + 1)
         if problem:
             return problem
     return ""

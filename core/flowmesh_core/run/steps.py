@@ -63,8 +63,8 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         _end(state, run, step, StepState.FAILED, now_s, FailureKind.BAD_INPUT)
         return
     if inputs is None:
-        why = "" if wanted else "condition"
-        _end(state, run, step, StepState.SKIPPED, now_s, why or "input skipped")
+        reason = _without_input(run, step, skip=streams) if wanted else "condition"
+        _end(state, run, step, StepState.SKIPPED, now_s, reason)
         return
     step.inputs = inputs
     step.begun = True
@@ -123,6 +123,18 @@ def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact]
         elif edge.required:
             return None
     return found
+
+
+def _without_input(run: Run, step: StepRun, *, skip: str) -> str:
+    """Names the first required input that nothing gives, and the step that would have."""
+    for edge in step.plan.edges:
+        paths = [s.step for s in edge.sources if isinstance(s, StepSource)]
+        if not edge.required or skip in paths or artifact_of(run, edge) is not None:
+            continue
+        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        skipped = any(run.steps[p].state is StepState.SKIPPED for p in paths)
+        return f"input {'skipped' if skipped else 'missing'}: {edge.port} from {paths[0]}{others}"
+    return "input skipped"
 
 
 def artifact_of(run: Run, edge: Edge) -> Artifact | None:

@@ -63,6 +63,33 @@ def test_every_example_is_valid(path: Path) -> None:
     assert check_text(path.read_text(), builtin_catalog()) == []
 
 
+def _addresses() -> list[tuple[str, str, str]]:
+    """What examples and pages advise to write in place of their inputs, most of it in comments."""
+    found = set()
+    for path in [*EXAMPLES, *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+        for kind, address in re.findall(
+            r"(\w+: )?(hf://[\w./@-]*\w)(?![\w./@-]*[\[<…])", path.read_text()
+        ):
+            dataset = kind == "dataset: " or address.startswith("hf://datasets/")
+            found.add((path.name, "dataset" if dataset else "model", address))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("page", "kind", "address"), _addresses())
+def test_every_address_that_an_example_advises_is_valid(page: str, kind: str, address: str) -> None:
+    text = (
+        "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
+        f"spec: {{inputs: {{x: {{{kind}: '{address}'}}}}, steps: [{{name: a, uses: test.noop}}]}}\n"
+    )
+    assert check_text(text, builtin_catalog()) == [], page
+
+
+def test_the_examples_advise_addresses_of_models_and_of_data_sets() -> None:
+    data = {page for page, kind, _ in _addresses() if kind == "dataset"}
+    assert len(data & {p.name for p in EXAMPLES}) >= 10
+    assert any(kind == "model" for _, kind, _ in _addresses())
+
+
 def test_the_examples_bring_the_files_that_they_name() -> None:
     assert EXAMPLES
     for path in EXAMPLES:

@@ -208,6 +208,31 @@ def test_a_condition_is_an_edge(compiled) -> None:
     assert paths.index("d[n=2]") < paths.index("b[n=2]")
 
 
+@pytest.mark.parametrize(
+    ("uses", "port", "params"),
+    [
+        ("llm.generate", "adapter", {"prompt": "{{ question }}"}),
+        ("llm.agent", "adapter", {"prompt": "{{ question }}", "tools": ["sql"]}),
+        ("llm.agent", "table", {"prompt": "{{ question }}", "tools": ["sql"]}),
+        ("llm.score", "adapter", {"method": "logprob", "text": "{{ question }}"}),
+        ("train.grpo", "reward", {"prompt": "{{ question }}"}),
+        ("code.python", "table", {"code": "def main(table): return table"}),
+    ],
+)
+def test_an_input_that_the_author_names_is_required_though_the_engine_can_do_without(
+    compiled, uses, port, params
+) -> None:
+    kind = {"adapter": "adapter", "reward": "model", "table": "dataset"}[port]
+    extra = {kind: f"cas:{'a' * 64}.{'b' * 32}"}
+    given = {port: "inputs.extra"}
+    if uses != "code.python":
+        given |= {"model": "inputs.base", "rows": "inputs.questions"}
+    plan = compiled(
+        {"uses": uses, "inputs": given, "with": params}, inputs={**INPUTS, "extra": extra}
+    )
+    assert {e.port: e.required for e in _step(plan, "a").edges} == dict.fromkeys(given, True)
+
+
 def test_rows_and_files_are_content_and_not_steps(compiled) -> None:
     reference = f"cas:{'a' * 64}.{'b' * 32}"
     plan = compiled(

@@ -61,8 +61,33 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, SCORE, SQL
         (
             {"jsonSchema": {"properties": {"a": {"pattern": "("}}}},
             ".jsonSchema",
-            "in properties.a: pattern is no regular expression: missing ), unterminated"
-            " subpattern at position 0",
+            "in properties.a: pattern is not a regular expression of RE2: missing ): (",
+        ),
+        (
+            {"jsonSchema": {"patternProperties": {"^(?!x)": {}}}},
+            ".jsonSchema",
+            "patternProperties is not a regular expression of RE2: invalid perl operator: (?!"
+            " (RE2 has no look-ahead or look-behind)",
+        ),
+        (
+            {"jsonSchema": {"pattern": 5}},
+            ".jsonSchema",
+            "pattern must be a regular expression",
+        ),
+        (
+            {"jsonSchema": {"items": {"$ref": "https://example.com/schema.json"}}},
+            ".jsonSchema",
+            "in items: $ref must name a place in the schema itself, such as #/$defs/name",
+        ),
+        (
+            {"jsonSchema": {"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}},
+            ".jsonSchema",
+            "in items: $schema stands only at the top",
+        ),
+        (
+            {"jsonSchema": {"enum": ["x" * 70_000]}},
+            ".jsonSchema",
+            "about 70015 bytes, of at most 65536",
         ),
         (
             {"prompt": None, "messages": []},

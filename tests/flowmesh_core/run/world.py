@@ -83,7 +83,10 @@ ASK = EngineContract(
     capacity=8,
     component_memory_factor=1.0,
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, RESOLVE)
+TUNE = EngineContract(
+    "test.tune", 1, 1, (METRICS,), (Port("adapter", PortKind.ADAPTER),), capacity=4
+)
+CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
@@ -176,6 +179,9 @@ def outputs_of(a: Assignment) -> dict[str, Artifact]:
         source = a.inputs["rows"].artifact
         texts = [f"{a.params}:{k.rows}" for k in (source.manifest or Manifest(Schema())).chunks]
         return {"rows": dataset(*texts), "metrics": metrics(count=len(texts))}
+    if a.engine == TUNE.name:
+        digest = digest_bytes(a.action_id.encode())
+        return {"adapter": Artifact("adapter", digest, digest, 10)}
     return {"metrics": metrics(value=a.params.get("value", 0), of=a.action_id)}
 
 

@@ -18,7 +18,8 @@ _URI = Param(
     "uri",
     ParamType.STRING,
     required=True,
-    doc="`builtin:name`, `hf://org/name`, `s3://bucket/key` or `https://host/path`.",
+    doc="`builtin:name`, `hf://org/name`, `hf://datasets/org/name/file`, `s3://bucket/key` or"
+    " `https://host/path`.",
 )
 _REVISION = Param(
     "revision",

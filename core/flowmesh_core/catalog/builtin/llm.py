@@ -97,7 +97,10 @@ GENERATE = EngineContract(
             "jsonSchema",
             ParamType.OBJECT,
             format="json-schema",
-            doc="A JSON schema that every completion must satisfy.",
+            doc="A JSON schema that every completion must satisfy (needs vLLM). What is drawn is"
+            " held to the part that a grammar can say; a completion that violates the rest, or is"
+            " cut at `maxTokens`, fails its step as `bad-input`. Patterns are RE2's; `$ref` is"
+            " local.",
         ),
     ),
     one_of=(("prompt", "messages"),),

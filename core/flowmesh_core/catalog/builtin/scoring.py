@@ -71,7 +71,8 @@ _JUDGING = (
         "jsonSchema",
         ParamType.OBJECT,
         format="json-schema",
-        doc="judge: a JSON schema that every answer must satisfy (needs vLLM).",
+        doc="judge: a JSON schema that every answer must satisfy (needs vLLM); one that does not"
+        " holds no verdict.",
     ),
     Param(
         "key",

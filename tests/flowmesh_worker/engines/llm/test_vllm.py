@@ -20,6 +20,8 @@ SCHEMA = {
     "required": ["n"],
     "additionalProperties": False,
 }
+UNHELD = {"type": "string", "enum": ["ab", "cd"], "maxLength": 1}
+"""The grammar knows no length beside an enum."""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,8 @@ def answers(tiny_model: Path, drive: Any) -> dict[str, Any]:
                 action("long", maxTokens=400, _cancel_after_tokens=16),
                 {"rows": [], "params": {"prompt": "a"}},
                 action("t", _adapter="/nowhere"),
+                action("json", jsonSchema=UNHELD, maxTokens=40, temperature=0.9, samples=8),
+                action("json", jsonSchema=SCHEMA, maxTokens=3),
             ],
             [action("good", temperature=0.9)],
             [action("fox", temperature=0.9, maxTokens=200)],
@@ -114,6 +118,17 @@ def test_a_schema_holds_whatever_the_model_would_rather_say(answers: dict[str, A
     guided = answers["batches"][27][4]
     assert json.loads(completions([guided])[0]).keys() == {"n"}
     assert guided["rows"][0]["finish_reason"] == "stop"
+
+
+def test_what_the_grammar_does_not_hold_or_cuts_off_fails_its_action(
+    answers: dict[str, Any],
+) -> None:
+    unheld, cut = answers["batches"][27][9:11]
+    assert unheld["kind"] == cut["kind"] == "bad-input"
+    assert "does not satisfy with.jsonSchema: at $" in unheld["message"]
+    assert "is too long" in unheld["message"]
+    assert "cut at with.maxTokens" in cut["message"]
+    assert cut["detail"]
 
 
 def test_a_chat_goes_through_the_models_own_template(answers: dict[str, Any]) -> None:

@@ -90,6 +90,7 @@ def first(models: Path, train: Train) -> dict[Any, Any]:
             one(response_length=200),
             one(per_device_train_batch_size=32),
             one(num_mini_batches=3),
+            one(num_ppo_epochs=1, num_mini_batches=1, logging_steps=1),
         ),
         ("grpo", True): (
             PLAIN,
@@ -183,6 +184,17 @@ def test_the_curve_says_reward_and_distance_by_step(first: Any) -> None:
     assert {f"rewards_{name}_mean" for name in named} <= set(grpo)
     assert {"eval_reward", "test_rows"} <= set(grpo)
     assert not [name for m in (ppo, grpo) for name in m if "time" in name or name == "eps"]
+
+
+def test_one_update_a_step_is_trained_like_any_other(first: Any) -> None:
+    single = first["ppo", True]["actions"][9]
+    assert single.get("message") is None
+    assert [row["step"] for row in single["curve"]] == [1, 2, 3, 4, 5, 6]
+    assert all(row["val_ratio"] == pytest.approx(1, abs=1e-3) for row in single["curve"])
+    assert not any("val_ratio_var" in row for row in single["curve"])
+    several = first["ppo", True]["actions"][0]
+    assert all(row["val_ratio_var"] > 0 for row in several["curve"])
+    assert "degrees of freedom" not in first["ppo", True]["printed"]
 
 
 def test_the_policy_begins_at_no_distance_from_itself(first: Any) -> None:

@@ -1,10 +1,12 @@
-"""``dataset.import``: a file of rows from outside, as a data set."""
+"""``dataset.import``: a file of rows from outside, or all parts of one, as a data set."""
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from flowmesh_core.catalog.hub_addresses import SCHEME, HubAddress
 from flowmesh_core.errors import IdentityError
 from flowmesh_worker.engine_api import (
     BlobInput,
@@ -17,7 +19,18 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.imports.download import Downloader
-from flowmesh_worker.engines.imports.sources import find_source, refused
+from flowmesh_worker.engines.imports.hub_files import files_of_rows
+from flowmesh_worker.engines.imports.sources import (
+    HUB_REMEDIES,
+    Source,
+    find_source,
+    hub_address,
+    hub_file,
+    hub_headers,
+    hub_revision_url,
+    refused,
+    require_hub,
+)
 from flowmesh_worker.engines.net.addresses import AddressRule
 
 _BYTES_MIN = 64 << 20
@@ -33,28 +46,79 @@ class DatasetImport:
     def __init__(self) -> None:
         """Reads an administrator's exceptions for addresses."""
         self._rule = AddressRule.from_environment()
-        self._download = Downloader(self._rule, _BYTES_MIN)
+        self._bound = _BYTES_MIN
+        self._download = Downloader(self._rule, self._bound)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Takes its bound on size from the memory it may use."""
-        bound = (settings.memory_mib << 20) // _ROWS_PER_BYTE
-        self._download = Downloader(self._rule, max(bound, _BYTES_MIN))
+        self._bound = max((settings.memory_mib << 20) // _ROWS_PER_BYTE, _BYTES_MIN)
+        self._download = Downloader(self._rule, self._bound)
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Fetches ``uri`` at the pinned revision and reads it by its ``format``."""
         uri = str(work.params["uri"])
         revision = str(work.params.get("revision") or "") or _pinned(work)
-        source = find_source(uri, work.secrets, revision)
+        if uri.startswith(SCHEME):
+            return await self._of_hub(uri, revision, work, progress)
+        source = find_source(uri, work.secrets)
+        if_match = revision if revision.startswith('"') else ""
+        rows, size = await self._fetched(source, work, progress, if_match=if_match)
+        return Result({"rows": Rows(rows)}, Usage(units=size))
+
+    async def _of_hub(self, uri: str, revision: str, work: Work, progress: Progress) -> Result:
+        address = hub_address(uri)
+        require_hub(uri)
+        if revision:
+            address = replace(address, revision=revision)
+        files = [address] if address.file else await self._listed(address, work.secrets)
+        parts, total = [], 0
+        for file in files:
+            source = hub_file(file, work.secrets)
+            rows, size = await self._fetched(
+                source, work, progress, before=total, remedies=HUB_REMEDIES
+            )
+            total += size
+            if total > self._bound:
+                raise refused(
+                    f"{address.unpinned} is larger than {self._bound >> 20} MiB",
+                    "name one of its files, or raise resources.memory of the import",
+                )
+            parts.append(rows)
+        joined = parts[0] if len(parts) == 1 else await asyncio.to_thread(_joined, parts, address)
+        return Result({"rows": Rows(joined)}, Usage(units=total))
+
+    async def _listed(self, address: HubAddress, secrets: Mapping[str, str]) -> list[HubAddress]:
+        """The files of a repository that hold its rows."""
+        answer = await self._download.fetch(
+            hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES
+        )
+        try:
+            names = [str(f["rfilename"]) for f in json.loads(answer.content)["siblings"]]
+        except (ValueError, KeyError, TypeError):
+            raise refused(f"the hub does not say which files {address.unpinned} has") from None
+        return files_of_rows(address, names)
+
+    async def _fetched(
+        self,
+        source: Source,
+        work: Work,
+        progress: Progress,
+        *,
+        before: int = 0,
+        if_match: str = "",
+        remedies: Mapping[int, str] | None = None,
+    ) -> tuple[Any, int]:
+        """The rows of one file, and its bytes; ``before`` are the bytes of those before it."""
         found = await self._download.fetch(
             source.url,
             sign=source.sign,
-            if_match=revision if revision.startswith('"') else "",
-            on_progress=lambda done, total: progress(done, total, "bytes"),
+            if_match=if_match,
+            on_progress=lambda done, total: progress(before + done, before + total, "bytes"),
+            remedies=remedies or {},
         )
-        rows = await asyncio.to_thread(
-            _read, source.name, str(work.params["format"]), found.content
-        )
-        return Result({"rows": Rows(rows)}, Usage(units=found.size_bytes))
+        kind = str(work.params["format"])
+        rows = await asyncio.to_thread(_read, source.name, kind, found.content)
+        return rows, found.size_bytes
 
     async def close(self) -> None:
         """Frees nothing."""
@@ -67,6 +131,20 @@ def _read(name: str, kind: str, content: bytes) -> Any:
         return read_rows_file(name if kind == "auto" else f"{name}.{kind}", content)
     except IdentityError as error:
         raise refused(str(error), error.remedy) from error
+
+
+def _joined(parts: Sequence[Any], address: HubAddress) -> Any:
+    """The rows of the parts of one file, one after the other."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy
+
+    if not all(isinstance(part, pa.Table) for part in parts):
+        return [row for part in parts for row in part]
+    try:
+        return pa.concat_tables(parts)
+    except pa.ArrowInvalid as error:
+        raise refused(
+            f"{address.unpinned}: its parts have different columns: {error}", "name one of them"
+        ) from error
 
 
 def _pinned(work: Work) -> str:

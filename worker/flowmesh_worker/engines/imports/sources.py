@@ -1,9 +1,15 @@
 """What a user's URI means: where to fetch it, with which headers, and what its file is called."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
+from flowmesh_core.catalog.hub_addresses import (
+    HubAddress,
+    HubAddressError,
+    read_hub_address,
+)
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.imports.download import Sign
 from flowmesh_worker.engines.imports.sigv4 import signed_headers
@@ -11,7 +17,15 @@ from flowmesh_worker.engines.imports.sigv4 import signed_headers
 _SCHEMES = "https:, s3:, hf: or builtin:"
 _DEFAULT_REGION = "us-east-1"
 _HUB = "https://huggingface.co"
-_HUB_PARTS = 2
+HUB_VARIABLE = "HF_ENDPOINT"
+"""The hub's address, where it is not the public one: a mirror, or one of one's own."""
+_YES = frozenset({"1", "on", "yes", "true"})
+HUB_REMEDIES = {
+    401: "check the name; a gated or private repository needs a token, as the secret HF_TOKEN",
+    403: "accept its terms on the hub, and give a token that may read it as the secret HF_TOKEN",
+    404: "check name, revision and file",
+}
+"""What to do about a status of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +43,12 @@ class Source:
     sign: Sign | None
 
 
-def find_source(uri: str, secrets: Mapping[str, str], revision: str = "") -> Source:
-    """Reads a URI that names one file.
+def find_source(uri: str, secrets: Mapping[str, str]) -> Source:
+    """Reads a URI that names one file; of a hub see :func:`hub_file`.
 
     Args:
-        uri: ``https://…``, ``s3://bucket/key?endpoint=…&region=…`` or
-            ``hf://datasets/ORG/NAME/FILE``.
-        secrets: of this attempt: ``AWS_ACCESS_KEY_ID`` and its kin, ``HF_TOKEN``.
-        revision: for ``hf:``, the commit.
+        uri: ``https://…`` or ``s3://bucket/key?endpoint=…&region=…``.
+        secrets: of this attempt: ``AWS_ACCESS_KEY_ID`` and its kin.
 
     Raises:
         AttemptError: kind ``bad-input``; says what can be used instead.
@@ -48,8 +60,6 @@ def find_source(uri: str, secrets: Mapping[str, str], revision: str = "") -> Sou
             return Source(uri, name, None)
         case "s3":
             return _s3(uri, secrets)
-        case "hf":
-            return _hub_file(uri, secrets, revision)
         case "file" | "":
             raise refused(
                 f"{uri!r} is a path on some machine", "fmesh uploads files named ./path itself"
@@ -57,19 +67,20 @@ def find_source(uri: str, secrets: Mapping[str, str], revision: str = "") -> Sou
     raise refused(f"{uri!r} is no URI that can be imported", f"use {_SCHEMES}")
 
 
-def hub_repository(uri: str) -> tuple[str, str, str]:
-    """The kind (``models`` or ``datasets``), repository and file of an ``hf:`` URI.
+def hub_address(uri: str, *, dataset: bool = True) -> HubAddress:
+    """Reads an ``hf:`` URI.
+
+    Args:
+        uri: the URI.
+        dataset: whether a data set is meant, and not a model.
 
     Raises:
-        AttemptError: it is not of the form ``hf://[datasets/]ORG/NAME[/FILE]``.
+        AttemptError: kind ``bad-input``; it is of another form.
     """
-    segments = uri.removeprefix("hf://").partition("@")[0].strip("/").split("/")
-    kind = "models"
-    if segments[0] in ("datasets", "models"):
-        kind = segments.pop(0)
-    if len(segments) < _HUB_PARTS or not all(segments):
-        raise refused(f"{uri!r} names no repository", "write hf://[datasets/]ORG/NAME[/FILE]")
-    return kind, "/".join(segments[:2]), "/".join(segments[2:])
+    try:
+        return read_hub_address(uri, dataset=dataset)
+    except HubAddressError as e:
+        raise refused(str(e)) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +110,28 @@ def hub_headers(secrets: Mapping[str, str]) -> Sign | None:
 
 
 def hub_url() -> str:
-    """The hub's address."""
-    return _HUB
+    """The hub's address: of the worker's setting, which the model libraries read too."""
+    return (os.environ.get(HUB_VARIABLE) or _HUB).rstrip("/")
+
+
+def hub_revision_url(address: HubAddress) -> str:
+    """Where the hub says which commit a revision is, and which files it has."""
+    kind = "datasets" if address.dataset else "models"
+    at = f"/revision/{quote(address.revision, safe='')}" if address.revision else ""
+    return f"{hub_url()}/api/{kind}/{address.repository}{at}"
+
+
+def require_hub(uri: str) -> None:
+    """Refuses a fetch from the hub where this worker may not reach it.
+
+    Raises:
+        AttemptError: kind ``bad-input``.
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in _YES:
+        raise refused(
+            f"{uri}: this worker may not reach the hub (HF_HUB_OFFLINE is set)",
+            "use builtin:, s3:// or ./DIR, or a pool that may reach it",
+        )
 
 
 def refused(message: str, remedy: str = "") -> AttemptError:
@@ -108,16 +139,12 @@ def refused(message: str, remedy: str = "") -> AttemptError:
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 
 
-def _hub_file(uri: str, secrets: Mapping[str, str], revision: str) -> Source:
-    kind, repository, file = hub_repository(uri)
-    if not file:
-        raise refused(
-            f"{uri!r} names a repository, not a file", "add the file: hf://datasets/ORG/NAME/FILE"
-        )
-    prefix = "datasets/" if kind == "datasets" else ""
-    at = quote(revision or "main", safe="")
-    url = f"{hub_url()}/{prefix}{repository}/resolve/{at}/{quote(file)}"
-    return Source(url, file.rsplit("/", 1)[-1], hub_headers(secrets))
+def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> Source:
+    """One file of a repository, at the address's revision."""
+    prefix = "datasets/" if address.dataset else ""
+    at = quote(address.revision or "main", safe="")
+    url = f"{hub_url()}/{prefix}{address.repository}/resolve/{at}/{quote(address.file)}"
+    return Source(url, address.file.rsplit("/", 1)[-1], hub_headers(secrets))
 
 
 def _s3(uri: str, secrets: Mapping[str, str]) -> Source:

@@ -17,6 +17,7 @@ from flowmesh_core.catalog.verifiers import NAME
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.eval.choice_text import read_choice
 from flowmesh_worker.engines.eval.exact_match import same
+from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.judging.final_number import final_number, same_number
 
 Judge = Callable[["Completion", Mapping[str, Any]], float | None]
@@ -132,7 +133,7 @@ def _matches(args: Mapping[str, Any]) -> Judge:
 
 def _json_valid(args: Mapping[str, Any]) -> Judge:
     schema = args.get("schema")
-    valid = _validator(schema) if schema is not None else lambda _: True
+    held = None if schema is None else JsonSchema(schema, "schema")
 
     def judge(completion: Completion, _: Mapping[str, Any]) -> float:
         text = completion.text.strip()
@@ -141,32 +142,9 @@ def _json_valid(args: Mapping[str, Any]) -> Judge:
             value = orjson.loads(fenced.group(1) if fenced else text)
         except orjson.JSONDecodeError:
             return 0.0
-        return float(valid(value))
+        return float(held is None or not held.problem_of(value, len(text)))
 
     return judge
-
-
-def _validator(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
-    import jsonschema  # noqa: PLC0415 - only this check needs it
-    from referencing import Registry  # noqa: PLC0415
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415
-
-    # An empty registry fetches nothing: a schema that refers to an address outside is refused.
-    validator = jsonschema.Draft202012Validator(schema, registry=Registry())
-
-    def valid(value: Any) -> bool:
-        try:
-            return bool(validator.is_valid(value))
-        except Unresolvable as e:
-            raise AttemptError(
-                Failure(
-                    FailureKind.BAD_INPUT,
-                    f"the JSON schema refers to {e.ref!r}, which is not in it",
-                    "put it under $defs",
-                )
-            ) from e
-
-    return valid
 
 
 def _length_at_most(args: Mapping[str, Any]) -> Judge:

@@ -27,9 +27,17 @@ Key = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion to make; samples of equal keys share a request."""
+    """One completion to make; samples of equal keys share a request.
+
+    Attributes:
+        row: the row.
+        number: of the row in its chunk, from 1.
+        index: of the sample among the row's, from 0.
+        key: what it is drawn for.
+    """
 
     row: Mapping[str, Any]
+    number: int
     index: int
     key: Key
 
@@ -123,7 +131,7 @@ def _prepare(
         name, token_ids = rendered.canonical(), tokenizing.encode(rendered, number)
         for index in range(per_row):
             key = (name, index)
-            samples.append(Sample(row, index, key))
+            samples.append(Sample(row, number, index, key))
             if key in requests:
                 continue
             requests[key] = Request(

@@ -2,7 +2,8 @@
 
 ``run`` is called for many actions at once; their requests meet in one backend, which batches them
 whoever sent them. A row that cannot be rendered or read fails its own action before any of its
-requests is sent, and touches no other.
+requests is sent, and touches no other. A completion that does not satisfy the step's JSON schema
+fails its action as soon as all are drawn: nothing of that action is published.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.protocol.messages import Honours
 from flowmesh_worker.engine_api import (
     DatasetInput,
@@ -20,14 +22,21 @@ from flowmesh_worker.engine_api import (
     TreeInput,
     Work,
 )
+from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
-from flowmesh_worker.engines.llm.drawing import Sample, draw
+from flowmesh_worker.engines.llm.drawing import Drawn, Sample, draw
 from flowmesh_worker.engines.llm.requests import Backend, Completion
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preparations import Preparation, of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
+_SCHEMA = "with.jsonSchema"
+_UNHELD = (
+    "ask for it in the prompt too, or write the rule in another way: what is drawn is not held to"
+    " every keyword (not, allOf, or lengths beside a pattern, for example)"
+)
+_SHOWN_CHARS = 2000
 
 
 class LlmGenerate:
@@ -61,7 +70,11 @@ class LlmGenerate:
         if self._backend is None or self._tokenizing is None:
             raise RuntimeError("llm.generate was given work before it was loaded")
         source = work.dataset("rows")
+        given = work.params.get("jsonSchema")
+        schema = None if given is None else await asyncio.to_thread(JsonSchema, given, _SCHEMA)
         drawn = await draw(work, work.params, source, self._backend, self._tokenizing, progress)
+        if schema is not None:
+            await asyncio.to_thread(_require, schema, drawn)
         output = str(work.params.get("output", "completion"))
         rows = [_row(sample, completion, output) for sample, completion in drawn]
         return Result({"rows": Rows(rows, _schema(source, output))}, drawn.usage)
@@ -71,6 +84,28 @@ class LlmGenerate:
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
+
+
+def _require(schema: JsonSchema, drawn: Drawn) -> None:
+    """Refuses the first completion that does not satisfy the schema, and with it the action."""
+    held = set()
+    for sample, completion in drawn:
+        if sample.key in held:
+            continue
+        held.add(sample.key)
+        problem = schema.problem_of_text(completion.text)
+        if problem:
+            cut = completion.finish_reason == "length"
+            raise AttemptError(
+                Failure(
+                    FailureKind.BAD_INPUT,
+                    f"row {sample.number} of this chunk, sample {sample.index}: the completion"
+                    f" does not satisfy {_SCHEMA}: {problem}"
+                    + (" (it was cut at with.maxTokens)" if cut else ""),
+                    "raise with.maxTokens" if cut else _UNHELD,
+                    completion.text[:_SHOWN_CHARS],
+                )
+            )
 
 
 def _row(sample: Sample, completion: Completion, output: str) -> dict[str, Any]:

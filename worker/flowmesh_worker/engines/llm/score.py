@@ -178,7 +178,7 @@ class LlmScore:
         return _Scored(rows, {_output(work): kind, "tokens": count}, used)
 
     async def _judged(self, work: Work, progress: Progress) -> _Scored:
-        verdicts = Verdicts(work.params)
+        verdicts = await asyncio.to_thread(Verdicts, work.params)
         if self._judge is None:
             raise RuntimeError("llm.score was given a judge's work, but loaded none")
         asked = {n: work.params[n] for n in _JUDGE_PARAMS if work.params.get(n) is not None}
@@ -190,9 +190,11 @@ class LlmScore:
             self._tokenized(),
             progress,
         )
-        rows = [
-            {**s.row, _output(work): verdicts.read(c.text), "verdict": c.text} for s, c in drawn
-        ]
+        rows = await asyncio.to_thread(
+            lambda: [
+                {**s.row, _output(work): verdicts.read(c.text), "verdict": c.text} for s, c in drawn
+            ]
+        )
         kind = ColumnType.STRING if verdicts.labels else ColumnType.FLOAT
         added = {_output(work): kind, "verdict": ColumnType.STRING}
         return _Scored(rows, added, drawn.usage.units, verdicts)

@@ -7,6 +7,7 @@ from typing import Any
 
 import regex
 
+from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.refusal import bad_input
 
 _SECONDS = 1.0
@@ -18,12 +19,13 @@ class Verdicts:
     """Reads the answers of one action's judge."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
-        """Takes ``pattern``, ``jsonSchema`` with ``key``, and ``labels``.
+        """Reads ``pattern``, ``jsonSchema`` with ``key``, and ``labels``.
 
         Raises:
-            AttemptError: bad input; they do not go together.
+            AttemptError: bad input; they do not go together, or one of them is not valid.
         """
-        self._in_json = params.get("jsonSchema") is not None
+        schema = params.get("jsonSchema")
+        self._schema = None if schema is None else JsonSchema(schema, "with.jsonSchema")
         self._key = str(params.get("key") or "score")
         self.labels: Sequence[str] = [str(label) for label in params.get("labels") or ()]
         self._by_text = {_plain(label): label for label in self.labels}
@@ -32,7 +34,7 @@ class Verdicts:
                 "two of with.labels differ in nothing but case or punctuation", "rename one"
             )
         pattern = params.get("pattern")
-        if pattern is not None and self._in_json:
+        if pattern is not None and self._schema is not None:
             raise bad_input("with takes either pattern or jsonSchema", "give one of the two")
         self._pattern = None if pattern is None else _compiled(str(pattern))
 
@@ -40,9 +42,10 @@ class Verdicts:
         """The verdict in an answer; None where there is none.
 
         Raises:
-            AttemptError: bad input; the pattern takes too long.
+            AttemptError: bad input; the pattern or the schema takes too long.
         """
-        found = self._of_json(answer) if self._in_json else self._of_text(answer)
+        schema = self._schema
+        found = self._of_text(answer) if schema is None else self._of_json(schema, answer)
         if found is None or isinstance(found, bool):
             return None
         if self.labels:
@@ -53,11 +56,10 @@ class Verdicts:
             return None
         return number if math.isfinite(number) else None
 
-    def _of_json(self, answer: str) -> Any:
-        try:
-            said = json.loads(answer)
-        except ValueError:
+    def _of_json(self, schema: JsonSchema, answer: str) -> Any:
+        if schema.problem_of_text(answer):
             return None
+        said = json.loads(answer)
         return said.get(self._key) if isinstance(said, dict) else None
 
     def _of_text(self, answer: str) -> str | None:

@@ -8,6 +8,7 @@ Imported only once a host trains: torch and TRL come with it.
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import torch
 from transformers import TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from trl.experimental.ppo import PPOTrainer
+
+from flowmesh_worker.engines.train.ppo_figures import ppo_figures
 
 _SEED_BYTES = 4
 
@@ -116,19 +119,25 @@ class CoursePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
             )
             self._begins_at = self._prompts.next_step = saved.global_step
             self.state.log_history = saved.log_history
-        super().train()
+        with warnings.catch_warnings():
+            # Of one ratio's variance, which ``ppo_figures`` leaves out.
+            warnings.filterwarnings("ignore", r"var\(\): degrees of freedom is <= 0", UserWarning)
+            super().train()
         self.model = self.policy_model
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Logs a step under the names that all trainers use, without what depends on time."""
-        logs.pop("eps", None)
-        logs["learning_rate"] = logs.pop("lr")
-        logs["reward"] = logs["objective/scores"]
-        logs["kl"] = logs["objective/kl"]
-        logs["loss"] = logs["loss/policy_avg"] + self.args.vf_coef * logs["loss/value_avg"]
         step = self.state.global_step
         if step % self.args.logging_steps == 0 or step >= self.state.max_steps:
-            super().log(logs, start_time)
+            figures = ppo_figures(logs, vf_coef=self.args.vf_coef, updates=self._updates)
+            super().log(figures, start_time)
+
+    @property
+    def _updates(self) -> int:
+        """Probability ratios that TRL notes in one step."""
+        args = self.args
+        micro_batches = args.gradient_accumulation_steps * args.world_size
+        return int(args.num_ppo_epochs * args.num_mini_batches * micro_batches)
 
 
 def _say_nothing(*_: Any, **__: Any) -> None:

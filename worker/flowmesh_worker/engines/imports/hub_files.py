@@ -1,0 +1,66 @@
+"""Which files of a data set's repository on a hub hold its rows, where the address names none.
+
+Nothing is guessed: files of several splits or configurations are not one data set.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from flowmesh_core.catalog.hub_addresses import ROW_ENDINGS, HubAddress
+from flowmesh_worker.engines.imports.sources import refused
+
+_ABOUT = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"})
+"""Files that say something of the rows, and hold none."""
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.[a-z]+)")
+_SHOWN = 4
+
+
+def files_of_rows(address: HubAddress, files: Iterable[str]) -> list[HubAddress]:
+    """The files to read, one after the other: the only one, or all parts of the only one.
+
+    Args:
+        address: the repository, at a commit.
+        files: the paths of all its files.
+
+    Raises:
+        AttemptError: kind ``bad-input``; there is none, or it does not follow which are meant.
+    """
+    found = sorted(f for f in files if _holds_rows(f))
+    if not found:
+        raise refused(
+            f"{address.unpinned} has no file of rows ({', '.join(ROW_ENDINGS)})",
+            "where a script makes the rows, which is not run, use what the hub has converted:"
+            f" {replace(address, revision='refs/convert/parquet').uri}",
+        )
+    _require_parts(address, found)
+    return [replace(address, file=f) for f in found]
+
+
+def _holds_rows(file: str) -> bool:
+    path = PurePosixPath(file)
+    hidden = any(part.startswith((".", "__")) for part in path.parts)
+    return path.suffix.lower() in ROW_ENDINGS and path.name not in _ABOUT and not hidden
+
+
+def _require_parts(address: HubAddress, found: list[str]) -> None:
+    """Refuses files that are neither a single one nor all parts of one."""
+    parts = [m for f in found if (m := _SHARD.fullmatch(f)) is not None]
+    if not parts and len(found) == 1:
+        return
+    if len(parts) == len(found) and len({(m[1], m[3], m[4]) for m in parts}) == 1:
+        count = int(parts[0][3])
+        if [int(m[2]) for m in parts] == list(range(count)):
+            return
+        raise refused(
+            f"{address.unpinned} has {len(found)} of the {count} parts of {parts[0][1]}",
+            "name one of its files, or another revision",
+        )
+    shown = ", ".join(found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise refused(
+        f"{address.unpinned} has {len(found)} files of rows, which are not parts of one: {shown}"
+        f"{more}",
+        f"name one: {replace(address, file=found[0], revision='').uri}",
+    )
