@@ -143,6 +143,13 @@ def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] |
     """The import's parameters, or None with a problem reported."""
     if text.startswith("hf://"):
         return _hub(scope, kind, text, keys)
+    if kind != "dataset" and text.startswith("https://"):
+        scope.report(
+            keys,
+            f"{text}: {kind}s are directories, and https:// gives one file; use a bucket (s3://), a"
+            " hub (hf://) or ./DIR",
+        )
+        return None
     if text.startswith(_REMOTE):
         return {"uri": text}
     if "://" in text:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, ROWS, SQL
 
+from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import (
     ArtifactSource,
     Cache,
@@ -275,7 +276,7 @@ def test_a_name_with_one_meaning_is_imported_straight_away(compiled, given, para
     assert plan.steps[1].edges[0].sources == (StepSource("inputs.base", "model"),)
 
 
-@pytest.mark.parametrize("uri", ["hf://org/name", "hf://org/name@main", "s3://b/k", "https://h/p"])
+@pytest.mark.parametrize("uri", ["hf://org/name", "hf://org/name@main", "s3://b/k"])
 def test_a_name_that_can_change_is_first_pinned_for_this_run(compiled, uri) -> None:
     inputs = {**INPUTS, "base": {"model": uri, "secrets": ["token"]}}
     pin, base, _ = compiled(GENERATE, inputs=inputs).steps
@@ -283,6 +284,12 @@ def test_a_name_that_can_change_is_first_pinned_for_this_run(compiled, uri) -> N
     assert pin.params == {"uri": uri, "kind": "model"}
     assert base.edges[0].sources == (StepSource("inputs.base.pin", "pin"),)
     assert pin.secrets == base.secrets == ("token",)
+
+
+def test_a_model_is_not_taken_from_an_address_of_one_file(compiled) -> None:
+    with pytest.raises(SpecError, match=r"models are directories.*s3://") as refused:
+        compiled(GENERATE, inputs={**INPUTS, "base": {"model": "https://h/p"}})
+    assert refused.value.problems[0].path == "spec.inputs.base.model"
 
 
 def test_an_input_that_nothing_reads_is_not_fetched(compiled) -> None:
