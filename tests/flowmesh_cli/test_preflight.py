@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
+from flowmesh_cli import installation
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_cli.installation import install_command
 from flowmesh_cli.local import capabilities
 from flowmesh_cli.place import Place
 from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
@@ -118,7 +120,7 @@ def test_what_is_published_needs_no_engine_here(
 
 
 def test_the_command_names_the_checkout_that_this_was_installed_from() -> None:
-    said = capabilities.install_command()
+    said = install_command("worker-cpu")
     assert f"'{ROOT}[worker-" in said
     assert str(ROOT / "constraints") in said
 
@@ -126,8 +128,8 @@ def test_the_command_names_the_checkout_that_this_was_installed_from() -> None:
 def test_an_installation_from_elsewhere_is_pointed_at_a_checkout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capabilities, "_checkout", lambda: None)
-    said = capabilities.install_command()
+    monkeypatch.setattr(installation, "_checkout", lambda: None)
+    said = install_command("worker-cpu")
     assert said.startswith("in a checkout of FlowMesh: uv pip install")
     assert "'.[worker-" in said
 

@@ -6,16 +6,11 @@ command that adds them here, in place of a worker that comes and cannot take a s
 
 import importlib.util
 import shutil
-import sys
 from collections.abc import Sequence
-from importlib import metadata
-from pathlib import Path
-from urllib.parse import unquote, urlparse
-
-import msgspec
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.sources import Source
 from flowmesh_control.admission import check_honoured
@@ -27,7 +22,6 @@ from flowmesh_worker.engines.registry import NEEDS, Engines, installed_engines
 from flowmesh_worker.pythons import unsupported
 from flowmesh_worker.shape import find_devices
 
-_DISTRIBUTION = "flowmesh-fabric"
 _NO_IDENTITY = (None, "")
 
 
@@ -85,18 +79,6 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
         raise FilesError(wrong)
 
 
-def install_command() -> str:
-    """The command that adds the model libraries to this installation."""
-    extra = "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
-    folder = _checkout()
-    what, where = (f"{folder}[{extra}]", folder) if folder else (f".[{extra}]", Path())
-    pins = f"-c {where / 'constraints' / extra.replace('worker-', '')}.txt"
-    if extra == "worker-cpu":
-        pins += f" --overrides {where / 'constraints' / 'overrides-cpu.txt'}"
-    command = f"uv pip install --python {sys.executable} '{what}' {pins}"
-    return command if folder else f"in a checkout of FlowMesh: {command}"
-
-
 def _reason(steps: Sequence[StepPlan]) -> str:
     named = ", ".join(f"{s.path} ({s.engine})" for s in steps)
     wanted = dict.fromkeys(m for s in steps for m in NEEDS.get(s.engine, ()))
@@ -108,10 +90,11 @@ def _reason(steps: Sequence[StepPlan]) -> str:
 def _remedy(engines: set[str]) -> str:
     if not engines & NEEDS.keys():
         return "install the package that provides the engine, as `flowmesh.engines` entry points"
+    extra = "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
     python = unsupported()
     version = f" ({python})" if python else ""
     return (
-        f"{install_command()}{version}; or run it where workers have them:"
+        f"{install_command(extra)}{version}; or run it where workers have them:"
         " `fmesh submit --cluster FILE`"
     )
 
@@ -129,23 +112,3 @@ def _shape(engines: Engines, device_class: str) -> WorkerShape:
         engines=engines.versions(),
         honours=engines.honours(device_class),
     )
-
-
-def _checkout() -> Path | None:
-    """The source tree that this is run or was installed from, if it is still there."""
-    here = Path(__file__).parents[3]
-    candidates = [here, _installed_from()]
-    return next((c for c in candidates if c and (c / "constraints" / "cpu.txt").is_file()), None)
-
-
-def _installed_from() -> Path | None:
-    """The folder that pip or uv noted (PEP 610)."""
-    try:
-        noted = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return None
-    if noted is None:
-        return None
-    url = urlparse(str(msgspec.json.decode(noted)["url"]))
-    path = Path(unquote(url.path))
-    return path if url.scheme == "file" and path.is_dir() else None
