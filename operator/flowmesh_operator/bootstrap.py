@@ -160,8 +160,8 @@ def _read(
         raise BootstrapError(
             f"lacks {', '.join(missing)}",
             where=f"Secret {namespace}/{wanted.name}",
-            remedy="restore it from a copy; where nothing depends on it yet, delete it and it is"
-            " made anew",
+            remedy="restore it from a copy"
+            + ("" if wanted.name == MASTER_KEY else ", or delete it: it is made anew"),
         )
     return {key: base64.b64decode(value) for key, value in data.items()}
 
