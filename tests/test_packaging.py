@@ -1,4 +1,4 @@
-"""What the package says of itself: its Pythons, and how it is installed while nothing is published."""
+"""What the package says of itself: its Pythons, and how it is installed before a release."""
 
 import re
 import tomllib
