@@ -1,8 +1,9 @@
 """Installs FlowMesh without extras into a scratch environment and holds it to its limits.
 
 The base install is what a laptop user or an operator image starts from: it must stay small, need
-no torch, and answer `fmesh --help` at once. Called by ``make check-base`` with the path of uv; it
-needs nothing but the standard library.
+no torch, answer `fmesh --help` at once, run a data workflow, and refuse one that needs a model at
+once. Called by ``make check-base`` with the path of uv (``PYTHON=python3.13`` for another Python);
+it needs nothing but the standard library.
 """
 
 import os
@@ -11,12 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_MB = 350
 LIMIT_HELP_S = 0.5
+LIMIT_REFUSAL_S = 1.0
+REFUSED = 4
+"""``ExitCode.REFUSED`` of the command line."""
 RUNS = 7
+DATA = ROOT / "examples" / "kubernetes" / "hello.yaml"
+MODELS = ROOT / "examples" / "best-of-four.yaml"
 HEAVY = ("torch", "vllm", "transformers", "trl", "kubernetes", "kopf")
 
 
@@ -40,20 +47,37 @@ def heavy_packages(venv: Path) -> list[str]:
     return [name for name in HEAVY if (site / name).exists()]
 
 
-def help_s(venv: Path) -> float:
-    """The median time of ``fmesh --help`` in seconds, after a first call that is not counted."""
-    times: list[float] = []
+def fmesh(venv: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the installed command."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["FLOWMESH_STATE_DIR"] = str(venv / "state")
+    command = [str(venv / "bin" / "fmesh"), *words]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, cwd=venv
+    )
+
+
+def processor_s() -> float:
+    """Processor seconds of all child processes that have ended."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
+def median_s(
+    venv: Path, words: tuple[str, ...], code: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The median time of a command in seconds, after a first call that is not counted.
+
+    Raises:
+        SystemExit: it did not end with this exit code.
+    """
+    times: list[float] = []
     for _ in range(RUNS + 1):
-        start = time.perf_counter()
-        subprocess.run(
-            [str(venv / "bin" / "fmesh"), "--help"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-            cwd=venv,
-        )
-        times.append(time.perf_counter() - start)
+        start = clock()
+        done = fmesh(venv, *words)
+        times.append(clock() - start)
+        if done.returncode != code:
+            sys.exit(f"fmesh {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
     return statistics.median(times[1:])
 
 
@@ -62,11 +86,18 @@ def main(uv: str) -> int:
     with tempfile.TemporaryDirectory(prefix="fmesh-base-") as scratch:
         venv = Path(scratch) / "venv"
         install(uv, venv)
-        size, heavy, help_time = size_mb(venv), heavy_packages(venv), help_s(venv)
+        size, heavy = size_mb(venv), heavy_packages(venv)
+        help_time = median_s(venv, ("--help",), 0)
+        refusal = median_s(venv, ("run", str(MODELS)), REFUSED, processor_s)
+        remedy = "[worker-" in fmesh(venv, "run", str(MODELS)).stderr
+        median_s(venv, ("run", str(DATA)), 0)
     print(f"base install: {size:.0f} MB (limit {LIMIT_MB})")
     print(f"packages it must not have: {', '.join(heavy) or 'none'}")
     print(f"fmesh --help: {help_time:.2f} s, median of {RUNS} (limit {LIMIT_HELP_S})")
-    return 0 if size < LIMIT_MB and not heavy and help_time < LIMIT_HELP_S else 1
+    print(f"a model refused: {refusal:.2f} processor seconds, median (limit {LIMIT_REFUSAL_S})")
+    print(f"with the command that helps: {'yes' if remedy else 'no'}; {DATA.name} ran")
+    fast = help_time < LIMIT_HELP_S and refusal < LIMIT_REFUSAL_S
+    return 0 if size < LIMIT_MB and not heavy and remedy and fast else 1
 
 
 if __name__ == "__main__":

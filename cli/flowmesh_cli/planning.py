@@ -2,7 +2,6 @@
 
 import time
 
-import msgspec
 import typer
 
 from flowmesh_cli import figures
@@ -10,17 +9,17 @@ from flowmesh_cli.attaching import attach
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import FilesError
+from flowmesh_cli.forecasting import forecast
 from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.place import Place
+from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.running import checked
-from flowmesh_cli.sources import Source
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.uploading import upload_inputs
-from flowmesh_control.planner import Forecast, PlannedStep
-from flowmesh_core.errors import SpecError
+from flowmesh_control.planner import GUESS, Forecast, PlannedStep
 from flowmesh_core.status.view import WorkerStatus
 
+UNKNOWN = "?"
+"""In place of a figure that nothing measured backs."""
 _WORKERS_WITHIN_S = 20.0
 _POLL_S = 0.1
 
@@ -29,15 +28,16 @@ def plan_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
     """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
+    refuse_what_no_worker_here_can_run(sources, place)
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
         if not place.is_cluster:  # whose pools may grow from zero
             _wait_for_workers(session.http)
-        forecasts = [_forecast(session.http, source) for source in sources.workflows]
+        forecasts = [forecast(session.http, source) for source in sources.workflows]
     if as_json:
         terminal.answer(forecasts)
     else:
-        for forecast in forecasts:
-            _show(terminal, forecast)
+        for found in forecasts:
+            show(terminal, found)
     refusals = [f"{f.namespace}/{f.name}: {r}" for f in forecasts for r in f.refusals]
     for refusal in refusals:
         terminal.note(f"refused: {refusal}")
@@ -52,17 +52,8 @@ def _wait_for_workers(http: Http) -> None:
         time.sleep(_POLL_S)
 
 
-def _forecast(http: Http, source: Source) -> Forecast:
-    upload_inputs(http, source)
-    document = {"document": source.document.value, "uploads": source.uploads}
-    try:
-        answer = http.call("POST", "/v1/plan", document=document)
-    except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
-    return msgspec.json.decode(answer, type=Forecast)
-
-
-def _show(terminal: Terminal, forecast: Forecast) -> None:
+def show(terminal: Terminal, forecast: Forecast) -> None:
+    """Shows a forecast: a line a step, and the sums of what is known."""
     terminal.text(f"{forecast.namespace}/{forecast.name} (looks in {', '.join(forecast.scopes)})")
     headings = [
         "step",
@@ -78,30 +69,46 @@ def _show(terminal: Terminal, forecast: Forecast) -> None:
     ]
     rows = [_row(step) for step in forecast.steps]
     terminal.table(headings, rows, right="actions hits batches cost time")
-    sure = "no figure is known yet" if forecast.error >= 1 else f"give or take {forecast.error:.0%}"
-    unknown = (
-        f"; {figures.count(forecast.unknown, 'step')} not known yet" if forecast.unknown else ""
-    )
     terminal.text(
         f"  {figures.count(forecast.actions, 'known action')}, "
-        f"{figures.count(forecast.hits, 'hit')}, "
-        f"{figures.usd(forecast.nanousd, estimated=True)}, ~{figures.seconds(forecast.seconds)}, "
-        f"{figures.joules(forecast.joules, estimated=True)} ({sure}{unknown})"
+        f"{figures.count(forecast.hits, 'hit')}, {_sums(forecast)}"
+    )
+
+
+def _sums(forecast: Forecast) -> str:
+    """What all steps take: at least, where some are not known; nothing, where none is."""
+    unmeasured = figures.count(forecast.unmeasured, "step")
+    if forecast.unmeasured and not forecast.least_seconds:
+        return f"cost and time are not known yet ({unmeasured} without a measured figure)"
+    least = "at least " if forecast.unmeasured else ""
+    sure = (
+        f"{unmeasured} not known yet"
+        if forecast.unmeasured
+        else f"give or take {forecast.error:.0%}"
+    )
+    return (
+        f"{least}{figures.usd(forecast.least_nanousd, estimated=True)}, "
+        f"{least}~{figures.seconds(forecast.least_seconds)}, "
+        f"{least}{figures.joules(forecast.least_joules, estimated=True)} ({sure})"
     )
 
 
 def _row(step: PlannedStep) -> list[str]:
     runs = step.expect not in ("hit", "skip")
+    known = step.sure != GUESS
+    nothing = UNKNOWN if step.expect == "unknown" else "-"
+    cost = figures.usd(step.nanousd, estimated=True) if known else UNKNOWN
+    time_s = f"~{figures.seconds(step.seconds)}" if known else UNKNOWN
     return [
         step.path,
         step.engine,
         step.expect,
-        str(step.actions or "-"),
-        str(step.hits or "-"),
-        str(step.batches or "-"),
-        figures.usd(step.nanousd, estimated=True) if runs else "-",
-        f"~{figures.seconds(step.seconds)}" if runs else "-",
-        step.sure,
+        str(step.actions or nothing),
+        str(step.hits or nothing),
+        str(step.batches or nothing),
+        cost if runs else "-",
+        time_s if runs else "-",
+        step.sure if known else "not yet",
         step.detail or place(step.worker),
     ]
 

@@ -18,6 +18,7 @@ from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.place import Place
+from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
@@ -45,6 +46,8 @@ def run_files(
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
+    if workers:
+        refuse_what_no_worker_here_can_run(sources, place)
     by_tenant = tenant_weights(weights)
     for note in weights_of_nobody(by_tenant, sources):
         terminal.note(note)
@@ -138,7 +141,9 @@ def checked(chosen: Chosen) -> Sources:
         FilesError: all of it.
     """
     sources = read_sources(chosen)
-    compile_sources(need_workflows(sources))
+    plans = compile_sources(need_workflows(sources))
+    for source, plan in zip(sources.workflows, plans, strict=True):
+        source.plan = plan
     return sources
 
 

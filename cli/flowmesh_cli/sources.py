@@ -17,6 +17,7 @@ from flowmesh_cli.local_inputs import missing_files
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.errors import Problem
 from flowmesh_core.graph.check import check_loaded
+from flowmesh_core.graph.plan import Plan
 from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.nearest import did_you_mean
@@ -36,6 +37,7 @@ class Source:
         document: its values and where they stand.
         workflow, policy: the validated object, whichever it is.
         uploads: references to what was uploaded for its local inputs, by the input's name.
+        plan: what the workflow compiles to, before anything is uploaded; None where not asked.
     """
 
     file: str
@@ -44,6 +46,7 @@ class Source:
     workflow: FlowMeshWorkflow | None = None
     policy: FlowMeshCachePolicy | None = None
     uploads: dict[str, str] = field(default_factory=dict)
+    plan: Plan | None = None
 
     @property
     def title(self) -> str:

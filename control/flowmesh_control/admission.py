@@ -203,7 +203,7 @@ class Admission:
             uploads=uploads,
             columns=columns,
         )
-        _check_honoured(workflow, plan, self._catalog, self._fixed_fleet())
+        check_honoured(workflow, plan, self._catalog, self._fixed_fleet())
         wanted = _references(plan)
         found = {r: a for r, a in artifacts.values() if r in wanted}
         return Compiled(document, plan, scopes, found, uploads)
@@ -279,10 +279,20 @@ class Admission:
         await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
 
 
-def _check_honoured(
+def check_honoured(
     workflow: FlowMeshWorkflow, plan: Plan, catalog: Catalog, shapes: Sequence[WorkerShape]
 ) -> None:
-    """Refuses steps whose identity fields no worker serves."""
+    """Refuses steps whose identity fields no worker serves.
+
+    Args:
+        workflow: as it was written, for the places.
+        plan: what became of it.
+        catalog: the engines.
+        shapes: the workers; none: nothing is refused.
+
+    Raises:
+        SpecError: every such step.
+    """
     places = {step.name: f"spec.steps[{i}].with" for i, step in enumerate(workflow.spec.steps)}
     problems = []
     for step in plan.steps:

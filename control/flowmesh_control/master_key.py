@@ -29,14 +29,15 @@ def load_master_key(state_dir: Path) -> bytes:
         raise FlowMeshError(
             "others than its owner can read the master key of references",
             where=str(path),
-            remedy=f"chmod 600 {path}; if others did read it, delete it and upload inputs again",
+            remedy=f"chmod 600 {path}; if others did read it, go on in a new state folder",
         )
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         raise FlowMeshError(
             f"the master key has {len(key)} bytes instead of {KEY_BYTES}",
             where=str(path),
-            remedy="restore it from a copy, or delete it: references made with it become invalid",
+            remedy="restore it from a copy; without it this folder's references are void: go on in"
+            " a new state folder",
         )
     return key
 

@@ -29,6 +29,8 @@ from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
+GUESS = "guess"
+"""What ``PlannedStep.sure`` says where the cost model has not seen such work."""
 
 
 class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +67,9 @@ class Forecast(msgspec.Struct, frozen=True):
         error: mean relative error of the predictions, 1 for a guess.
         unknown: steps whose inputs are not known yet; they are estimated from their engine alone.
         refusals: why a budget or a deadline cannot be met.
+        unmeasured: steps whose figures are guesses, those of ``unknown`` among them.
+        least_nanousd: what the other steps take; so do ``least_seconds``, along the longest path,
+            and ``least_joules``.
     """
 
     name: str
@@ -80,6 +85,10 @@ class Forecast(msgspec.Struct, frozen=True):
     unknown: int
     scopes: tuple[str, ...]
     refusals: tuple[str, ...]
+    unmeasured: int = 0
+    least_nanousd: int = 0
+    least_seconds: float = 0.0
+    least_joules: float = 0.0
 
 
 @dataclass(slots=True)
@@ -132,6 +141,7 @@ class Planner:
         nanousd = sum(s.nanousd for s in steps)
         seconds = _longest_path(run, {s.path: s.seconds for s in steps})
         errors = [e for c in costs for e in c.errors]
+        measured = [s for s in steps if s.sure != GUESS]
         return Forecast(
             name=plan.name,
             namespace=plan.namespace,
@@ -146,6 +156,10 @@ class Planner:
             unknown=sum(s.expect == "unknown" for s in steps),
             scopes=compiled.scopes.lookup,
             refusals=_refusals(compiled, nanousd, seconds),
+            unmeasured=len(steps) - len(measured),
+            least_nanousd=sum(s.nanousd for s in measured),
+            least_seconds=_longest_path(run, {s.path: s.seconds for s in measured}),
+            least_joules=sum(s.joules for s in measured),
         )
 
     async def _walk(self, compiled: Compiled) -> State:
@@ -287,7 +301,7 @@ def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
         seconds=cost.seconds,
         joules=cost.joules,
         worker=", ".join(sorted(cost.workers)),
-        sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else "guess"),
+        sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else GUESS),
         detail=detail,
     )
 
@@ -296,7 +310,7 @@ def _longest_path(run: Run, seconds: dict[str, float]) -> float:
     finish: dict[str, float] = {}
     for step in run.plan.steps:
         before = max((finish.get(p, 0.0) for p in step.parents()), default=0.0)
-        finish[step.path] = before + seconds[step.path]
+        finish[step.path] = before + seconds.get(step.path, 0.0)
     return max(finish.values(), default=0.0)
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 import msgspec
 
 from flowmesh_control.run_keys import POLICIES, policy_key
-from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, plan_scopes
+from flowmesh_core.sharing.scopes import ANY_NAMESPACE, CachePolicy, ScopePlan, plan_scopes
 from flowmesh_store.ports import RecordStore
 
+_SOME_NAMESPACE = "any"
 _decoder = msgspec.json.Decoder(CachePolicy | None)
 
 
@@ -27,6 +28,31 @@ class Policies:
             if policy is not None:
                 self._policies[policy.name] = policy
 
+    def check(self, wanted: Iterable[CachePolicy], *, only: bool) -> None:
+        """Checks policies before any of them is written, so that none is set half.
+
+        What changes must agree with what stays, for every namespace that it names; a contradiction
+        would refuse all further workflows of that namespace. Namespaces that are selected by labels
+        are known only when a workflow comes.
+
+        Args:
+            wanted: the policies to be set.
+            only: whether the others are removed.
+
+        Raises:
+            SpecError: one is malformed, or contradicts another.
+        """
+        given = {p.name: p for p in wanted}
+        after = given if only else {**self._policies, **given}
+        changed = [p for p in given.values() if self._policies.get(p.name) != p]
+        named = {n for p in changed for n in p.namespaces}
+        if ANY_NAMESPACE in named:
+            named |= {n for p in after.values() for n in p.namespaces}
+        for policy in changed:
+            plan_scopes([policy], _SOME_NAMESPACE, policy.labels)
+        for namespace in sorted(named):
+            plan_scopes(after.values(), namespace)
+
     async def put(self, policy: CachePolicy) -> None:
         """Adds or replaces a policy; runs that exist keep the scopes they were pinned to.
 
@@ -34,7 +60,7 @@ class Policies:
             SpecError: it is malformed.
             ConditionFailedError: somebody else changes it at the same time.
         """
-        for namespace in (*policy.namespaces, "any"):
+        for namespace in (*policy.namespaces, _SOME_NAMESPACE):
             plan_scopes([policy], namespace, policy.labels)
         await self._write(policy.name, policy)
         self._policies[policy.name] = policy

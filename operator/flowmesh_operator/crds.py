@@ -3,7 +3,6 @@
 The chart's hook before an upgrade runs it: Helm itself installs definitions and never changes them.
 """
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import kubernetes
 import yaml
 
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.connection import load_configuration
 
 _FIELD_MANAGER = "flowmesh"
 _APPLY = "application/apply-patch+yaml"
@@ -87,25 +87,17 @@ def _established(definition: Mapping[str, Any]) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def _connect() -> None:
-    """The API server as a pod or, outside of one, as a kubeconfig file knows it."""
-    try:
-        kubernetes.config.load_incluster_config()
-    except kubernetes.config.ConfigException:
-        kubernetes.config.load_kube_config(config_file=os.environ.get("KUBECONFIG"))
-
-
 def main(arguments: Sequence[str]) -> int:
     """Applies the definitions of one folder ; returns the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m flowmesh_operator.crds FOLDER\n")
         return 2
     try:
-        _connect()
+        load_configuration()
         api = kubernetes.client.ApiextensionsV1Api()
         for name in apply_definitions(api, Path(arguments[0])):
             sys.stdout.write(f"{name} is up to date\n")
-    except DefinitionsError as e:
+    except FlowMeshError as e:
         sys.stderr.write(f"{e}\n")
         return 1
     return 0

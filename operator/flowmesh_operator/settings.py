@@ -51,8 +51,9 @@ class OperatorSettings:
         worker_store_claim: the claim that holds the store, where it is a directory.
         worker_store_cidrs: where the bucket may be, separated by commas; anywhere if empty.
         keda_metrics_url: where KEDA reads the gateway's metrics; without it there is no KEDA.
-        keda_secret: the Secret with the ``token`` that KEDA shows there, and a ``tls.crt`` and
-            ``tls.key`` that it wants before it checks the gateway's certificate; none if empty.
+        keda_secret: the Secret with the ``token`` that KEDA shows there; none if empty.
+        keda_pair_secret: the Secret with a ``tls.crt`` and ``tls.key`` that KEDA wants before it
+            checks the gateway's certificate; ``keda_secret`` if empty.
     """
 
     store: str
@@ -83,6 +84,7 @@ class OperatorSettings:
     worker_store_cidrs: str = ""
     keda_metrics_url: str = ""
     keda_secret: str = ""
+    keda_pair_secret: str = ""
 
     @property
     def surroundings(self) -> Surroundings:
@@ -101,6 +103,7 @@ class OperatorSettings:
             operator_labels={key.strip(): value.strip() for key, _, value in labels},
             metrics_url=self.keda_metrics_url,
             metrics_secret=self.keda_secret,
+            metrics_pair_secret=self.keda_pair_secret,
             **({"store_cidrs": cidrs} if cidrs else {}),
         )
 
@@ -147,6 +150,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_store_cidrs=reader.text("WORKER_STORE_CIDRS"),
         keda_metrics_url=reader.text("KEDA_METRICS_URL"),
         keda_secret=reader.text("KEDA_SECRET"),
+        keda_pair_secret=reader.text("KEDA_PAIR_SECRET"),
     )
     _check_lease(settings)
     if bool(settings.tls_cert) != bool(settings.tls_key):

@@ -71,7 +71,8 @@ def _pyplot() -> "Any":
         import matplotlib  # noqa: PLC0415 - of the sim extra
     except ImportError as e:
         raise FlowMeshError(
-            "drawing needs matplotlib", remedy="pip install 'flowmesh-fabric[sim]'"
+            "drawing needs matplotlib",
+            remedy="in a checkout of FlowMesh: uv pip install '.[sim]' -c constraints/cpu.txt",
         ) from e
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen

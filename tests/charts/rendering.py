@@ -12,6 +12,8 @@ from e2e.cluster.places import BINS
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "flowmesh"
 NAMESPACE = "fabric"
+REGISTRY = "image.registry=registry.example.com"
+"""Without it the chart renders nothing."""
 STORES: dict[str, tuple[str, ...]] = {
     "versitygw": (),
     "s3": ("store.type=s3", "store.s3.url=s3://bucket/prefix?region=eu-central-1"),
@@ -33,7 +35,7 @@ def helm(*words: str, ok: bool = True) -> "subprocess.CompletedProcess[str]":
 
 
 def render(*values: str, namespace: str = NAMESPACE) -> str:
-    sets = [word for value in values for word in ("--set", value)]
+    sets = [word for value in (REGISTRY, *values) for word in ("--set", value)]
     return helm("template", "flowmesh", str(CHART), "--namespace", namespace, *sets).stdout
 
 

@@ -1,11 +1,20 @@
 """The chart: what it renders, what it refuses, and that a real API server takes all of it."""
 
-import json
 from typing import Any
 
 import pytest
 import yaml
-from tests.charts.rendering import CHART, ROOT, STORES, find, helm, objects, pod_specs, render
+from tests.charts.rendering import (
+    CHART,
+    REGISTRY,
+    ROOT,
+    STORES,
+    find,
+    helm,
+    objects,
+    pod_specs,
+    render,
+)
 from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
@@ -51,18 +60,21 @@ def test_every_container_has_a_read_only_root_and_says_what_it_needs(store: str)
             assert container["resources"]["limits"]["memory"], name
 
 
-def test_only_the_operator_and_the_upgrade_of_definitions_hold_an_account_s_token() -> None:
+def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
     holders = {
-        name
+        name.rpartition("-")[0] if name.startswith("Job") else name
         for name, spec in pod_specs().items()
         if spec.get("automountServiceAccountToken") is not False
     }
-    assert holders == {"Deployment flowmesh-operator", "Job flowmesh-crds"}
+    assert holders == {
+        "Deployment flowmesh-operator", "Job flowmesh-crds", "Job flowmesh-secrets",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        (["image.registry="], "image.registry: no images are published"),
         (["store.type=s3"], "store.s3.url: store.type is s3, and no bucket is named"),
         (["store.type=volume"], "store.volume.existingClaim: store.type is volume"),
         (["store.type=tape"], "/store/type"),
@@ -74,7 +86,7 @@ def test_only_the_operator_and_the_upgrade_of_definitions_hold_an_account_s_toke
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_values_are_refused_by_name(values: list[str], said: str) -> None:
-    sets = [word for value in values for word in ("--set", value)]
+    sets = [word for value in (REGISTRY, *values) for word in ("--set", value)]
     done = helm("template", "x", str(CHART), *sets, ok=False)
     assert done.returncode != 0
     assert said in done.stderr
@@ -95,15 +107,6 @@ def test_operator_and_workers_have_credentials_of_their_own() -> None:
     (container,) = find("Deployment", "flowmesh-operator")["spec"]["template"]["spec"]["containers"]
     assert container["envFrom"] == [{"secretRef": {"name": "flowmesh-store-operator"}}]
     assert env["FLOWMESH_WORKER_STORE_SECRET"] == "flowmesh-store-worker"
-    rendered = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Secret"}
-    users = json.loads(rendered["flowmesh-store-accounts"]["stringData"]["users.json"])
-    worker = rendered["flowmesh-store-worker"]["stringData"]
-    (account,) = users["accessAccounts"].values()
-    assert account["access"] == worker["AWS_ACCESS_KEY_ID"]
-    assert account["secret"] == worker["AWS_SECRET_ACCESS_KEY"]
-    assert account["role"] == "user"
-    operator = rendered["flowmesh-store-operator"]["stringData"]["AWS_SECRET_ACCESS_KEY"]
-    assert operator != account["secret"]
 
 
 def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carry() -> None:
@@ -131,7 +134,10 @@ def test_a_pool_s_image_follows_its_flavor_and_what_the_pool_says_holds() -> Non
 
     thin = spec("pools.small.engines.flavor=thin", "image.registry=example.com/team")
     assert thin["image"] == "example.com/team/flowmesh-worker:1.2-thin"
-    assert spec("pools.small.devices.count=1")["image"] == "flowmesh-worker:1.2-gpu"
+    assert (
+        spec("pools.small.devices.count=1")["image"]
+        == "registry.example.com/flowmesh-worker:1.2-gpu"
+    )
     own = spec("pools.small.image=mine:3", "pools.small.maxReplicas=7")
     assert (own["image"], own["maxReplicas"]) == ("mine:3", 7)
 
@@ -143,20 +149,27 @@ def test_the_default_pools_are_valid() -> None:
         assert FlowMeshWorkerPool.model_validate(pool).spec.min_replicas == 0
 
 
-def test_an_uninstall_keeps_results_and_the_key_to_them() -> None:
+def test_an_uninstall_keeps_results_and_removes_no_key() -> None:
     kept = {
         (o["kind"], o["metadata"]["name"])
         for o in objects()
         if (o["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep"
     }
-    assert kept == {("PersistentVolumeClaim", "flowmesh-store"), ("Secret", "flowmesh-master-key")}
+    assert kept == {("PersistentVolumeClaim", "flowmesh-store")}
+    # The key is no object of the chart's: nothing removes what its Job creates.
+    assert all(o["kind"] != "Secret" for o in objects())
 
 
 def test_no_rule_reads_secrets_or_config_maps_of_users() -> None:
-    for made in objects():
+    for made in objects("keda.enabled=true"):
         if made["kind"] in ("ClusterRole", "Role"):
             for rule in made["rules"]:
-                assert not {"secrets", "configmaps", "*"} & set(rule["resources"]), made
+                if made["metadata"]["name"] == "flowmesh-secrets":
+                    assert made["kind"] == "Role"
+                    assert rule["resources"] == ["secrets"]
+                    assert rule["verbs"] == ["create"] or rule["resourceNames"], rule
+                    continue
+                assert not {"secrets", "configmaps", "*"} & set(rule.get("resources", ())), made
                 assert "*" not in rule["verbs"], made
 
 

@@ -48,7 +48,7 @@ def test_a_file_of_this_machine_is_told_at_its_place() -> None:
     file = EXAMPLES / "best-of-four.yaml"
     validate_files(Chosen([file], None, None), as_json=True)
     [line] = wrong(file)
-    assert line.startswith(f"{file}:12:17: spec.inputs.questions.dataset: ./questions.jsonl is a")
+    assert line.startswith(f"{file}:13:17: spec.inputs.questions.dataset: ./demo/questions.jsonl")
     assert "`fmesh submit` uploads it" in line
 
 

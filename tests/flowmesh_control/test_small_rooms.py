@@ -1,6 +1,7 @@
 """The smaller rooms: the master key, policies, plugins, logs, changes, content."""
 
 import asyncio
+import contextlib
 import gc
 import tarfile
 from importlib.metadata import EntryPoint
@@ -122,10 +123,11 @@ async def test_a_watcher_wakes_at_once_and_then_when_its_run_changes() -> None:
     changes, woken = Changes(), list[int]()
 
     async def watch() -> None:
-        async for _ in changes.of("u1"):
-            woken.append(1)
-            if len(woken) == 2:
-                return
+        async with contextlib.aclosing(changes.of("u1")) as watching:
+            async for _ in watching:
+                woken.append(1)
+                if len(woken) == 2:
+                    return
 
     task = asyncio.create_task(watch())
     await asyncio.sleep(0)

@@ -36,6 +36,7 @@ AROUND = Surroundings(
     store_secret="flowmesh-store-worker",
     metrics_url="https://flowmesh-gateway.flowmesh.svc:8470/metrics",
     metrics_secret="flowmesh-keda",
+    metrics_pair_secret="flowmesh-keda-pair",
 )
 FULL: dict[str, Any] = {
     "imagePullPolicy": "Always",

@@ -244,7 +244,8 @@ def test_without_the_package_the_remedy_names_it(cluster: Cluster) -> None:
     )
     done = cluster.fmesh("ada", "status", command=(sys.executable, "-c", code))
     assert done.returncode == 2
-    assert "pip install 'flowmesh-fabric[operator]'" in done.stderr
+    assert "uv pip install" in done.stderr
+    assert "[operator]'" in done.stderr
 
 
 def test_a_gateway_that_does_not_answer_is_told_with_where_to_look(cluster: Cluster) -> None:

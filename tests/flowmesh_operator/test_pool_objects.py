@@ -82,6 +82,8 @@ def test_keda_trusts_the_gateway_s_authority_and_shows_a_token_of_its_own() -> N
     *_, shown, scaled = wanted_objects(keda, AROUND, keda=True)
     secrets = {t["parameter"]: (t["name"], t["key"]) for t in shown["spec"]["secretTargetRef"]}
     assert secrets["bearerToken"] == ("flowmesh-keda", "token")
+    assert secrets["cert"] == ("flowmesh-keda-pair", "tls.crt")
+    assert secrets["key"] == ("flowmesh-keda-pair", "tls.key")
     assert secrets["ca"] == ("flowmesh-gateway-tls", "ca.crt")
     (trigger,) = scaled["spec"]["triggers"]
     assert trigger["authenticationRef"] == {"name": shown["metadata"]["name"]}

@@ -14,10 +14,12 @@ from flowmesh_worker.agent import Agent
 from flowmesh_worker.energy import Meter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.registry import installed_engines
 from flowmesh_worker.log_lines import formatter
+from flowmesh_worker.pythons import unsupported
 from flowmesh_worker.settings import WorkerSettings, parse_settings
 from flowmesh_worker.shape import describe, find_devices, nvml
 
 EXIT_REFUSED = 3
+_log = logging.getLogger(__name__)
 YOUNG_OBJECTS = 10_000
 """Objects made, less those gone, before the garbage collector looks at the youngest."""
 
@@ -29,6 +31,8 @@ def main() -> None:
         lines = logging.StreamHandler(sys.stderr)
         lines.setFormatter(formatter(os.environ, settings.name))
         logging.basicConfig(level=logging.INFO, handlers=[lines])
+        if trouble := unsupported():
+            _log.warning("%s", trouble)
         asyncio.run(run_worker(settings))
     except FlowMeshError as error:
         sys.stderr.write(f"{settings.name}: {error}\n")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
+from flowmesh_cli.installation import install_command
 from flowmesh_cli.place import Place
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _kubernetes() -> tuple[Any, Any]:
         raise CliError(
             "a cluster needs the package kubernetes, which is not installed",
             ExitCode.USAGE,
-            remedy="pip install 'flowmesh-fabric[operator]'",
+            remedy=install_command("operator"),
         ) from e
     return client, config
 

@@ -77,7 +77,8 @@ class Fabric:
     async def put_policies(self, visit: Visit) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
 
-        With ``only`` the others are removed. Runs keep the scopes that they were pinned to.
+        With ``only`` the others are removed. Runs keep the scopes that they were pinned to. Where a
+        policy contradicts another none is set.
         """
         request = visit.request
         if self._parts.given.settings.objects:
@@ -87,8 +88,9 @@ class Fabric:
                 remedy="`kubectl apply -f FILE` sets one, `kubectl delete fmcp NAME` removes one",
             )
         wanted = msgspec.json.decode(await request.read(), type=list[CachePolicy])
-        policies = self._parts.given.policies
-        if flag(request, "only"):
+        policies, only = self._parts.given.policies, flag(request, "only")
+        policies.check(wanted, only=only)
+        if only:
             await policies.replace_all(wanted)
         else:
             for policy in wanted:

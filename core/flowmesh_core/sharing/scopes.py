@@ -146,5 +146,6 @@ def _conflict(namespace: str, first: str, second: str, differing: str) -> Proble
     return Problem(
         f"FlowMeshCachePolicy {second}: spec.namespaces",
         f"namespace {namespace!r} is selected by the policies {first!r} and {second!r}, and"
-        f" {differing}; select it in one of them only",
+        f" {differing}; select it in one of them only, or remove one"
+        f" (`fmesh policies delete {first}`, on a cluster `kubectl delete fmcp {first}`)",
     )

@@ -159,10 +159,15 @@ def trigger_authentication(pool: FlowMeshWorkerPool, around: Surroundings) -> Js
     The token may read metrics and nothing else. The pair is shown to nobody: KEDA checks a server's
     certificate against an authority of one's own only where it has one.
     """
-    secrets = {"bearerToken": "token", "cert": "tls.crt", "key": "tls.key"}
+    pair = around.metrics_pair_secret or around.metrics_secret
+    secrets = {
+        "bearerToken": (around.metrics_secret, "token"),
+        "cert": (pair, "tls.crt"),
+        "key": (pair, "tls.key"),
+    }
     targets = [
-        {"parameter": parameter, "name": around.metrics_secret, "key": key}
-        for parameter, key in secrets.items()
+        {"parameter": parameter, "name": name, "key": key}
+        for parameter, (name, key) in secrets.items()
     ]
     if around.ca_secret:
         targets.append({"parameter": "ca", "name": around.ca_secret, "key": "ca.crt"})

@@ -20,8 +20,9 @@ class Surroundings:
         operator_labels: of the gateway's pods, for the NetworkPolicy.
         store_cidrs: where the bucket may be; a bucket of this namespace needs none.
         metrics_url: what KEDA reads the number of wanted workers from.
-        metrics_secret: the Secret with the token that it shows there, and a certificate and its
-            key; none if empty.
+        metrics_secret: the Secret with the token that it shows there; none if empty.
+        metrics_pair_secret: the Secret with a certificate and its key, which it wants to have
+            before it checks the gateway's; ``metrics_secret`` if empty.
     """
 
     namespace: str
@@ -39,6 +40,7 @@ class Surroundings:
     store_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
     metrics_url: str = ""
     metrics_secret: str = ""
+    metrics_pair_secret: str = ""
 
     @property
     def gateway_port(self) -> int:

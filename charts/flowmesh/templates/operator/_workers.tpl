@@ -12,6 +12,7 @@
 {{- if .Values.keda.enabled }}
 - {name: FLOWMESH_KEDA_METRICS_URL, value: "https://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}/metrics"}
 - {name: FLOWMESH_KEDA_SECRET, value: flowmesh-keda}
+- {name: FLOWMESH_KEDA_PAIR_SECRET, value: flowmesh-keda-pair}
 {{- end }}
 {{- if eq .Values.store.type "volume" }}
 - {name: FLOWMESH_WORKER_STORE_CLAIM, value: {{ .Values.store.volume.existingClaim }}}

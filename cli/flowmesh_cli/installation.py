@@ -1,0 +1,46 @@
+"""How this installation gets an extra that it lacks: the command, for remedies of errors."""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import msgspec
+
+_DISTRIBUTION = "flowmesh-fabric"
+_PINS = Path("constraints")
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra, such as ``worker-cpu``, to this installation.
+
+    Nothing is published: it names the checkout that this was installed from, or asks for one.
+    """
+    folder = _checkout()
+    what, pins = (f"{folder}[{extra}]", folder / _PINS) if folder else (f".[{extra}]", _PINS)
+    command = (
+        f"uv pip install --python {sys.executable} '{what}'"
+        f" -c {pins / ('gpu.txt' if extra == 'worker-gpu' else 'cpu.txt')}"
+    )
+    if extra == "worker-cpu":
+        command += f" --overrides {pins / 'overrides-cpu.txt'}"
+    return command if folder else f"in a checkout of FlowMesh: {command}"
+
+
+def _checkout() -> Path | None:
+    """The source tree that this is run or was installed from, if it is still there."""
+    candidates = [Path(__file__).parents[2], _installed_from()]
+    return next((c for c in candidates if c and (c / _PINS / "cpu.txt").is_file()), None)
+
+
+def _installed_from() -> Path | None:
+    """The folder that pip or uv noted (PEP 610)."""
+    try:
+        noted = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return None
+    if noted is None:
+        return None
+    url = urlparse(str(msgspec.json.decode(noted)["url"]))
+    path = Path(unquote(url.path))
+    return path if url.scheme == "file" and path.is_dir() else None

@@ -1,0 +1,114 @@
+"""What the workers of this installation can run, known before a fabric is started.
+
+A base install has no model libraries: ``fmesh run`` and ``fmesh plan`` say so at once, with the
+command that adds them here, in place of a worker that comes and cannot take a step.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Sequence
+
+from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_cli.installation import install_command
+from flowmesh_cli.local.options import POOL
+from flowmesh_cli.sources import Source
+from flowmesh_control.admission import check_honoured
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_worker.engines.registry import NEEDS, Engines, installed_engines
+from flowmesh_worker.pythons import unsupported
+from flowmesh_worker.shape import find_devices
+
+_NO_IDENTITY = (None, "")
+
+
+def missing_engines(plans: Sequence[Plan], engines: Engines | None = None) -> list[StepPlan]:
+    """The steps whose engines no worker of this installation offers.
+
+    A step with a condition may be skipped; it is not among them.
+
+    Args:
+        plans: compiled workflows.
+        engines: what is installed; looked up where None.
+    """
+    offered = set((engines or installed_engines()).names())
+    return [s for p in plans for s in p.steps if s.engine not in offered and not s.when]
+
+
+def refuse_missing(title: str, steps: Sequence[StepPlan]) -> None:
+    """Refuses a workflow whose steps cannot run here.
+
+    Args:
+        title: of the workflow.
+        steps: those that cannot run; none: nothing is refused.
+
+    Raises:
+        CliError: with the steps, the missing libraries, and the command that installs them.
+    """
+    if steps:
+        raise CliError(
+            _reason(steps), ExitCode.REFUSED, where=title, remedy=_remedy({s.engine for s in steps})
+        )
+
+
+def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
+    """Refuses steps whose dtype, implementation or batch invariance no worker here serves.
+
+    Admission says the same once a worker is connected; by then models are being imported.
+
+    Raises:
+        FilesError: every such step, at its place in its file.
+    """
+    if not any(v not in _NO_IDENTITY for p in plans for s in p.steps for v in s.fields.values()):
+        return
+    engines, catalog = installed_engines(), load_catalog()
+    devices = find_devices()
+    classes = {"cpu", devices.device_class if devices else "cpu"}
+    shapes = [_shape(engines, name) for name in sorted(classes)]
+    wrong: list[str] = []
+    for source, plan in zip(sources, plans, strict=True):
+        assert source.workflow is not None
+        try:
+            check_honoured(source.workflow, plan, catalog, shapes)
+        except SpecError as e:
+            wrong += source.lines(e.problems)
+    if wrong:
+        raise FilesError(wrong)
+
+
+def _reason(steps: Sequence[StepPlan]) -> str:
+    named = ", ".join(f"{s.path} ({s.engine})" for s in steps)
+    wanted = dict.fromkeys(m for s in steps for m in NEEDS.get(s.engine, ()))
+    absent = [m for m in wanted if importlib.util.find_spec(m) is None]
+    why = f"not installed here: {', '.join(absent)}" if absent else "no such engine is installed"
+    return f"no worker of this installation can run {named}; {why}"
+
+
+def _remedy(engines: set[str]) -> str:
+    if not engines & NEEDS.keys():
+        return "install the package that provides the engine, as `flowmesh.engines` entry points"
+    extra = "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
+    python = unsupported()
+    version = f" ({python})" if python else ""
+    return (
+        f"{install_command(extra)}{version}; or run it where workers have them:"
+        " `fmesh submit --cluster FILE`"
+    )
+
+
+def _shape(engines: Engines, device_class: str) -> WorkerShape:
+    """What a worker on such a device says of its engines; the rest is not asked here."""
+    return WorkerShape(
+        name=f"{POOL}-1",
+        pool=POOL,
+        device_class=device_class,
+        device_memory_mib=0,
+        host_memory_mib=0,
+        cpus=1,
+        price_nanousd_per_hour=0,
+        engines=engines.versions(),
+        honours=engines.honours(device_class),
+    )

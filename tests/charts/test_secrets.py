@@ -1,0 +1,147 @@
+"""Keys survive: the chart renders none, its Job creates those that are missing and changes none."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.charts.rendering import CHART, REGISTRY, STORES, helm, objects, render
+from tests.flowmesh_operator.api_server import ApiServer
+
+from flowmesh_operator.bootstrap import main
+
+pytestmark = pytest.mark.slow
+
+EVERYTHING = ("keda.enabled=true", "serviceMonitor.enabled=true", "alerts.enabled=true",
+              "dashboards.enabled=true", "externalMetrics.enabled=true")  # fmt: skip
+NAMES = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator",
+         "flowmesh-store-worker", "flowmesh-store-accounts")  # fmt: skip
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_chart_renders_the_same_every_time(store: str) -> None:
+    values = (*EVERYTHING, *STORES[store])
+    assert render(*values) == render(*values)
+
+
+def test_the_job_is_another_where_it_does_something_else() -> None:
+    first = the_job(objects())["metadata"]["name"]
+    assert first == the_job(objects("gateway.port=9000"))["metadata"]["name"]
+    for value in ("image.tag=v2", "gateway.tls.hosts[0]=x.example.com", "keda.enabled=true"):
+        assert the_job(objects(value))["metadata"]["name"] != first, value
+
+
+def test_of_secrets_that_are_given_none_is_created() -> None:
+    given = ("gateway.tls.existingSecret=a", "masterKey.existingSecret=b", *STORES["volume"])
+    assert all(o["metadata"]["name"] != "flowmesh-secrets" for o in objects(*given))
+    only_key = objects("gateway.tls.existingSecret=a", *STORES["volume"])
+    args = the_job(only_key)["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args == ["--namespace", "fabric", "--master-key"]
+
+
+def test_applied_twice_with_the_job_after_each_no_key_changes(
+    api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = api_server.namespace()
+    seen = []
+    for _ in range(2):
+        rendered = render("keda.enabled=true", namespace=namespace)
+        # Nothing here runs pods, and the test's Pod is helm's to create.
+        api_server.kubectl("apply", "-f", "-", given=without_test(rendered))
+        monkeypatch.setenv("KUBECONFIG", str(as_account(api_server, namespace, tmp_path)))
+        job = the_job(list(yaml.safe_load_all(rendered)))
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["python", "-m", "flowmesh_operator.bootstrap"]
+        assert main(container["args"]) == 0
+        seen.append(kept(api_server, namespace))
+    assert set(seen[0]) == {*NAMES, "flowmesh-keda", "flowmesh-keda-pair"}
+    assert seen[0] == seen[1]
+    # The next version: Jobs cannot be changed, so theirs have other names.
+    later = render("keda.enabled=true", "image.tag=v2", namespace=namespace)
+    api_server.kubectl("apply", "-f", "-", given=without_test(later))
+    assert kept(api_server, namespace) == seen[0]
+    every_secret_that_a_pod_names_is_there(list(yaml.safe_load_all(rendered)), set(seen[0]))
+    api_server.kubectl("delete", "--wait=false", "-f", "-", given=without_test(later))
+
+
+def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    namespace = api_server.namespace()
+    earlier = tmp_path / "flowmesh"
+    (earlier / "templates").mkdir(parents=True)
+    (earlier / "Chart.yaml").write_text("apiVersion: v2\nname: flowmesh\nversion: 0.0.9\n")
+    made = {name: {"key": f"of {name}"} for name in (*NAMES, "flowmesh-other")}
+    (earlier / "templates" / "secrets.yaml").write_text(
+        yaml.safe_dump_all(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+            for name, data in made.items()
+        )
+    )
+    release = ["flowmesh", "--namespace", namespace, f"--kubeconfig={api_server.kubeconfig}"]
+    helm("install", *release, str(earlier))
+    assert set(kept(api_server, namespace)) == set(made)
+    for _ in range(2):
+        # The hooks' Jobs would never end: nothing here runs pods.
+        helm("upgrade", *release, str(CHART), "--set", REGISTRY, "--no-hooks")
+        now = kept(api_server, namespace)
+        assert now == {name: {"key": f"of {name}".encode()} for name in NAMES}
+    said = helm("uninstall", *release, "--no-hooks").stdout
+    assert set(kept(api_server, namespace)) == set(NAMES), said
+
+
+def the_job(rendered: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = [
+        o for o in rendered
+        if o and o["kind"] == "Job" and o["metadata"]["name"].startswith("flowmesh-secrets-")
+    ]  # fmt: skip
+    return found
+
+
+def without_test(rendered: str) -> str:
+    documents = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] != "Pod"]
+    return yaml.safe_dump_all(documents)
+
+
+def kept(api_server: ApiServer, namespace: str) -> dict[str, dict[str, bytes]]:
+    found = api_server.get("secrets", "-n", namespace)["items"]
+    return {
+        o["metadata"]["name"]: {k: base64.b64decode(v) for k, v in o.get("data", {}).items()}
+        for o in found
+        if not o["type"].startswith("helm.sh/")
+    }
+
+
+def as_account(api_server: ApiServer, namespace: str, folder: Path) -> Path:
+    """A kubeconfig file of the Job's service account, which has the chart's rights alone."""
+    token = api_server.kubectl("create", "token", "flowmesh-secrets", "-n", namespace).stdout
+    config = yaml.safe_load(api_server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token.strip()}
+    file = folder / "account.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def every_secret_that_a_pod_names_is_there(rendered: list[dict[str, Any]], names: set[str]) -> None:
+    def walk(value: Any, seen: Callable[[str], None]) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if key == "secretName":
+                    seen(inner)
+                elif key in ("secretRef", "secretKeyRef"):
+                    seen(inner["name"])
+                else:
+                    walk(inner, seen)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner, seen)
+
+    found: set[str] = set()
+    for made in rendered:
+        if made and made["kind"] == "Deployment":
+            walk(made["spec"]["template"], found.add)
+    assert found
+    assert found <= names

@@ -1,0 +1,102 @@
+"""What ``fmesh plan`` shows: figures that were measured, and ``?`` for all others."""
+
+from pathlib import Path
+
+import pytest
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import answer, fmesh
+
+from flowmesh_cli.planning import show
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.planner import Forecast, PlannedStep
+
+HIT = PlannedStep("inputs.base", "model.import", "hit", actions=1, hits=1)
+MEASURED = PlannedStep(
+    "sample", "llm.generate", "run", actions=2, batches=1, nanousd=2_000_000, seconds=12.0,
+    joules=90.0, worker="local-1", sure="measured",
+)  # fmt: skip
+GUESSED = PlannedStep(
+    "vote", "data.sql", "run", actions=1, batches=1, nanousd=700, seconds=0.02, joules=1.0,
+    worker="local-1", sure="guess",
+)  # fmt: skip
+UNKNOWN = PlannedStep(
+    "score", "eval.exact-match", "unknown", nanousd=700, seconds=0.02, sure="guess"
+)
+
+
+def forecast(*steps: PlannedStep) -> Forecast:
+    measured = [s for s in steps if s.sure != "guess"]
+    return Forecast(
+        name="a", namespace="b", steps=steps, actions=sum(s.actions for s in steps),
+        hits=sum(s.hits for s in steps), batches=1, nanousd=sum(s.nanousd for s in steps),
+        seconds=sum(s.seconds for s in steps), joules=sum(s.joules for s in steps), error=0.25,
+        unknown=sum(s.expect == "unknown" for s in steps), scopes=("ns-b",), refusals=(),
+        unmeasured=len(steps) - len(measured), least_nanousd=sum(s.nanousd for s in measured),
+        least_seconds=sum(s.seconds for s in measured),
+        least_joules=sum(s.joules for s in measured),
+    )  # fmt: skip
+
+
+def shown(capsys: pytest.CaptureFixture[str], *steps: PlannedStep) -> dict[str, str]:
+    """Lines by their first word; the sums under the empty one."""
+    show(Terminal(as_json=False), forecast(*steps))
+    lines = capsys.readouterr().out.splitlines()
+    return {"": lines[-1].strip(), **{line.split()[0]: line for line in lines[1:-1]}}
+
+
+def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, HIT, GUESSED, UNKNOWN)
+    for step in ("vote", "score"):
+        assert "$" not in said[step]
+        assert "0.0s" not in said[step]
+    assert said["vote"].split()[2:] == [
+        "run",
+        "1",
+        "-",
+        "1",
+        "?",
+        "?",
+        "not",
+        "yet",
+        "on",
+        "local-1",
+    ]
+    assert said["score"].split()[2:8] == ["unknown", "?", "?", "?", "?", "?"]
+    assert said["inputs.base"].split()[2:] == ["hit", "1", "1", "-", "-", "-"]
+    assert said[""] == (
+        "2 known actions, 1 hit, cost and time are not known yet"
+        " (2 steps without a measured figure)"
+    )
+
+
+def test_sums_say_at_least_where_a_step_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, MEASURED, UNKNOWN)
+    assert "~$0.002" in said["sample"]
+    assert "~12s" in said["sample"]
+    assert said[""] == (
+        "2 known actions, 0 hits, at least ~$0.002000, at least ~12s, at least ~90 J"
+        " (1 step not known yet)"
+    )
+
+
+def test_where_all_is_measured_the_sums_are_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, HIT, MEASURED)
+    assert said[""] == "3 known actions, 1 hit, ~$0.002000, ~12s, ~90 J (give or take 25%)"
+
+
+@pytest.mark.slow
+def test_a_first_plan_knows_nothing_and_one_after_a_run_what_was_measured(tmp_path: Path) -> None:
+    flows.questions(tmp_path)
+    flow = flows.write(tmp_path, "small", flows.scored())
+    first = fmesh("plan", flow, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "cost and time are not known yet" in first.stdout
+    assert "$" not in first.stdout
+    assert fmesh("run", flow, cwd=tmp_path).returncode == 0
+    again = fmesh("plan", flow, cwd=tmp_path)
+    assert "at least" not in again.stdout
+    (other,) = answer("plan", flow, "-n", "team-z", cwd=tmp_path)
+    shown_other = fmesh("plan", flow, "-n", "team-z", cwd=tmp_path).stdout
+    assert other["unmeasured"] == other["unknown"] > 0
+    assert 0 < other["least_nanousd"] < other["nanousd"]
+    assert "at least ~$" in shown_other

@@ -1,0 +1,173 @@
+"""Secrets of an installation: those that are missing are created, and none is ever changed."""
+
+import base64
+import json
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import kubernetes
+import pytest
+from tests.flowmesh_operator.api_server import ApiServer
+
+from flowmesh_operator.bootstrap import (
+    BootstrapError,
+    Wanted,
+    create_missing,
+    main,
+    wanted_secrets,
+)
+
+pytestmark = pytest.mark.slow
+
+HOSTS = ("flowmesh-gateway.fabric.svc", "localhost")
+NAMES = (
+    "flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator",
+    "flowmesh-store-worker", "flowmesh-store-accounts", "flowmesh-keda-pair",
+)  # fmt: skip
+
+
+def everything() -> list[Wanted]:
+    return list(wanted_secrets(hosts=HOSTS, days=30, master_key=True, store=True, keda=True))
+
+
+def contents(api_server: ApiServer, namespace: str) -> dict[str, dict[str, bytes]]:
+    found = api_server.get("secrets", "-n", namespace)["items"]
+    return {
+        o["metadata"]["name"]: {k: base64.b64decode(v) for k, v in o["data"].items()} for o in found
+    }
+
+
+@pytest.fixture
+def api(api_server: ApiServer) -> kubernetes.client.CoreV1Api:
+    client = kubernetes.config.new_client_from_config(str(api_server.kubeconfig))
+    return kubernetes.client.CoreV1Api(client)
+
+
+def test_the_second_time_nothing_changes(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api
+) -> None:
+    namespace = api_server.namespace()
+    said = list(create_missing(api, namespace, everything()))
+    assert said == [f"Secret {name} is created" for name in NAMES]
+    made = contents(api_server, namespace)
+    assert set(made) == set(NAMES)
+    assert len(made["flowmesh-master-key"]["master-key"]) == 32
+    said = list(create_missing(api, namespace, everything()))
+    assert said == [f"Secret {name} is there and stays as it is" for name in NAMES]
+    assert contents(api_server, namespace) == made
+
+
+def test_what_is_missing_is_made_to_fit_what_is_there(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api
+) -> None:
+    namespace = api_server.namespace()
+    list(create_missing(api, namespace, everything()))
+    made = contents(api_server, namespace)
+    gone = ("flowmesh-store-accounts", "flowmesh-gateway-tls")
+    api_server.kubectl("delete", "secret", *gone, "-n", namespace)
+    list(create_missing(api, namespace, everything()))
+    now = contents(api_server, namespace)
+    assert now.pop("flowmesh-gateway-tls") != made.pop("flowmesh-gateway-tls")
+    assert now == made  # the accounts are the worker's and no others
+    api_server.kubectl("delete", "secret", "flowmesh-store-worker", "-n", namespace)
+    list(create_missing(api, namespace, everything()))
+    now = contents(api_server, namespace)
+    assert now["flowmesh-store-worker"] == made["flowmesh-store-worker"]
+    worker = now["flowmesh-store-worker"]
+    (account,) = json.loads(now["flowmesh-store-accounts"]["users.json"])["accessAccounts"].values()
+    assert account == {
+        "access": worker["AWS_ACCESS_KEY_ID"].decode(),
+        "secret": worker["AWS_SECRET_ACCESS_KEY"].decode(),
+        "role": "user",
+    }
+    operator = now["flowmesh-store-operator"]["AWS_SECRET_ACCESS_KEY"].decode()
+    assert account["secret"] != operator
+
+
+def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> None:
+    namespace, jobs = api_server.namespace(), 4
+    together = threading.Barrier(jobs)
+
+    def job(_: int) -> list[str]:
+        client = kubernetes.config.new_client_from_config(str(api_server.kubeconfig))
+        together.wait()
+        return list(create_missing(kubernetes.client.CoreV1Api(client), namespace, everything()))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        said = [line for lines in pool.map(job, range(jobs)) for line in lines]
+    for name in NAMES:
+        assert said.count(f"Secret {name} is created") == 1
+    made = contents(api_server, namespace)
+    users = json.loads(made["flowmesh-store-accounts"]["users.json"])["accessAccounts"]
+    worker = made["flowmesh-store-worker"]["AWS_SECRET_ACCESS_KEY"].decode()
+    assert [account["secret"] for account in users.values()] == [worker]
+
+
+def test_a_secret_that_lacks_a_key_is_named_and_left_alone(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api
+) -> None:
+    namespace = api_server.namespace()
+    api_server.kubectl("create", "secret", "generic", "flowmesh-master-key", "-n", namespace)
+    with pytest.raises(BootstrapError, match="lacks master-key") as caught:
+        list(create_missing(api, namespace, everything()))
+    assert caught.value.where == f"Secret {namespace}/flowmesh-master-key"
+    assert set(api_server.get("secrets", "-n", namespace)["items"][0]) >= {"metadata"}
+    assert len(api_server.get("secrets", "-n", namespace)["items"]) == 1  # nothing half done
+
+
+def test_without_the_right_to_it_the_role_is_named(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace = api_server.namespace()
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig_of("ben")))
+    assert main(["--namespace", namespace, "--master-key"]) == 1
+    said = capsys.readouterr().err
+    assert f"Secret {namespace}/flowmesh-master-key" in said
+    assert "cannot read it" in said
+    assert "Role flowmesh-secrets" in said
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    assert main(["--namespace", namespace, "--master-key"]) == 0
+
+
+def test_without_an_api_server_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert main(["--namespace", "x", "--master-key"]) == 1
+    assert "no kubeconfig" in capsys.readouterr().err
+
+
+def test_a_strict_client_trusts_the_certificate_under_each_of_its_names(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api, tmp_path: Path
+) -> None:
+    namespace = api_server.namespace()
+    list(create_missing(api, namespace, everything()))
+    made = contents(api_server, namespace)["flowmesh-gateway-tls"]
+    for name, content in made.items():
+        (tmp_path / name).write_bytes(content)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    client = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    for host in (*HOSTS, "127.0.0.1"):
+        handshake(server, client, host)
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(server, client, "elsewhere.svc")
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """Both ends of a connection in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    while ends:
+        for end in list(ends):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            ends.remove(end)
