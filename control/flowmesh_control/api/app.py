@@ -45,7 +45,7 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
     rooms = (
         Runs(parts, planner, labels),
         Data(parts, labels),
-        Origins(parts),
+        Origins(parts, labels),
         AuditRoom(parts),
         Fabric(parts, cleaning),
         probes,
