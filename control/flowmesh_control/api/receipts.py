@@ -33,7 +33,7 @@ class AllReceipts:
         return [of_known("GET", "/v1/receipts", self.receipts)]
 
     async def receipts(self, visit: Visit) -> web.Response:
-        """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of runs that may be listed."""
+        """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of listed runs."""
         query = visit.request.query
         after = _cursor(query.get("after", ""))
         known = self._parts.views.summaries(query.get("namespace") or None)

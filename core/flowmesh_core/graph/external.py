@@ -78,7 +78,7 @@ def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> In
             f"about {size} bytes of rows, of at most {scope.limits.rows_bytes};"
             " put them into a file and write dataset: ./file.jsonl",
         )
-    columns = frozenset(column for row in rows for column in row)
+    columns = frozenset(column for row in rows for column in row) or None
     reference = scope.uploads.get(name)
     if reference is None:
         if not scope.validate_only:
@@ -144,7 +144,8 @@ def _placeholder(kind: str, name: str) -> str:
 
 
 def _known(scope: Scope, name: str) -> Columns:
-    return frozenset(scope.columns[name]) if name in scope.columns else None
+    """None also for a data set without rows and columns: whatever reads it reads nothing."""
+    return frozenset(scope.columns.get(name, ())) or None
 
 
 def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
