@@ -13,7 +13,6 @@ ones (``partial``), or a join of a thousand would be written a thousand times.
 
 import asyncio
 import contextlib
-import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
@@ -32,9 +31,6 @@ WHOLE_SHARDS_MAX = 16
 """In so many shards by input a derivation is written whole."""
 PREFIX_MIN = 8
 """Of a digest at least so many characters are to be given."""
-_Wanted = tuple[Digest, str, str, float]
-"""An artifact to follow: its digest, the run that had it, the step that made it there where that is
-known, and the time in seconds by which it was there."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
 """Those of some namespaces whose runs whoever asks may see."""
 _decoder = msgspec.json.Decoder(list[Derivation])
@@ -150,72 +146,14 @@ class Lineage:
         cut = bool(frontier) and bool(await self._touching(frontier, direction, seen))
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
-    async def walk_run(
-        self,
-        digest: Digest,
-        made: tuple[str, str],
-        seen: Seen,
-        *,
-        limit: int = DERIVATIONS_MAX,
-        depth: int = DERIVATIONS_MAX,
-    ) -> Walk:
-        """Everything that an output of a run was made from, as that run made it.
+    async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
+        """The derivations of a run that made this."""
+        made = await self._read(f"lineage/by-output/{digest[:2]}/{uid}")
+        return [d for d in made if digest in d.outputs.values()]
 
-        Follows the run's own derivations: what other runs made of equal bytes is not part of how
-        this one came about. What the run was given is followed into the first run that made it.
-
-        Args:
-            digest: the output.
-            made: uid and step that made it; without a step, the run was given it.
-            seen: as in :meth:`walk`; the run itself may be seen.
-            limit: at most so many derivations.
-            depth: at most so many steps one after the other.
-        """
-        uid, step = made
-        shards: dict[tuple[str, str], list[Derivation]] = {}
-        frontier: list[_Wanted] = [(digest, uid, step, math.inf)]
-        met, found, others = {digest}, dict[tuple[str, str], Derivation](), dict[Digest, int]()
-        for _ in range(depth):
-            onward: list[_Wanted] = []
-            for wanted, run, by, before_s in frontier:
-                maker = await self._maker(shards, wanted, run, by)
-                if maker is None:
-                    maker, count = await self._first_maker(wanted, before_s, seen)
-                    if count > 1:
-                        others[wanted] = count - 1
-                if maker is None or (maker.uid, maker.step) in found:
-                    continue
-                found[maker.uid, maker.step] = maker
-                new = [d for d in dict.fromkeys(_inputs(maker)) if d not in met]
-                met.update(new)
-                onward += [(d, maker.uid, "", maker.time_s) for d in new]
-            frontier = onward
-            if not frontier or len(found) >= limit:
-                break
-        cut = len(found) > limit
-        for wanted, run, by, before_s in frontier:  # what was uploaded leads no further
-            cut = cut or await self._maker(shards, wanted, run, by) is not None
-            cut = cut or (await self._first_maker(wanted, before_s, seen))[0] is not None
-        return Walk(digest, Direction.UP, tuple(found.values())[:limit], cut=cut, others=others)
-
-    async def _maker(
-        self, shards: dict[tuple[str, str], list[Derivation]], digest: Digest, uid: str, step: str
-    ) -> Derivation | None:
-        """The run's derivation that made it: of this step where one is named, else the first."""
-        key = (uid, digest[:2])
-        if key not in shards:
-            shards[key] = await self._read(f"lineage/by-output/{digest[:2]}/{uid}")
-        made = [d for d in shards[key] if digest in d.outputs.values() and step in ("", d.step)]
-        return min(made, key=lambda d: (d.time_s, d.step), default=None)
-
-    async def _first_maker(
-        self, digest: Digest, before_s: float, seen: Seen
-    ) -> tuple[Derivation | None, int]:
-        """Who made first what a run was given, before a time in seconds; of how many runs."""
-        made = await self._touching([digest], Direction.UP, seen)
-        made = [d for d in made if d.time_s <= before_s]
-        first = min(made, key=_order, default=None)
-        return first, len({d.uid for d in made})
+    async def makers(self, digest: Digest, seen: Seen) -> list[Derivation]:
+        """The derivations of any run that made this: who ran it before who found it."""
+        return sorted(await self._touching([digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:
         """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""

@@ -16,6 +16,7 @@ from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Mad
 from flowmesh_control.recovery import read_pins
 from flowmesh_control.run_artifacts import made_as
 from flowmesh_control.run_keys import pins_key
+from flowmesh_control.run_lineage import walk_run
 from flowmesh_control.run_records import PinsRecord, pins_decoder
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
@@ -203,9 +204,8 @@ class Origins:
         lines = await self._parts.views.lines(uid)
         pins = await read_pins(self._parts.given.store.records, uid, lines)
         digest, step = made_as(name, uid, pins, lines)
-        walk = await self._parts.lineage.walk_run(
-            digest, (uid, step), visit.seen, depth=_depth(visit)
-        )
+        lineage, depth = self._parts.lineage, _depth(visit)
+        walk = await walk_run(lineage, digest, (uid, step), visit.seen, depth=depth)
         if step and all((d.uid, d.step) != (uid, step) for d in walk.derivations):
             raise _unknown(f"{uid}/{name}")
         return walk
