@@ -105,7 +105,11 @@ class Session:
         from flowmesh_cli.local.fabric import LocalFabric  # noqa: PLC0415 - loads the control plane
 
         self.fabric = LocalFabric(self.state, ownership, self._options)
-        owner = self.fabric.start()
+        try:
+            owner = self.fabric.start()
+        except KeyboardInterrupt:
+            self.fabric.kill()
+            raise
         self._joined = join(self.state)
         self._talk(owner)
         return True

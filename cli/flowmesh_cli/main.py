@@ -12,6 +12,7 @@ import typer
 from flowmesh_cli.commands import explaining, keeping, planning, running, simulating, tracing
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, answer
+from flowmesh_cli.interrupts import end_quickly, leave_at_second
 
 app = typer.Typer(
     name="fmesh",
@@ -47,8 +48,11 @@ def _options(
 
 def main(name: str = "fmesh") -> None:
     """Reads the command line and exits with one of :class:`flowmesh_cli.exits.ExitCode`."""
+    leave_at_second()
     try:
         code = app(prog_name=name, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):  # before the command itself was reached
+        code = ExitCode.INTERRUPTED
     except Exception as e:
         # What the command line has wrong; its class is typer's own and has no public name.
         said = getattr(e, "format_message", None)
@@ -60,6 +64,8 @@ def main(name: str = "fmesh") -> None:
             answer(
                 CliError(said(), code, remedy=f"{name} COMMAND --help lists what it takes"), code
             )
+    if code == ExitCode.INTERRUPTED:
+        end_quickly(code)
     sys.exit(code)
 
 

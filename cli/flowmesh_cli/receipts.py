@@ -1,6 +1,6 @@
 """``fmesh receipt``: what runs paid, and the fabric's books."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,7 +13,7 @@ from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.run_records import Summary
-from flowmesh_core.receipts.receipt import Receipt, ReceiptLine
+from flowmesh_core.receipts.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.status.view import FabricStatus
 
 
@@ -67,7 +67,7 @@ def show_receipts(*, place: Place, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         runs = all_runs(http, http.namespace)
-        receipts = [read_receipt(http, run.uid) for run in runs]
+        receipts = read_receipts(http, http.namespace)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
     shared = sharing(receipts, titles_of(runs))
     if as_json:
@@ -127,11 +127,27 @@ def read_receipt(http: Http, uid: str) -> Receipt:
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
+def read_receipts(http: Http, namespace: str = "") -> list[Receipt]:
+    """The receipts of every run that the user may list, of one namespace or of all, oldest first.
+
+    One request, or one a page where they are very many.
+    """
+    found: list[Receipt] = []
+    after = ""
+    while True:
+        page = http.get("/v1/receipts", ReceiptPage, namespace=namespace, after=after)
+        found += page.receipts
+        after = page.next
+        if not after:
+            return found
+
+
 def titles_of(runs: Sequence[Summary]) -> dict[str, str]:
     """Tenant and name by uid; with the uid where a name has several runs."""
     titles = [f"{run.namespace}/{run.name}" for run in runs]
+    counts = Counter(titles)
     return {
-        run.uid: title if titles.count(title) == 1 else f"{title} ({run.uid})"
+        run.uid: title if counts[title] == 1 else f"{title} ({run.uid})"
         for run, title in zip(runs, titles, strict=True)
     }
 

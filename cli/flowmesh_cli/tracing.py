@@ -1,6 +1,7 @@
 """``fmesh lineage`` and ``fmesh export``: where artifacts come from, for people and programs."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,51 @@ from flowmesh_core.lineage.rows import RowOrigins
 from flowmesh_core.status.view import RunStatus
 
 
-def show_lineage(artifact: str, *, down: bool, depth: int, place: Place, as_json: bool) -> None:
-    """Follows an artifact up or down."""
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What the user named.
+
+    Attributes:
+        text: a digest, the beginning of one, or a reference.
+        run: uid of the run whose artifact it is, called ``name`` there; empty where none is named.
+    """
+
+    text: str
+    run: str = ""
+    name: str = ""
+
+
+def show_lineage(
+    artifact: str, *, down: bool, depth: int, all_runs: bool, place: Place, as_json: bool
+) -> None:
+    """Follows an artifact up or down; an output of a run upwards through that run alone."""
     terminal = Terminal(as_json=as_json)
     direction = Direction.DOWN if down else Direction.UP
     with look(place) as http:
-        name = _artifact(http, artifact)
-        walk = http.get(f"/v1/lineage/{name}", Walk, direction=direction.value, depth=depth)
+        named = _artifact(http, artifact)
+        if named.run and not down and not all_runs:
+            path = f"/v1/runs/{named.run}/lineage"
+            walk = http.get(path, Walk, name=named.name, depth=depth)
+        else:
+            path = f"/v1/lineage/{named.text}"
+            namespace = http.namespace or http.default_namespace
+            walk = http.get(path, Walk, direction=direction.value, depth=depth, namespace=namespace)
     if as_json:
         terminal.answer(walk)
     else:
-        show_walk(terminal, walk)
+        show_walk(terminal, walk, every_way=all_runs)
 
 
 def show_rows(artifact: str, *, place: Place, as_json: bool) -> None:
     """Says which rows the chunks of a data set came from."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        found = http.get(f"/v1/lineage/{_artifact(http, artifact)}/rows", RowOrigins)
+        named = _artifact(http, artifact)
+        if named.run:
+            found = http.get(f"/v1/runs/{named.run}/lineage/rows", RowOrigins, name=named.name)
+        else:
+            namespace = http.namespace or http.default_namespace
+            found = http.get(f"/v1/lineage/{named.text}/rows", RowOrigins, namespace=namespace)
     if as_json:
         terminal.answer(found)
     else:
@@ -58,23 +86,23 @@ def export_openlineage(run: str, *, out: Path | None, place: Place) -> None:
     Terminal(as_json=False).note(f"{count} events -> {out}")
 
 
-def _artifact(http: Http, text: str) -> str:
-    """A digest or reference as it is; ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` as a digest.
+def _artifact(http: Http, text: str) -> _Named:
+    """A digest or reference as it is; ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` with their digest.
 
     Raises:
         CliError: the run has no such output.
     """
     run, sign, name = text.rpartition("/")
     if text.startswith("cas:"):
-        return text
+        return _Named(text)
     if not sign:
         _refuse_run(http, text)
-        return text
+        return _Named(text)
     uid = find_run(http, run)
     outputs: dict[str, Any] = http.get(f"/v1/runs/{uid}", RunStatus).outputs
     output = outputs.get(name)
     if output and "digest" in output:
-        return str(output["digest"])
+        return _Named(str(output["digest"]), uid, name)
     if output and "parts" in output:
         raise CliError(
             f"output {name!r} has {len(output['parts'])} parts",
@@ -84,7 +112,7 @@ def _artifact(http: Http, text: str) -> str:
         )
     made = {f"{m.step}.{m.port}": m for m in http.get(f"/v1/runs/{uid}/made", list[Made])}
     if name in made:
-        return made[name].digest
+        return _Named(made[name].digest, uid, name)
     known = [*outputs, *made]
     raise CliError(
         f"no output {name!r}{nearest(name, known)}",

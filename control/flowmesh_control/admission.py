@@ -15,6 +15,7 @@ import orjson
 
 from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
+from flowmesh_control.former_references import renewed_spec
 from flowmesh_control.policies import Policies
 from flowmesh_control.run_keys import pins_key, spec_key
 from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
@@ -129,6 +130,14 @@ class Admission:
     def remember(self, spec: SpecRecord) -> None:
         """An unfinished run that was there before this control plane."""
         self._by_digest[spec.digest] = spec.uid
+        renewed = self.renewed(spec)
+        if renewed is not spec:  # the same files uploaded again have other references than then
+            found = _digest(spec.namespace, renewed.document, renewed.uploads)
+            self._by_digest[found] = spec.uid
+
+    def renewed(self, spec: SpecRecord) -> SpecRecord:
+        """What was submitted, with references that can be admitted again."""
+        return renewed_spec(spec, self._content.issued)
 
     async def submit(self, submission: Submission) -> Accepted:
         """Accepts a workflow, or finds the run that it already is.
@@ -139,7 +148,7 @@ class Admission:
             StoreError: it could not be written; nothing was accepted.
         """
         compiled = await self.compile(submission)
-        digest = _digest(compiled.plan.namespace, compiled)
+        digest = _digest(compiled.plan.namespace, compiled.document, compiled.uploads)
         async with self._lock:
             standing = await self._standing(submission, digest)
             if standing:
@@ -325,6 +334,6 @@ def _references(plan: Plan) -> set[str]:
     return {s.reference for s in (*edges, *outputs) if isinstance(s, ArtifactSource)}
 
 
-def _digest(namespace: str, compiled: Compiled) -> Digest:
-    said = [namespace, compiled.document, compiled.uploads]
+def _digest(namespace: str, document: Mapping[str, Any], uploads: Mapping[str, str]) -> Digest:
+    said = [namespace, document, uploads]
     return digest_bytes(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))

@@ -288,5 +288,6 @@ def _views(given: Given, logs: KeptLogs) -> Views:
         archive=given.archive,
         waiting=given.waiting,
         logs=logs,
+        master_key=given.master_key,
         clock=given.clock,
     )

@@ -22,7 +22,7 @@ from flowmesh_core.errors import (
 )
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import ScopePlan, issue, verify
+from flowmesh_core.sharing import Reference, ScopePlan, issue, verify
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.tree import Tree, read_tree, store_tree
@@ -88,10 +88,27 @@ class Content:
 
     def reference(self, scope: str, artifact: Artifact) -> str:
         """The name by which a scope's users may use this content."""
-        return issue(self._master_key, scope, artifact.blob)
+        return self.issued(scope, artifact.kind, artifact.blob)
+
+    def issued(self, scope: str, kind: str, digest: Digest) -> str:
+        """The name by which a scope's users may use what is in the store under a digest."""
+        return issue(self._master_key, scope, kind, digest)
+
+    def verified(self, reference: str, *plans: ScopePlan) -> Reference:
+        """What a reference names, where one of these namespaces may read it.
+
+        Args:
+            reference: what the user wrote.
+            plans: the scopes of each namespace.
+
+        Raises:
+            InvalidReferenceError: it is malformed, of an older release, or valid for none of them.
+        """
+        allowed = dict.fromkeys(scope for p in plans for scope in (*p.lookup, p.publish, p.private))
+        return verify(self._master_key, allowed, reference)
 
     async def load(self, kind: str, reference: str, scopes: ScopePlan) -> Artifact:
-        """The content of a reference.
+        """The content of a reference, read as what it was issued as and as nothing else.
 
         Args:
             kind: what the workflow takes it for.
@@ -101,10 +118,15 @@ class Content:
         Raises:
             InvalidReferenceError: it is not valid for these scopes, is gone, or is of another kind.
         """
-        allowed = dict.fromkeys([*scopes.lookup, scopes.publish, scopes.private])
-        digest = verify(self._master_key, allowed, reference)
+        named = self.verified(reference, scopes)
+        if named.kind != kind:
+            raise InvalidReferenceError(
+                f"the reference is of kind {named.kind}; expected one of kind {kind}",
+                where=reference[:20],
+                remedy="`fmesh outputs` says the kind of each output",
+            )
         try:
-            return await self._load(kind, digest)
+            return await self._load(kind, named.digest)
         except LostBlobError as e:
             gone = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
@@ -116,16 +138,18 @@ class Content:
             raise InvalidReferenceError(
                 f"what it refers to is no {kind}",
                 where=reference[:20],
-                remedy="name the kind that it was stored as",
+                remedy="upload it again, or run again what made it",
             ) from e
 
-    async def identity_of(self, digest: Digest) -> Digest:
-        """The identity of what a digest names: a dataset's own where it names its manifest."""
-        if await self._blobs.missing([digest]):
-            return digest
-        with contextlib.suppress(IdentityError, BlobNotFoundError):
-            return dataset_digest(decode_manifest(await self._blobs.get(digest)))
-        return digest
+    async def identity_of(self, named: Reference) -> Digest:
+        """The identity of what a verified reference names: of a dataset's rows, else its own.
+
+        What cannot be read is left as it is named.
+        """
+        if named.kind == "dataset":
+            with contextlib.suppress(IdentityError, LostBlobError):
+                return dataset_digest(decode_manifest(await self._blobs.get(named.digest)))
+        return named.digest
 
     async def _load(self, kind: str, digest: Digest) -> Artifact:
         if kind == "dataset":

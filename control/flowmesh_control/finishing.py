@@ -129,7 +129,7 @@ def with_references(
         described = shown.get(name)
         if described is None:
             continue
-        references = [issue(master_key, scope, a.blob) for a in artifacts]
+        references = [issue(master_key, scope, a.kind, a.blob) for a in artifacts]
         if len(references) == 1:
             shown[name] = {**described, "reference": references[0]}
         else:

@@ -47,14 +47,17 @@ class Walk(msgspec.Struct, frozen=True):
     """What was found from an artifact.
 
     Attributes:
-        derivations: nearest first.
+        derivations: nearest first, and of these who ran it before who found it.
         cut: whether there is more than was walked.
+        others: of an artifact that was followed into one of several runs that made it, how many
+            other runs did.
     """
 
     digest: Digest
     direction: str
     derivations: tuple[Derivation, ...]
     cut: bool = False
+    others: dict[Digest, int] = {}
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -134,7 +137,7 @@ class Lineage:
             if not frontier or len(found) >= limit:
                 break
             onward: list[Digest] = []
-            for derivation in await self._touching(frontier, direction, seen):
+            for derivation in sorted(await self._touching(frontier, direction, seen), key=_order):
                 if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
                     onward += [d for d in _far_side(derivation, direction) if d not in met]
             frontier = list(dict.fromkeys(onward))
@@ -142,6 +145,15 @@ class Lineage:
         # Where it stopped, what was uploaded leads no further.
         cut = bool(frontier) and bool(await self._touching(frontier, direction, seen))
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
+
+    async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
+        """The derivations of a run that made this."""
+        made = await self._read(f"lineage/by-output/{digest[:2]}/{uid}")
+        return [d for d in made if digest in d.outputs.values()]
+
+    async def makers(self, digest: Digest, seen: Seen) -> list[Derivation]:
+        """The derivations of any run that made this: who ran it before who found it."""
+        return sorted(await self._touching([digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:
         """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""
@@ -221,6 +233,11 @@ def _partial(derivation: Derivation, inputs: _Inputs) -> Derivation:
         time_s=derivation.time_s,
         partial=True,
     )
+
+
+def _order(derivation: Derivation) -> tuple[bool, float, str, str]:
+    """Of equal distance: who ran it before who found it, and the earlier first."""
+    return (derivation.hits > 0, derivation.time_s, derivation.uid, derivation.step)
 
 
 def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:

@@ -74,8 +74,9 @@ class Repinning:
                 where=f"runs/{uid}",
                 remedy="cancel it, and audit a newer run",
             )
+        given = self.admission.renewed(spec)
         compiled = await self.admission.compile(
-            Submission(document=spec.document, namespace=spec.namespace, uploads=spec.uploads)
+            Submission(document=given.document, namespace=given.namespace, uploads=given.uploads)
         )
         versions = _changes(old.plan, compiled.plan)
         if not versions and old.scheme == SCHEME:

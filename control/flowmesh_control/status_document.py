@@ -14,6 +14,8 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
 from flowmesh_core.status.view import RunStatus
 
+_KIND = "blob"
+
 
 async def store_document(given: Given, run: RunStatus, labels: Mapping[str, str]) -> str:
     """Stores an ended run's status as JSON.
@@ -33,14 +35,14 @@ async def store_document(given: Given, run: RunStatus, labels: Mapping[str, str]
     digest = digest_bytes(data)
     await given.store.blobs.put(digest, data)
     scopes = given.policies.scopes(run.namespace, dict(labels))
-    return issue(given.master_key, scopes.private, digest)
+    return issue(given.master_key, scopes.private, _KIND, digest)
 
 
 def document_artifact(run: RunStatus) -> Artifact:
     """The document of an ended run, whether it was stored or not."""
     data = _content(run)
     digest = digest_bytes(data)
-    return Artifact("blob", digest, digest, len(data))
+    return Artifact(_KIND, digest, digest, len(data))
 
 
 def _content(run: RunStatus) -> bytes:

@@ -7,6 +7,7 @@ import msgspec
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import NotFoundError
+from flowmesh_control.former_references import renewed_final
 from flowmesh_control.kept_logs import KeptLogs, StepLogLine
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_records import Summary, summary_of
@@ -35,6 +36,7 @@ class Views:
         archive: Archive,
         waiting: Mapping[str, RunStatus],
         logs: KeptLogs,
+        master_key: bytes,
         clock: Clock,
     ) -> None:
         """Takes the live state, what is kept of ended runs, and those that wait for an engine."""
@@ -44,6 +46,7 @@ class Views:
         self._archive = archive
         self._waiting = waiting
         self._logs = logs
+        self._master_key = master_key
         self._clock = clock
 
     async def called(self, name: str) -> list[tuple[str, str]]:
@@ -80,7 +83,7 @@ class Views:
         final = await self._archive.get(uid)
         if final is None:
             raise NotFoundError(f"there is no run {uid!r}", where="runs")
-        return final.status
+        return (await renewed_final(final, self._records, self._master_key)).status
 
     def live(self, uid: str) -> Run:
         """A run under way.

@@ -3,6 +3,7 @@
 The chart sets them; ``main`` reads them once, before anything else.
 """
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from flowmesh_control.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.pools.surroundings import Surroundings
 
+_API_SERVER = "KUBERNETES_SERVICE_HOST"
+"""Kubernetes sets it in every pod."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -82,6 +85,8 @@ class OperatorSettings:
     worker_store_secret: str = ""
     worker_store_claim: str = ""
     worker_store_cidrs: str = ""
+    worker_import_refuse: str = ""
+    api_server_host: str = ""
     keda_metrics_url: str = ""
     keda_secret: str = ""
     keda_pair_secret: str = ""
@@ -92,7 +97,7 @@ class OperatorSettings:
         scheme = "wss" if self.tls_cert else "ws"
         service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"
         labels = (pair.partition("=") for pair in self.pod_selector.split(","))
-        cidrs = tuple(c.strip() for c in self.worker_store_cidrs.split(",") if c.strip())
+        cidrs = _networks(self.worker_store_cidrs)
         return Surroundings(
             namespace=self.namespace,
             gateway=self.worker_gateway or service,
@@ -104,6 +109,8 @@ class OperatorSettings:
             metrics_url=self.keda_metrics_url,
             metrics_secret=self.keda_secret,
             metrics_pair_secret=self.keda_pair_secret,
+            cluster_cidrs=_networks(self.worker_import_refuse),
+            api_server_host=self.api_server_host,
             **({"store_cidrs": cidrs} if cidrs else {}),
         )
 
@@ -148,6 +155,8 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_store_secret=reader.text("WORKER_STORE_SECRET"),
         worker_store_claim=reader.text("WORKER_STORE_CLAIM"),
         worker_store_cidrs=reader.text("WORKER_STORE_CIDRS"),
+        worker_import_refuse=reader.networks("WORKER_IMPORT_REFUSE"),
+        api_server_host=environment.get(_API_SERVER, "").strip(),
         keda_metrics_url=reader.text("KEDA_METRICS_URL"),
         keda_secret=reader.text("KEDA_SECRET"),
         keda_pair_secret=reader.text("KEDA_PAIR_SECRET"),
@@ -172,6 +181,10 @@ def _check_lease(settings: OperatorSettings) -> None:
         )
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    return tuple(n.strip() for n in text.split(",") if n.strip())
+
+
 def _own_namespace() -> str:
     return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
 
@@ -190,6 +203,20 @@ class _Reader:
         if not value:
             raise SettingsError("is not set", where=f"FLOWMESH_{name}", remedy=remedy)
         return value
+
+    def networks(self, name: str) -> str:
+        """Networks separated by commas, as they were written."""
+        text = self.text(name)
+        for network in _networks(text):
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as e:
+                raise SettingsError(
+                    f"{network!r} is not a network: {e}",
+                    where=f"FLOWMESH_{name}",
+                    remedy="write networks such as 34.118.224.0/20, separated by commas",
+                ) from e
+        return text
 
     def flag(self, name: str) -> bool:
         text = self.text(name).lower()

@@ -82,6 +82,7 @@ def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
         (["operator.replicas=0"], "/operator/replicas"),
         (["pools.Big.minReplicas=1"], "Big"),
         (["store.s3.url=https://bucket"], "/store/s3/url"),
+        (["clusterRanges.pods={10.0.0.0}"], "/clusterRanges/pods/0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -115,6 +116,20 @@ def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carr
     ]["containers"]
     assert "envFrom" not in container
     assert "FLOWMESH_WORKER_STORE_SECRET" not in environment(*STORES["s3"])
+
+
+def test_workers_refuse_the_ranges_of_the_cluster_that_are_named() -> None:
+    def told(*values: str) -> dict[str, str]:
+        found = find("Deployment", "flowmesh-operator", *values)
+        [container] = found["spec"]["template"]["spec"]["containers"]
+        return {e["name"]: e.get("value", "") for e in container["env"]}
+
+    named = told(
+        "clusterRanges.pods={34.118.224.0/20,2600:1900::/64}", "clusterRanges.nodes={35.0.0.0/8}"
+    )
+    name = "FLOWMESH_WORKER_IMPORT_REFUSE"
+    assert named[name] == "34.118.224.0/20,2600:1900::/64,35.0.0.0/8"
+    assert name not in told()
 
 
 def test_the_gateway_s_service_selects_the_leader_among_the_operator_s_pods() -> None:

@@ -43,7 +43,7 @@ def started(*arguments: str | Path, cwd: Path) -> Iterator["Started"]:
     """Runs the command beside the test; ends it, and what it has started, at the end."""
     with (cwd / f"said-{time.monotonic_ns()}").open("w+") as said:
         process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            ["env", "--default-signal=INT", *COMMAND, *map(str, arguments)],
             cwd=cwd,
             stdout=said,
             stderr=said,

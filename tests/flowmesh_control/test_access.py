@@ -86,7 +86,7 @@ async def test_a_run_of_a_foreign_namespace_is_not_there(house: House) -> None:
     uid = await house.run("ada", "team-a")
     for path in (
         "", "/watch", "/logs", "/why?step=one", "/explain?step=one", "/receipt", "/outputs",
-        "/outputs/x", "/made", "/openlineage", "/trace",
+        "/outputs/x", "/made", "/openlineage", "/trace", "/lineage?name=x", "/lineage/rows?name=x",
     ):  # fmt: skip
         foreign = await house.ask("eve", "GET", f"/v1/runs/{uid}{path}", status=404)
         absent = await house.ask("eve", "GET", f"/v1/runs/nothing{path}", status=404)

@@ -134,6 +134,15 @@ async def test_an_uploaded_file_a_reference_and_lineage_lead_from_rows_to_result
     }
     next_uid = await fabric.submit(workflow("chained", chained))
     assert (await fabric.ended(next_uid)).hits == 1
+    up = await fabric.call("GET", f"/v1/runs/{next_uid}/lineage?name=total")
+    made = [(d["uid"], d["step"]) for d in up["derivations"]]
+    assert made == [(next_uid, "sum"), (uid, "double")]
+    up = await fabric.call("GET", f"/v1/runs/{uid}/lineage?name=double.rows&depth=1")
+    assert [d["step"] for d in up["derivations"]] == ["double"]
+    rows = await fabric.call("GET", f"/v1/runs/{uid}/lineage/rows?name=total")
+    assert rows["digest"] == shown["total"]["digest"]
+    unknown = await fabric.call("GET", f"/v1/runs/{uid}/lineage?name=totl", status=404)
+    assert unknown["error"]["message"] == "no output 'totl'; did you mean 'total'?"
     stolen = {"document": workflow("chained", chained), "namespace": "thief"}
     refused = await fabric.call("POST", "/v1/runs", body=stolen, status=422)
     assert "not valid for this namespace" in refused["error"]["message"]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_control.run_lineage import walk_run
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
 from flowmesh_core.identity import digest_bytes
@@ -19,7 +20,13 @@ def d(text: str) -> Digest:
     return digest_bytes(text.encode())
 
 
-def made(uid: str, step: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Derivation:
+def made(
+    uid: str,
+    step: str,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    time_s: float = 1.0,
+) -> Derivation:
     return Derivation(
         uid=uid,
         run="run",
@@ -30,7 +37,7 @@ def made(uid: str, step: str, inputs: Mapping[str, str], outputs: Mapping[str, s
         implementation=1,
         inputs={p: (d(t),) for p, t in inputs.items()},
         outputs={p: d(t) for p, t in outputs.items()},
-        time_s=1.0,
+        time_s=time_s,
     )
 
 
@@ -110,6 +117,61 @@ async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
     await lineage.write("u1", same)
     found = await lineage.walk(d("p"), Direction.DOWN, everybody)
     assert sorted(x.step for x in found.derivations) == ["a", "b"]
+
+
+async def test_an_output_of_a_run_is_followed_through_that_run_and_not_through_its_equals(
+    store: Store,
+) -> None:
+    lineage = Lineage(store.records)
+    for n in range(50):  # each in its own way to the same bytes
+        way = [made(f"u{n}", "one", {"x": f"raw {n}"}, {"x": f"clean {n}"})]
+        await lineage.write(
+            f"u{n}", [*way, made(f"u{n}", "two", {"x": f"clean {n}"}, {"x": "same"})]
+        )
+    found = await walk_run(lineage, d("same"), ("u7", "two"), everybody)
+    assert [(x.uid, x.step) for x in found.derivations] == [("u7", "two"), ("u7", "one")]
+    assert (found.cut, found.others) == (False, {})
+    everything = await lineage.walk(d("same"), Direction.UP, everybody)
+    assert len(everything.derivations) == 100
+
+
+async def test_a_walk_through_a_run_begins_at_the_step_that_is_named(store: Store) -> None:
+    lineage = Lineage(store.records)
+    same = [made("u1", f"s{n}", {"x": f"in {n}"}, {"x": "same"}) for n in range(3)]
+    await lineage.write("u1", same)
+    for step in ("s0", "s2"):
+        found = await walk_run(lineage, d("same"), ("u1", step), everybody)
+        assert [x.step for x in found.derivations] == [step]
+
+
+async def test_what_a_run_was_given_was_not_made_by_a_later_step_of_it(store: Store) -> None:
+    lineage = Lineage(store.records)
+    again = made("u1", "again", {"x": "other"}, {"x": "raw"}, 3.0)
+    await lineage.write("u1", [made("u1", "one", {"x": "raw"}, {"x": "end"}, 2.0), again])
+    found = await walk_run(lineage, d("end"), ("u1", "one"), everybody)
+    assert [x.step for x in found.derivations] == ["one"]
+
+
+async def test_what_a_run_was_given_is_followed_into_the_first_run_that_made_it(
+    store: Store,
+) -> None:
+    lineage = Lineage(store.records)
+    for uid, time_s in (("u9", 1.0), ("u2", 2.0), ("u3", 30.0)):
+        await lineage.write(
+            uid, [made(uid, "train", {"rows": f"rows of {uid}"}, {"model": "model"}, time_s)]
+        )
+    await lineage.write("u1", [made("u1", "use", {"model": "model"}, {"rows": "answers"}, 20.0)])
+    found = await walk_run(lineage, d("answers"), ("u1", "use"), everybody)
+    assert [x.uid for x in found.derivations] == ["u1", "u9"]
+    assert found.others == {d("model"): 1}, "what was made later was not the source"
+    short = await walk_run(lineage, d("answers"), ("u1", "use"), everybody, depth=1)
+    assert ([x.uid for x in short.derivations], short.cut) == (["u1"], True)
+
+    async def nobody(namespaces: Iterable[str]) -> frozenset[str]:
+        return frozenset()
+
+    alone = await walk_run(lineage, d("answers"), ("u1", "use"), nobody)
+    assert [x.uid for x in alone.derivations] == ["u1"], "runs of others are not told"
 
 
 def test_a_ledger_is_projected_to_one_derivation_a_completed_step() -> None:

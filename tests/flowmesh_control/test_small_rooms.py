@@ -146,9 +146,9 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
     assert loaded.rows == 2
     with pytest.raises(InvalidReferenceError, match="not valid for this namespace"):
         await content.load("dataset", stored.reference, B)
-    with pytest.raises(InvalidReferenceError, match="is no model"):
+    with pytest.raises(InvalidReferenceError, match="of kind dataset; expected one of kind model"):
         await content.load("model", stored.reference, A)
-    gone = issue(KEY, A.private, Digest("0" * 64))
+    gone = issue(KEY, A.private, "dataset", Digest("0" * 64))
     with pytest.raises(InvalidReferenceError, match="no longer"):
         await content.load("dataset", gone, A)
 

@@ -76,7 +76,7 @@ def test_files_of_the_users_machine_are_refused_with_the_remedy(
         DATA,
         {"model": "smollm2-135m-instruct"},
         {"model": "hf://org/name"},
-        {"dataset": f"cas:{'1' * 64}.{'2' * 32}"},
+        {"dataset": f"cas:dataset:{'1' * 64}.{'2' * 34}"},
         {"rows": [{"path": "./q.jsonl"}]},
         {"configMap": {"name": "q", "key": "q.jsonl"}},
     ],

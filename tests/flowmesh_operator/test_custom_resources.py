@@ -277,7 +277,7 @@ def fullest() -> dict[str, Any]:
     """A status that shows all that it may."""
     message, name = "m" * MOST_MESSAGE_CHARS, "n" * 63
     row = {"uses": name, "state": "COMPLETED", "reason": name, "message": message}
-    output = {"kind": "metrics", "reference": "c" * 101, "value": {"x": "v" * 1000}}
+    output = {"kind": "metrics", "reference": "c" * 111, "value": {"x": "v" * 1000}}
     long = "m" * 16_384
     return {
         "message": long,

@@ -33,6 +33,10 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
         ({"FLOWMESH_MASTER_KEY_FILE": "/nowhere"}, "FLOWMESH_MASTER_KEY_FILE=/nowhere: cannot"),
         ({"FLOWMESH_GATEWAY_PORT": "http"}, "FLOWMESH_GATEWAY_PORT: 'http' is not a whole number"),
         ({"FLOWMESH_LEASE_S": "2"}, "retry < renew deadline < lease"),
+        (
+            {"FLOWMESH_WORKER_IMPORT_REFUSE": "34.0.0.0/8, pods"},
+            "FLOWMESH_WORKER_IMPORT_REFUSE: 'pods' is not a network",
+        ),
         ({"FLOWMESH_TLS_CERT": "/c"}, "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: certificate and key"),
     ],
 )

@@ -10,6 +10,7 @@ from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
 from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
 from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_worker.engines.net.addresses import REFUSE_VARIABLE, AddressRule
 from flowmesh_worker.settings import parse_settings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -193,6 +194,34 @@ def test_a_bucket_elsewhere_is_reached_at_its_port(
     around = Surroundings("flowmesh", "wss://g:1", store, store_cidrs=("10.0.0.0/8",))
     bucket = peers({}, around)[2]
     assert bucket == ([{"ipBlock": {"cidr": cidr}} for cidr in to], ports)
+
+
+@pytest.mark.parametrize(
+    ("api_server", "endpoint", "refused"),
+    [
+        ("10.0.0.1", "http://flowmesh-store.flowmesh.svc:7070", "34.118.224.0/20"),
+        ("34.1.2.3", "https://52.1.2.3:9000", "34.118.224.0/20,34.1.2.3/32,52.1.2.3/32"),
+        ("2600::1", "https://bucket.example.com", "34.118.224.0/20,2600::1/128"),
+    ],
+)
+def test_workers_are_told_what_of_the_cluster_has_public_addresses(
+    monkeypatch: pytest.MonkeyPatch, api_server: str, endpoint: str, refused: str
+) -> None:
+    around = Surroundings(
+        "flowmesh",
+        "wss://g:1",
+        f"s3://b?endpoint={endpoint}",
+        cluster_cidrs=("34.118.224.0/20",),
+        api_server_host=api_server,
+    )
+    [worker] = pod({}, around)["spec"]["containers"]
+    told = {e["name"]: e.get("value") for e in worker["env"]}
+    assert told[REFUSE_VARIABLE] == refused
+    monkeypatch.setenv(REFUSE_VARIABLE, refused)
+    rule = AddressRule.from_environment()
+    for network in refused.split(","):
+        assert not rule.permits(network.partition("/")[0])
+    assert rule.permits("8.8.8.8")
 
 
 def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:

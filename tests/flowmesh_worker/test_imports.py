@@ -135,7 +135,6 @@ async def test_what_is_not_there_is_told_with_its_status(site: str) -> None:
         "https://[::ffff:10.0.0.1]/x.jsonl",
         "https://[64:ff9b::a00:1]/x.jsonl",
         "https://[2002:a00:1::]/x.jsonl",
-        "https://0x7f000002/x.jsonl",
         "https://１２７.0.0.2/x.jsonl",  # noqa: RUF001 - full width, which is an address to a client
         "s3://bucket/key.jsonl?endpoint=https://10.0.0.1",
     ],

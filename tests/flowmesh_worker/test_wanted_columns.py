@@ -57,6 +57,8 @@ def test_a_column_that_is_not_there_is_named_with_those_there_are(
 
 def test_no_rows_ask_for_no_columns() -> None:
     assert judged("llm.generate", {"prompt": "{{ hint }}"}, count=0) is None
+    columns = {"prediction": "answer", "target": "hint"}  # the answer's engine never saw a hint
+    assert judged("eval.exact-match", columns, "answer", count=0) is None
 
 
 def test_an_engine_that_does_not_read_by_row_is_left_to_itself() -> None:

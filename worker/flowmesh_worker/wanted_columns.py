@@ -30,8 +30,8 @@ def lacking(
     if contract is None or rows is None or rows.manifest is None:
         return None
     columns = rows.manifest.schema.names
-    if not columns and not rows.manifest.row_count:
-        return None  # no row will ask for them
+    if not rows.manifest.row_count:
+        return None  # no row asks for them; what made none may not know all of its columns
     for param in contract.params:
         for place, name in _named_by(param, params.get(param.name)):
             if name not in columns:

@@ -35,6 +35,10 @@ def lineage(
     rows: Annotated[
         bool, typer.Option("--rows", help="Which rows of which data set its rows came from.")
     ] = False,
+    all_runs: Annotated[
+        bool,
+        typer.Option("--all-runs", help="Also how other runs made equal bytes, each in full."),
+    ] = False,
     place: Place = HERE,
     json: JsonOption = False,
 ) -> None:
@@ -44,7 +48,7 @@ def lineage(
     if rows:
         show_rows(artifact, place=place, as_json=json)
     else:
-        show_lineage(artifact, down=down, depth=depth, place=place, as_json=json)
+        show_lineage(artifact, down=down, depth=depth, all_runs=all_runs, place=place, as_json=json)
 
 
 def audit(

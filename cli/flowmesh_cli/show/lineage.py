@@ -16,14 +16,22 @@ _DIGITS = 12
 _OTHERS = 4
 _PARAM_CHARS = 60
 _CHUNKS = 200
+_WAYS = 1
 _END = {True: "; uploaded, or made by no run that is known", False: "; used by no run that ended"}
 
 Line = tuple[int, str, Digest | None]
 """Indentation, text, and the artifact whose story follows."""
 
 
-def show_walk(terminal: Terminal, walk: Walk) -> None:
-    """Writes the tree; an artifact's story is told once, then referred to."""
+def show_walk(terminal: Terminal, walk: Walk, *, every_way: bool = False) -> None:
+    """Writes the tree; an artifact's story is told once, then referred to.
+
+    Args:
+        terminal: where to write.
+        walk: what was found.
+        every_way: whether to tell each of the different ways in which runs made equal bytes, and
+            not the first alone.
+    """
     up = walk.direction == Direction.UP
     at: defaultdict[str, list[Derivation]] = defaultdict(list)
     about: dict[Digest, About] = {}
@@ -44,21 +52,34 @@ def show_walk(terminal: Terminal, walk: Walk) -> None:
         ending = "; see above" if again else ("" if story or walk.cut else _END[up])
         terminal.text("  " * level + text + ending)
         if not again:
-            todo += reversed(_story(story, level + 1, about, up=up))
+            ways = _WAYS if up and not every_way else len(story)
+            lines = _story(story, level + 1, about, up=up, ways=ways)
+            if walk.others.get(digest):
+                lines.append((level + 1, _also(walk.others[digest], "other run"), None))
+            todo += reversed(lines)
     if walk.cut:
         terminal.text("and more, which was not followed; see --depth")
 
 
 def _story(
-    derivations: Iterable[Derivation], level: int, about: dict[Digest, About], *, up: bool
+    derivations: Iterable[Derivation],
+    level: int,
+    about: dict[Digest, About],
+    *,
+    up: bool,
+    ways: int,
 ) -> list[Line]:
-    """What made an artifact, or used it: equal work of several runs is told once."""
+    """What made an artifact, or used it: equal work of several runs is told once.
+
+    Of different work that gave equal bytes the first ``ways`` are told, the rest is counted.
+    Derivations come as they were walked: of one artifact who ran it before who found it.
+    """
     groups: dict[bytes, list[Derivation]] = {}
     for d in derivations:
         groups.setdefault(_work(d), []).append(d)
+    stories = list(groups.values())
     lines: list[Line] = []
-    for group in groups.values():
-        first, *others = sorted(group, key=lambda d: (d.hits > 0, d.time_s, d.uid))
+    for first, *others in stories[:ways]:
         title = f"by {first.engine} {first.contract}.{first.implementation}"
         lines.append((level, f"{title} in {_where(first)}", None))
         lines += [(level + 2, text, None) for text in _details(first)]
@@ -70,7 +91,17 @@ def _story(
             (level + 1, f"{'from' if up else 'gave'} {port}: {_artifact(digest, about)}", digest)
             for port, digest in (_given(first) if up else sorted(first.outputs.items()))
         ]
+    told = {d.uid for group in stories[:ways] for d in group}
+    left = [d for group in stories[ways:] for d in group]
+    if left:
+        runs = {d.uid for d in left} - told
+        makers = (len(runs), "other run") if runs else (len(left), "other step")
+        lines.append((level, _also(*makers), None))
     return lines
+
+
+def _also(number: int, noun: str) -> str:
+    return f"also made by {figures.count(number, noun)}; --all-runs tells how"
 
 
 def _work(derivation: Derivation) -> bytes:

@@ -10,6 +10,7 @@ from flowmesh_control.api.doors import Guard
 from flowmesh_control.api.fabric import Fabric
 from flowmesh_control.api.origins import Origins
 from flowmesh_control.api.probes import Probes
+from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.runs import Runs
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
@@ -44,8 +45,9 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
     app.add_routes(probes.open_routes())
     rooms = (
         Runs(parts, planner, labels),
+        AllReceipts(parts),
         Data(parts, labels),
-        Origins(parts),
+        Origins(parts, labels),
         AuditRoom(parts),
         Fabric(parts, cleaning),
         probes,

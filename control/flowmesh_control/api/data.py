@@ -113,10 +113,20 @@ class Data:
         return await self._send(visit.request, download)
 
     async def content(self, visit: Visit) -> web.StreamResponse:
-        """``GET /v1/content?reference=&kind=&namespace=`` → what it refers to, as an output is."""
+        """``GET /v1/content?reference=&namespace=`` → what it refers to, as an output is.
+
+        ``?kind=`` may say what is expected; the reference says what it is.
+        """
         query, scopes = visit.request.query, self._scopes(visit)
-        kind = query.get("kind", "dataset")
-        artifact = await self._parts.content.load(kind, query.get("reference", ""), scopes)
+        reference = query.get("reference", "")
+        issued_as = self._parts.content.verified(reference, scopes).kind
+        if query.get("kind", issued_as) != issued_as:
+            raise FlowMeshError(
+                f"the reference is of kind {issued_as}",
+                where="?kind=",
+                remedy=f"leave it out, or write {issued_as}",
+            )
+        artifact = await self._parts.content.load(issued_as, reference, scopes)
         download = download_of(self._parts.given.store.blobs, (artifact,))
         return await self._send(visit.request, download)
 

@@ -1,38 +1,67 @@
 """Where artifacts come from and go to: lineage, the rows behind rows, OpenLineage events."""
 
 import contextlib
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.access import NamespaceLabels
 from flowmesh_control.api.answers import answer
 from flowmesh_control.api.doors import Route, Visit, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made
+from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made, Walk
+from flowmesh_control.recovery import read_pins
+from flowmesh_control.run_artifacts import made_as
 from flowmesh_control.run_keys import pins_key
+from flowmesh_control.run_lineage import walk_run
 from flowmesh_control.run_records import PinsRecord, pins_decoder
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
-from flowmesh_core.errors import FlowMeshError, IdentityError, LostBlobError
+from flowmesh_core.errors import (
+    FlowMeshError,
+    IdentityError,
+    InvalidReferenceError,
+    LostBlobError,
+    SpecError,
+)
 from flowmesh_core.identity import is_digest
 from flowmesh_core.lineage import Derivation, Exported, run_events
 from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.run.ledger import StepLine
-from flowmesh_core.sharing import REFERENCE_PREFIX
+from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
 from flowmesh_core.trace import recorded
 from flowmesh_core.units import Digest
 
 _HEX = frozenset("0123456789abcdef")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An artifact that is asked about.
+
+    Attributes:
+        name: as the user wrote it, shortened; errors say no other.
+        digest: its identity, as derivations name it.
+        blob: of its bytes.
+        is_theirs: whether the user holds a reference to it.
+    """
+
+    name: str
+    digest: Digest
+    blob: Digest
+    is_theirs: bool = False
+
+
 class Origins:
     """The handlers of lineage."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Takes the parts that know what was made."""
+    def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
+        """Takes the parts that know what was made, and who knows the namespaces' labels."""
         self._parts = parts
+        self._labels = labels
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -40,42 +69,47 @@ class Origins:
             of_known("GET", "/v1/lineage/{name}", self.lineage),
             of_known("GET", "/v1/lineage/{name}/rows", self.rows),
             of_run("GET", "/v1/runs/{uid}/made", self.made),
+            of_run("GET", "/v1/runs/{uid}/lineage", self.lineage_of_run),
+            of_run("GET", "/v1/runs/{uid}/lineage/rows", self.rows_of_run),
             of_run("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
             of_run("GET", "/v1/runs/{uid}/trace", self.trace),
         ]
 
     async def lineage(self, visit: Visit) -> web.Response:
-        """``GET /v1/lineage/{name}?direction=up|down&depth=`` → :class:`Walk`.
+        """``GET /v1/lineage/{name}?direction=up|down&depth=&namespace=`` → :class:`Walk`.
 
-        A digest, the beginning of one, or a reference.
+        A digest, the beginning of one, or a reference (which ``namespace`` may read, or another
+        whose runs the user may list).
         """
-        digest = await self._identity(visit)
-        query = visit.request.query
-        text = query.get("direction", "up")
-        if text not in set(Direction):
-            raise FlowMeshError(
-                f"no direction {text!r}", where="?direction=", remedy="use up or down"
-            )
-        depth = query.get("depth", str(DERIVATIONS_MAX))
-        if not depth.isdecimal() or not int(depth):
-            raise FlowMeshError(f"no depth {depth!r}", where="?depth=", remedy="use 1 or more")
-        direction = Direction(text)
-        walk = await self._parts.lineage.walk(digest, direction, visit.seen, depth=int(depth))
-        if not walk.derivations and not await self._is_known(visit, digest, direction):
-            raise NotFoundError(
-                f"nothing is known of {digest[:12]}",
-                where="lineage",
-                remedy="a run is known once it has ended; take a digest from `fmesh outputs RUN`",
-            )
+        asked = await self._asked(visit)
+        direction, depth = _direction(visit), _depth(visit)
+        walk = await self._parts.lineage.walk(asked.digest, direction, visit.seen, depth=depth)
+        if not walk.derivations and not await self._is_known(visit, asked, direction):
+            raise _unknown(asked.name)
         return answer(walk)
+
+    async def lineage_of_run(self, visit: Visit) -> web.Response:
+        """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → :class:`Walk` upwards.
+
+        What this run made it from: other runs that made equal bytes are not told.
+        """
+        return answer(await self._walk_of_run(visit))
 
     async def rows(self, visit: Visit) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
-        digest = await self._identity(visit)
-        walk = await self._parts.lineage.walk(digest, Direction.UP, visit.seen)
-        about = {d: a for made in walk.derivations for d, a in made.about.items()}
+        asked = await self._asked(visit)
+        walk = await self._parts.lineage.walk(asked.digest, Direction.UP, visit.seen)
         if not walk.derivations:
-            raise NotFoundError(f"no run that is known made {digest[:12]}", where="lineage")
+            raise NotFoundError(f"no run that is known made {asked.name}", where="lineage")
+        return await self._row_origins(walk)
+
+    async def rows_of_run(self, visit: Visit) -> web.Response:
+        """``GET /v1/runs/{uid}/lineage/rows?name=`` → :class:`RowOrigins` of a data set."""
+        return await self._row_origins(await self._walk_of_run(visit))
+
+    async def _row_origins(self, walk: Walk) -> web.Response:
+        digest = walk.digest
+        about = {d: a for made in walk.derivations for d, a in made.about.items()}
         if digest in about and about[digest].kind != "dataset":
             raise FlowMeshError(
                 f"{digest[:12]} is of kind {about[digest].kind}, which has no rows",
@@ -155,40 +189,102 @@ class Origins:
         given = (a for end in ends for a in end.outputs.values() if a is not None)
         return {a.digest: a.manifest for a in given if a.manifest is not None}
 
-    async def _is_known(self, visit: Visit, digest: Digest, walked: Direction) -> bool:
-        """Whether it is known by runs that the user sees; who sees all may ask the store."""
+    async def _is_known(self, visit: Visit, asked: _Asked, walked: Direction) -> bool:
+        """Whether runs that the user sees know it; the store is asked where it may be told."""
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
-        if (await self._parts.lineage.walk(digest, other, visit.seen, depth=1)).derivations:
+        lineage = self._parts.lineage
+        if (await lineage.walk(asked.digest, other, visit.seen, depth=1)).derivations:
             return True
-        if not await visit.sees_all():
+        if not asked.is_theirs and not await visit.sees_all():
             return False
-        return not await self._parts.given.store.blobs.missing([digest])
+        return not await self._parts.given.store.blobs.missing([asked.blob])
 
-    async def _identity(self, visit: Visit) -> Digest:
-        """The identity digest of what is named: of a dataset's rows, not of its manifest.
+    async def _walk_of_run(self, visit: Visit) -> Walk:
+        uid, name = visit.uid, visit.request.query.get("name", "")
+        lines = await self._parts.views.lines(uid)
+        pins = await read_pins(self._parts.given.store.records, uid, lines)
+        digest, step = made_as(name, uid, pins, lines)
+        lineage, depth = self._parts.lineage, _depth(visit)
+        walk = await walk_run(lineage, digest, (uid, step), visit.seen, depth=depth)
+        if step and all((d.uid, d.step) != (uid, step) for d in walk.derivations):
+            raise _unknown(f"{uid}/{name}")
+        return walk
+
+    async def _asked(self, visit: Visit) -> _Asked:
+        """What is named, in the words that it was named with.
 
         Raises:
             NotFoundError: it names nothing, or several things.
+            InvalidReferenceError: it is a reference of an older release.
         """
         named = visit.request.match_info["name"]
-        text = named.removeprefix(REFERENCE_PREFIX).partition(".")[0]
-        if is_digest(text):
-            return await self._parts.content.identity_of(Digest(text))
-        if len(text) < PREFIX_MIN or not _HEX.issuperset(text):
+        if named.startswith(REFERENCE_PREFIX):
+            return await self._referred(visit, named)
+        if is_digest(named):
+            return _Asked(named[:12], Digest(named), Digest(named))
+        if len(named) < PREFIX_MIN or not _HEX.issuperset(named):
             raise NotFoundError(
                 f"{named[:24]!r} is no digest and no reference",
                 where="lineage",
                 remedy="take one from `fmesh outputs RUN`, or name RUN/OUTPUT or RUN/STEP.PORT",
             )
+        return await self._beginning(visit, named)
+
+    async def _referred(self, visit: Visit, text: str) -> _Asked:
+        """What a reference names: one that the user may not read is told as if nothing had it."""
+        named, name = read_reference(text), f"{text[:24]}…"
+        if not await visit.sees_all():
+            try:
+                self._parts.content.verified(text, *await self._scopes(visit))
+            except InvalidReferenceError:
+                return _Asked(name, named.digest, named.digest)
+        identity = await self._parts.content.identity_of(named)
+        return _Asked(name, identity, named.digest, is_theirs=True)
+
+    async def _scopes(self, visit: Visit) -> list[ScopePlan]:
+        """Those of the namespaces whose runs the user may list."""
+        namespaces = {run.namespace for run in self._parts.views.summaries()}
+        if visit.request.query.get("namespace"):
+            namespaces.add(visit.request.query["namespace"])
+        found = []
+        for namespace in sorted(await visit.seen(namespaces)):
+            with contextlib.suppress(SpecError):  # two policies contradict each other there
+                labels = dict(self._labels(namespace))
+                found.append(self._parts.given.policies.scopes(namespace, labels))
+        return found
+
+    async def _beginning(self, visit: Visit, text: str) -> _Asked:
         found = await self._parts.lineage.named(text, visit.seen)
         if len(found) == 1:
-            return found[0]
+            return _Asked(found[0][:12], found[0], found[0])
         several = "; ".join(d[:24] for d in found[:4])
         raise NotFoundError(
             f"{len(found)} known digests begin with {text!r}" if found else f"no {text!r} is known",
             where="lineage",
             remedy=f"one of {several}" if found else "`fmesh outputs RUN --json` shows digests",
         )
+
+
+def _direction(visit: Visit) -> Direction:
+    text = visit.request.query.get("direction", "up")
+    if text not in set(Direction):
+        raise FlowMeshError(f"no direction {text!r}", where="?direction=", remedy="use up or down")
+    return Direction(text)
+
+
+def _depth(visit: Visit) -> int:
+    depth = visit.request.query.get("depth", str(DERIVATIONS_MAX))
+    if not depth.isdecimal() or not int(depth):
+        raise FlowMeshError(f"no depth {depth!r}", where="?depth=", remedy="use 1 or more")
+    return int(depth)
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"nothing is known of {name}",
+        where="lineage",
+        remedy="a run is known once it has ended; take a digest from `fmesh outputs RUN`",
+    )
 
 
 def _version() -> str:

@@ -4,12 +4,12 @@ A name that can change its meaning is resolved by a step of its own (``inputs.ba
 run); what a fixed name means is imported straight away, and shared (ADR 2).
 """
 
-import re
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, PortKind
 from flowmesh_core.catalog.hub_addresses import HubAddressError, read_hub_address
 from flowmesh_core.catalog.models import BUILTIN_MODELS, BUILTIN_PREFIX
+from flowmesh_core.errors import InvalidReferenceError
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.plan import (
     ArtifactSource,
@@ -21,6 +21,7 @@ from flowmesh_core.graph.plan import (
 from flowmesh_core.graph.scope import Columns, InputEntry, Keys, Scope
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.coerce import default_of
+from flowmesh_core.sharing import REFERENCE_PREFIX, read_reference
 from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.secrets import with_place
@@ -41,7 +42,6 @@ _SOURCES = {
 """Where an input may come from: the field, and how it is written."""
 _LOCAL = ("./", "../", "file:", "/", "~")
 _REMOTE = ("s3://", "https://", "hf://")
-_REFERENCE = re.compile(r"cas:[0-9a-f]{64}\.[0-9a-f]{32}")
 
 
 def is_local(text: str) -> bool:
@@ -76,12 +76,12 @@ def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> In
             f"about {size} bytes of rows, of at most {scope.limits.rows_bytes};"
             " put them into a file and write dataset: ./file.jsonl",
         )
-    columns = frozenset(column for row in rows for column in row)
+    columns = frozenset(column for row in rows for column in row) or None
     reference = scope.uploads.get(name)
     if reference is None:
         if not scope.validate_only:
             scope.report(keys, "the rows were not uploaded before the workflow was compiled")
-        reference = _placeholder(name)
+        reference = _placeholder("dataset", name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
 
 
@@ -95,7 +95,7 @@ def _config_map(scope: Scope, name: str, given: ConfigMapKey, keys: Keys) -> Inp
                 f"{given.name}/{given.key} is a ConfigMap's, which only a cluster's operator reads;"
                 f" here write dataset: ./{given.key}",
             )
-        reference = _placeholder(name)
+        reference = _placeholder("dataset", name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
 
 
@@ -103,17 +103,23 @@ def _named(scope: Scope, name: str, spec: InputSpec, kind: str, text: str) -> In
     keys: Keys = ("spec", "inputs", name, kind)
     if is_local(text):
         return _uploaded(scope, name, kind, text, keys)
-    if text.startswith("cas:"):
-        if _REFERENCE.fullmatch(text) is None:
-            scope.report(
-                keys,
-                f"{text[:24]!r} is no reference: cas:<64 hex digits>.<32 hex digits>;"
-                " a digest alone is no right to read",
-            )
-            return None
-        return InputEntry(kind, ArtifactSource(kind, text), columns=_known(scope, name))
+    if text.startswith(REFERENCE_PREFIX):
+        return _referred(scope, name, kind, text, keys)
     params = _address(scope, kind, text, keys)
     return None if params is None else _imported(scope, name, spec, kind, params)
+
+
+def _referred(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> InputEntry | None:
+    """What is in the store already, read as what its reference says it is."""
+    try:
+        issued_as = read_reference(text).kind
+    except InvalidReferenceError as e:
+        scope.report(keys, f"{e.message}; {e.remedy}")
+        return None
+    if issued_as != kind:
+        scope.report(keys, f"the reference is of kind {issued_as}; expected one of kind {kind}")
+        return None
+    return InputEntry(kind, ArtifactSource(kind, text), columns=_known(scope, name))
 
 
 def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> InputEntry:
@@ -126,17 +132,18 @@ def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> Inpu
                 " here use s3://, https://, hf://, a cas: reference or, for a small data set, a"
                 " configMap",
             )
-        reference = _placeholder(name)
+        reference = _placeholder(kind, name)
     return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
 
 
-def _placeholder(name: str) -> str:
+def _placeholder(kind: str, name: str) -> str:
     """Stands for what is not uploaded, in plans that are only looked at; another for each input."""
-    return f"cas:{digest_bytes(name.encode())}.{'0' * 32}"
+    return f"{REFERENCE_PREFIX}{kind}:{digest_bytes(name.encode())}.{'0' * 34}"
 
 
 def _known(scope: Scope, name: str) -> Columns:
-    return frozenset(scope.columns[name]) if name in scope.columns else None
+    """None also for a data set without rows and columns: whatever reads it reads nothing."""
+    return frozenset(scope.columns.get(name, ())) or None
 
 
 def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:

@@ -26,7 +26,8 @@ class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact"):
 
     Attributes:
         kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
-        reference: ``cas:<digest>.<mac>``; checked against the namespace's scopes at admission.
+        reference: ``cas:<kind>:<digest>.<mac>``; checked against the namespace's scopes at
+            admission.
     """
 
     kind: str

@@ -16,6 +16,7 @@ from flowmesh_core.lineage.derivation import inputs_of
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.ledger import Line, StepLine
 from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.sharing import REFERENCE_PREFIX
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 PRODUCER = "https://flowmesh.dev/openlineage"
@@ -179,7 +180,10 @@ def _names(run: Exported, edge: Edge) -> list[str]:
 
 
 def _uploaded(source: ArtifactSource) -> str:
-    return f"upload/{source.reference.partition(':')[2].partition('.')[0]}"
+    named = source.reference.partition(".")[0]
+    if named.startswith(REFERENCE_PREFIX):  # the kind in it, if any, is no part of the name
+        return f"upload/{named.rpartition(':')[2]}"
+    return f"upload/{named.partition(':')[2]}"
 
 
 def _outside(plan: StepPlan) -> list[Json]:

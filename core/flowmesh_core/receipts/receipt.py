@@ -53,6 +53,17 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     audit_of: str = ""
 
 
+class ReceiptPage(msgspec.Struct, frozen=True):
+    """Some of many receipts, in order of their runs' creation.
+
+    Attributes:
+        next: where the next page begins; empty on the last one.
+    """
+
+    receipts: list[Receipt]
+    next: str = ""
+
+
 def receipt(
     uid: str, name: str, namespace: str, lines: Iterable[Line], *, audit_of: str = ""
 ) -> Receipt:

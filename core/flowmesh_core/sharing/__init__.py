@@ -1,6 +1,13 @@
 """Sharing: scopes, cache policies and references."""
 
-from flowmesh_core.sharing.references import REFERENCE_PREFIX, issue, verify
+from flowmesh_core.sharing.references import (
+    REFERENCE_PREFIX,
+    Reference,
+    former_digest,
+    issue,
+    read_reference,
+    verify,
+)
 from flowmesh_core.sharing.scopes import (
     ALL_SCOPE,
     CachePolicy,
@@ -15,11 +22,14 @@ __all__ = [
     "ALL_SCOPE",
     "REFERENCE_PREFIX",
     "CachePolicy",
+    "Reference",
     "ScopePlan",
     "Sharing",
+    "former_digest",
     "group_scope",
     "issue",
     "namespace_scope",
     "plan_scopes",
+    "read_reference",
     "verify",
 ]

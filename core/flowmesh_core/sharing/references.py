@@ -1,44 +1,82 @@
 """References: how users name content, since a digest alone is no right to read it.
 
-``cas:<digest>.<mac>``. The MAC is keyed by the secret of the scope for which the reference was
-issued, so a reference of another tenant is worth nothing unless its scope is looked up too. The
-control plane issues them at upload, import and publication; workers hold no key and cannot.
+``cas:<kind>:<digest>.<key id><mac>``. The MAC covers the kind and the digest and is keyed by the
+secret of the scope for which the reference was issued: a reference of another tenant is worth
+nothing unless its scope is looked up too, and what was issued as metrics is never read as a model.
+The control plane issues references at upload, import and publication; workers hold no key and
+cannot. Version 1, ``cas:<digest>.<mac>``, named no kind and is refused.
 """
 
 import hmac
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from blake3 import blake3
 
+from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.errors import InvalidReferenceError
-from flowmesh_core.identity.digest import is_digest
+from flowmesh_core.identity import canonical_bytes, is_digest
 from flowmesh_core.units import Digest
 
 REFERENCE_PREFIX = "cas:"
+KINDS = tuple(kind.value for kind in PortKind)
+"""What content can be referred to as: the kinds of ports."""
 MIN_KEY_BYTES = 16
 MAC_BYTES = 16
-_CONTEXT = "flowmesh.dev v1 master key of the references' scopes"
-_FORM = re.compile(r"cas:([0-9a-f]{64})\.([0-9a-f]{32})")
+KEY_ID = "00"
+"""Of the one key that there is."""
+_GENERATION = 0
+"""Of a scope's secret; part of what it is derived from, so that references outlive its coming."""
+_CONTEXT = "flowmesh.dev 2 references"
+_VERSION = "ref2"
+_FORM = re.compile(rf"cas:({'|'.join(KINDS)}):([0-9a-f]{{64}})\.([0-9a-f]{{2}})([0-9a-f]{{32}})")
+_FORMER = re.compile(r"cas:([0-9a-f]{64})\.[0-9a-f]{32}")
 
 
-def issue(master_key: bytes, scope: str, digest: Digest) -> str:
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a reference names.
+
+    Attributes:
+        kind: what the content was issued as; one of ``KINDS``.
+        digest: of its bytes; of a data set, a model or an adapter those of its manifest.
+    """
+
+    kind: str
+    digest: Digest
+
+
+def issue(master_key: bytes, scope: str, kind: str, digest: Digest) -> str:
     """Makes the reference by which a scope's users may name this content.
 
     Args:
         master_key: the cluster's secret, at least 16 random bytes.
         scope: the scope that may read it.
-        digest: the content.
+        kind: what the content is; it can be read as nothing else.
+        digest: of the content's bytes.
 
     Raises:
-        InvalidReferenceError: the digest is none, or the key too short.
+        InvalidReferenceError: the kind or the digest is not one, or the key is too short.
     """
+    if kind not in KINDS:
+        raise InvalidReferenceError(f"{_short(kind)} is not a kind of content")
     if not is_digest(digest):
         raise InvalidReferenceError(f"{_short(digest)} is no digest")
-    return f"{REFERENCE_PREFIX}{digest}.{_mac(_scope_secret(master_key, scope), digest)}"
+    mac = _mac(_scope_secret(master_key, scope), kind, digest)
+    return f"{REFERENCE_PREFIX}{kind}:{digest}.{KEY_ID}{mac}"
 
 
-def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Digest:
+def read_reference(text: str) -> Reference:
+    """What a reference says that it names; whether it was issued is not checked.
+
+    Raises:
+        InvalidReferenceError: it is malformed, or of an older release.
+    """
+    return _parsed(text)[0]
+
+
+def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Reference:
     """Reads a reference that was issued for one of these scopes.
 
     Args:
@@ -47,27 +85,46 @@ def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Digest:
         reference: what the user wrote.
 
     Returns:
-        The digest of the content.
+        The content, and what it may be read as.
 
     Raises:
-        InvalidReferenceError: malformed, or not issued for any of these scopes; which of the two
-            reasons holds for a well-formed one is not told.
+        InvalidReferenceError: malformed, of an older release, or not issued for any of these
+            scopes; a well-formed one is not told more than that.
     """
-    match = _FORM.fullmatch(reference)
-    if match is None:
-        raise InvalidReferenceError(
-            f"{_short(reference)} is no reference",
-            remedy="it looks like cas:<64 hex digits>.<32 hex digits>; a digest alone is none",
-        )
-    digest, mac = Digest(match[1]), match[2]
+    named, key_id, mac = _parsed(reference)
     # Every scope is tried, so that the time taken does not tell which one matched.
-    valid = [hmac.compare_digest(_mac(_scope_secret(master_key, s), digest), mac) for s in scopes]
-    if not any(valid):
+    valid = [
+        hmac.compare_digest(_mac(_scope_secret(master_key, s), named.kind, named.digest), mac)
+        for s in scopes
+    ]
+    if key_id != KEY_ID or not any(valid):
         raise InvalidReferenceError(
             f"the reference {_short(reference)} is not valid for this namespace",
             remedy="upload the content from here, or ask for a cache policy that shares it",
         )
-    return digest
+    return named
+
+
+def former_digest(text: str) -> Digest | None:
+    """The digest in a reference of version 1; None where the text is not one."""
+    match = _FORMER.fullmatch(text)
+    return None if match is None else Digest(match[1])
+
+
+def _parsed(text: str) -> tuple[Reference, str, str]:
+    """What it names, the key's id and the MAC."""
+    match = _FORM.fullmatch(text)
+    if match is not None:
+        return Reference(match[1], Digest(match[2])), match[3], match[4]
+    if former_digest(text) is not None:
+        raise InvalidReferenceError(
+            f"the reference {_short(text)} was made by an older release",
+            remedy="take a new one from `fmesh outputs`, or upload again",
+        )
+    raise InvalidReferenceError(
+        f"{_short(text)} is no reference",
+        remedy="it looks like cas:<kind>:<64 hex digits>.<34 hex digits>; a digest alone is none",
+    )
 
 
 def _scope_secret(master_key: bytes, scope: str) -> bytes:
@@ -77,11 +134,12 @@ def _scope_secret(master_key: bytes, scope: str) -> bytes:
             remedy=f"give at least {MIN_KEY_BYTES} random bytes",
         )
     key = blake3(master_key, derive_key_context=_CONTEXT).digest()
-    return blake3(scope.encode(), key=key).digest()
+    return blake3(canonical_bytes([scope, _GENERATION]), key=key).digest()
 
 
-def _mac(secret: bytes, digest: Digest) -> str:
-    return blake3(digest.encode(), key=secret).digest(length=MAC_BYTES).hex()
+def _mac(secret: bytes, kind: str, digest: Digest) -> str:
+    said = canonical_bytes([_VERSION, kind, digest])
+    return blake3(said, key=secret).digest(length=MAC_BYTES).hex()
 
 
 def _short(text: str) -> str:

@@ -62,8 +62,8 @@ class OutputStatus(_Shown):
     kind: str = Field(default="", description="dataset, model, adapter, metrics or blob.")
     reference: str = Field(
         default="",
-        description="cas:<digest>.<mac>: what another workflow of the namespace names it by, and"
-        " `fmesh outputs` fetches.",
+        description="cas:<kind>:<digest>.<mac>: what another workflow of the namespace names it by,"
+        " and `fmesh outputs` fetches.",
     )
     rows: int | None = Field(default=None, description="Of a data set.")
     bytes: int | None = Field(default=None, description="Its size.")
@@ -153,6 +153,6 @@ class WorkflowStatus(_Shown):
     )
     steps_ref: str = Field(
         default="",
-        description="cas:<digest>.<mac> of a JSON document with every step and output, where there"
-        " are more than this object shows.",
+        description="cas:<kind>:<digest>.<mac> of a JSON document with every step and output, where"
+        " there are more than this object shows.",
     )

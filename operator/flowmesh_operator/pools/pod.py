@@ -17,7 +17,7 @@ from flowmesh_operator.pools.names import (
 )
 from flowmesh_operator.pools.overrides import overlaid
 from flowmesh_operator.pools.shape import engine_memory_mib, threads
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import IMPORT_REFUSE, Surroundings
 from flowmesh_operator.pools.volumes import (
     CA_FOLDER,
     CODE_FOLDER,
@@ -110,6 +110,9 @@ def _worker(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
     }
     if spec.user_code:
         container["env"].append({"name": "FLOWMESH_CODE_SOCKET", "value": CODE_SOCKET})
+    if around.refused_networks:
+        refused = ",".join(around.refused_networks)
+        container["env"].append({"name": IMPORT_REFUSE, "value": refused})
     if spec.image_pull_policy is not None:
         container["imagePullPolicy"] = spec.image_pull_policy
     if around.store_secret:

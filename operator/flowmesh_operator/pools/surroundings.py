@@ -1,9 +1,12 @@
 """Where the pods of pools run: what the operator must tell every worker, whatever its pool."""
 
+import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 _HTTPS_PORT = 443
+IMPORT_REFUSE = "FLOWMESH_IMPORT_REFUSE"
+"""The variable that workers read the refused networks from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class Surroundings:
         metrics_secret: the Secret with the token that it shows there; none if empty.
         metrics_pair_secret: the Secret with a certificate and its key, which it wants to have
             before it checks the gateway's; ``metrics_secret`` if empty.
+        cluster_cidrs: networks of the cluster, which users' imports and calls must not reach.
+        api_server_host: the API server as pods reach it; none if empty.
     """
 
     namespace: str
@@ -41,6 +46,8 @@ class Surroundings:
     metrics_url: str = ""
     metrics_secret: str = ""
     metrics_pair_secret: str = ""
+    cluster_cidrs: tuple[str, ...] = ()
+    api_server_host: str = ""
 
     @property
     def gateway_port(self) -> int:
@@ -70,6 +77,16 @@ class Surroundings:
         return host.endswith((".svc", ".svc.cluster.local")) or (bool(host) and "." not in host)
 
     @property
+    def refused_networks(self) -> tuple[str, ...]:
+        """What users' imports and calls must not reach although it may be public.
+
+        Workers refuse private addresses of themselves, so those of the API server and the bucket
+        are named only where they are public ones.
+        """
+        hosts = (self.api_server_host, self.store_host)
+        return (*self.cluster_cidrs, *(n for host in hosts for n in _public_address(host)))
+
+    @property
     def _endpoint(self) -> tuple[str, int]:
         if self.store_path:
             return "", 0
@@ -77,3 +94,12 @@ class Surroundings:
         parts = urlsplit(endpoint)
         usual = 80 if parts.scheme == "http" else _HTTPS_PORT
         return parts.hostname or "", parts.port or usual
+
+
+def _public_address(host: str) -> tuple[str, ...]:
+    """The network of one host that is written as a public address; none otherwise."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return ()
+    return (str(ipaddress.ip_network(address)),) if address.is_global else ()

@@ -11,7 +11,7 @@ from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 QUESTIONS = {"q": {"configMap": {"name": "questions", "key": "questions.jsonl"}}}
 READ = {"uses": "data.sql", "inputs": {"rows": "inputs.q"}, "with": {"query": "select * from rows"}}
-UPLOADED = f"cas:{'1' * 64}.{'2' * 32}"
+UPLOADED = f"cas:dataset:{'1' * 64}.{'2' * 34}"
 HUB = {**INPUTS, "base": {"model": "hf://org/name", "secrets": ["HF_TOKEN"]}}
 USE = GENERATE
 

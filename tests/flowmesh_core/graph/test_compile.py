@@ -235,7 +235,7 @@ def test_an_input_that_the_author_names_is_required_though_the_engine_can_do_wit
 
 
 def test_rows_and_files_are_content_and_not_steps(compiled) -> None:
-    reference = f"cas:{'a' * 64}.{'b' * 32}"
+    rows, file, reference = (f"cas:dataset:{d * 64}.{'0' * 34}" for d in "12a")
     plan = compiled(
         {**SQL, "inputs": {"x": "inputs.rows", "y": "inputs.file", "z": "inputs.cas"}},
         inputs={
@@ -243,13 +243,13 @@ def test_rows_and_files_are_content_and_not_steps(compiled) -> None:
             "file": {"dataset": "./x.jsonl"},
             "cas": {"dataset": reference},
         },
-        uploads={"rows": f"cas:{'1' * 64}.{'0' * 32}", "file": f"cas:{'2' * 64}.{'0' * 32}"},
+        uploads={"rows": rows, "file": file},
         validate_only=False,
     )
     (step,) = plan.steps
     assert [e.sources[0] for e in step.edges] == [
-        ArtifactSource("dataset", f"cas:{'1' * 64}.{'0' * 32}"),
-        ArtifactSource("dataset", f"cas:{'2' * 64}.{'0' * 32}"),
+        ArtifactSource("dataset", rows),
+        ArtifactSource("dataset", file),
         ArtifactSource("dataset", reference),
     ]
 

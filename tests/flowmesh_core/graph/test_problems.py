@@ -252,7 +252,18 @@ def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
             ".model",
             "'hf://x' is no hub address; write hf://org/name[@revision]",
         ),
-        ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa' is no reference"),
+        ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa…' is no reference"),
+        (
+            {"model": f"cas:{'a' * 64}.{'b' * 32}"},
+            ".model",
+            "the reference 'cas:aaaaaaaaaaaaaaaaaaaa…' was made by an older release;"
+            " take a new one from `fmesh outputs`, or upload again",
+        ),
+        (
+            {"model": f"cas:metrics:{'a' * 64}.{'b' * 34}"},
+            ".model",
+            "the reference is of kind metrics; expected one of kind model",
+        ),
         ({}, "", f"{ONE_SOURCE_RULE}; got none"),
         (
             {"model": "x", "rows": []},

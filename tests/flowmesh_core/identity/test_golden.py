@@ -86,4 +86,4 @@ def test_borders_chunks_and_dataset_digests_are_frozen() -> None:
 
 
 def test_references_are_frozen() -> None:
-    assert issue(b"k" * 32, "ns-team-a", digest_bytes(b"x")) == GOLDEN["reference"]
+    assert issue(b"k" * 32, "ns-team-a", "model", digest_bytes(b"x")) == GOLDEN["reference"]

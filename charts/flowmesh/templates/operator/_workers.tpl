@@ -9,6 +9,9 @@
 {{- if eq .Values.store.type "s3" }}
 - {name: FLOWMESH_WORKER_STORE_CIDRS, value: {{ join "," .Values.networkPolicy.storeEgress.cidrs | quote }}}
 {{- end }}
+{{- with concat .Values.clusterRanges.pods .Values.clusterRanges.services .Values.clusterRanges.nodes }}
+- {name: FLOWMESH_WORKER_IMPORT_REFUSE, value: {{ join "," . | quote }}}
+{{- end }}
 {{- if .Values.keda.enabled }}
 - {name: FLOWMESH_KEDA_METRICS_URL, value: "https://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}/metrics"}
 - {name: FLOWMESH_KEDA_SECRET, value: flowmesh-keda}

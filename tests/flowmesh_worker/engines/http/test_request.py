@@ -11,7 +11,12 @@ from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.http.request import HttpRequest
-from flowmesh_worker.engines.net.addresses import ALLOW_VARIABLE, REQUEST_ALLOW_VARIABLE
+from flowmesh_worker.engines.net.addresses import (
+    ALLOW_VARIABLE,
+    REQUEST_ALLOW_VARIABLE,
+    AddressRule,
+    JudgingResolver,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from site_here import Seen, Site, rows_of, serving
@@ -184,8 +189,9 @@ async def test_addresses_that_are_not_public_are_refused(
 
 
 async def test_without_encryption_only_opened_addresses_are_asked(site: Site) -> None:
-    for url in ("http://8.8.8.8/", "http://0x08080808/"):  # an address, a name that is looked up
-        assert "not encrypted" in (await failure([{"a": 1}], url=url)).message
+    assert "not encrypted" in (await failure([{"a": 1}], url="http://8.8.8.8/")).message
+    with pytest.raises(AttemptError, match="not encrypted"):  # what a name is looked up as
+        await JudgingResolver(AddressRule(), opened_only=True).resolve("8.8.8.8")
     port = site.url.rpartition(":")[2]
     [row] = await request([{"a": 1}], url=f"http://localhost:{port}/cookie")
     assert row["response"] == "ok"

@@ -17,7 +17,7 @@ from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.http.call import Answer, Call, CallError
 from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
 from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
-from flowmesh_worker.engines.net.urls import origin, place_of, shown
+from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5
@@ -103,14 +103,17 @@ class HttpClient:
 
     def _check(self, call: Call, url: str) -> None:
         """Judges what no resolver will see: the scheme, and addresses written as such."""
+        why = ""
         try:
             place = place_of(url)
+        except HostError as error:
+            place, why = None, f": {error}"
         except ValueError:
             place = None
         if place is None or place.scheme not in _SCHEMES:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url) or 'an empty text'} is no URL that can be called",
+                f"{shown(url) or 'an empty text'} is no URL that can be called{why}",
                 "use https://HOST/...",
                 sent=False,
             )

@@ -8,7 +8,7 @@ import aiohttp
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
-from flowmesh_worker.engines.net.urls import origin, place_of, shown
+from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5
@@ -92,14 +92,17 @@ class Downloader:
         raise _failed(FailureKind.BAD_INPUT, f"{shown(url)} redirects too often")
 
     def _check(self, url: str) -> None:
+        why = ""
         try:
             place = place_of(url)
+        except HostError as error:
+            place, why = None, f": {error}"
         except ValueError:
             place = None
         if place is None or place.scheme not in ("https", "http"):
             raise _failed(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is no URL that can be imported",
+                f"{shown(url)} is no URL that can be imported{why}",
                 "use https:, s3:, hf: or a file that fmesh uploads",
             )
         if place.literal:

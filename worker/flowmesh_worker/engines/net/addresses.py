@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.net.urls import HostError, require_canonical
 
 ALLOW_VARIABLE = "FLOWMESH_IMPORT_ALLOW"
 """Networks that an administrator opens to imports, such as ``10.1.0.0/16``, separated by commas."""
@@ -27,10 +28,31 @@ REFUSE_VARIABLE = "FLOWMESH_IMPORT_REFUSE"
 """Further networks that neither may reach, such as a cluster's public ranges."""
 
 _INSTEAD = {ALLOW_VARIABLE: "upload the file with fmesh, or "}
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-_V4_BITS = 0xFFFFFFFF
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_CARRIERS = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96")))
+"""IPv4-mapped, and NAT64's well-known prefix: their last 32 bits are the address that is meant."""
+_V4_BITS = 0xFFFFFFFF
+_NOT_PUBLIC_V4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8",
+            "168.63.129.16/32",  # the wire server of Azure's machines
+            "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+            "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+        ),
+    )
+)  # fmt: skip
+"""RFC 6890 and the registries since, whatever the standard library's release knows of them."""
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+"""All that was ever given out; site-local, local NAT64 and IPv4-translated ones lie outside."""
+_NOT_PUBLIC_V6 = tuple(
+    map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+)
+_ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""The first half of an interface id whose second half is an IPv4 address (RFC 5214)."""
 
 
 class AddressRule:
@@ -73,7 +95,7 @@ class AddressRule:
             return True
         if any(address in n for n in self._refused if n.version == address.version):
             return False
-        return address.is_global and not address.is_multicast
+        return is_public(address)
 
     def opened(self, text: str) -> bool:
         """Whether an administrator opened an address by name."""
@@ -125,9 +147,13 @@ class JudgingResolver(AbstractResolver):
         """The addresses of a host, all of them permitted.
 
         Raises:
-            AttemptError: one of them is not.
+            AttemptError: one of them is not, or the host is an address in an unusual spelling.
             OSError: the name does not resolve.
         """
+        try:
+            require_canonical(host)
+        except HostError as error:
+            raise AttemptError(Failure(FailureKind.BAD_INPUT, str(error))) from None
         found = await self._inner.resolve(host, port, family)
         addresses = [r["host"] for r in found]
         self._rule.require(host, addresses)
@@ -155,15 +181,22 @@ async def require_public(url: str, rule: AddressRule | None = None) -> None:
         await resolver.close()
 
 
+def is_public(address: Address) -> bool:
+    """Whether an address is of the public internet; one that carries an IPv4 address as that is."""
+    address = _meant(address)
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in n for n in _NOT_PUBLIC_V4)
+    if address not in _PUBLIC_V6 or any(address in n for n in _NOT_PUBLIC_V6):
+        return False
+    return (int(address) >> 32) & _V4_BITS not in _ISATAP
+
+
 def _meant(address: Address) -> Address:
     """The IPv4 address inside an IPv6 one that only carries it."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return address.ipv4_mapped
-        if address.sixtofour is not None:
-            return address.sixtofour
-        if address in _TRANSLATED:
-            return ipaddress.IPv4Address(int(address) & _V4_BITS)
+    if isinstance(address, ipaddress.IPv6Address) and any(address in n for n in _CARRIERS):
+        return ipaddress.IPv4Address(int(address) & _V4_BITS)
     return address
 
 

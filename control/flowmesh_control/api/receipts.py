@@ -1,0 +1,76 @@
+"""The receipts of all runs that a user may list, a page at a time."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from flowmesh_control.api.answers import answer
+from flowmesh_control.api.doors import Route, Visit, of_known
+from flowmesh_control.assembly import Parts
+from flowmesh_control.failures import NotFoundError
+from flowmesh_control.run_records import Summary
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.receipts.receipt import Receipt, ReceiptPage
+
+PAGE_RUNS = 1000
+PAGE_LINES = 20_000
+"""A page ends after so many runs, or lines of receipts, whichever comes first."""
+_AT_ONCE = 16
+"""So many ledgers are read side by side."""
+
+
+class AllReceipts:
+    """The handler below ``/v1/receipts``."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Takes the parts that know runs."""
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """Every route of this class."""
+        return [of_known("GET", "/v1/receipts", self.receipts)]
+
+    async def receipts(self, visit: Visit) -> web.Response:
+        """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of listed runs."""
+        query = visit.request.query
+        after = _cursor(query.get("after", ""))
+        known = self._parts.views.summaries(query.get("namespace") or None)
+        seen = await visit.seen(run.namespace for run in known)
+        runs = sorted((r for r in known if r.namespace in seen), key=_place)
+        return answer(await self._page([r for r in runs if _place(r) > after]))
+
+    async def _page(self, runs: Sequence[Summary]) -> ReceiptPage:
+        found: list[Receipt] = []
+        read = lines = 0
+        while read < min(len(runs), PAGE_RUNS) and lines < PAGE_LINES:
+            some = runs[read : min(read + _AT_ONCE, PAGE_RUNS)]
+            receipts = await asyncio.gather(*(self._receipt(run.uid) for run in some))
+            found += [receipt for receipt in receipts if receipt is not None]
+            lines += sum(len(receipt.lines) for receipt in receipts if receipt is not None)
+            read += len(some)
+        is_last = read == len(runs)
+        return ReceiptPage(found, "" if is_last else "{!r}/{}".format(*_place(runs[read - 1])))
+
+    async def _receipt(self, uid: str) -> Receipt | None:
+        with contextlib.suppress(NotFoundError):  # swept meanwhile
+            return await self._parts.views.receipt(uid)
+        return None
+
+
+def _place(run: Summary) -> tuple[float, str]:
+    """Where a run stands: in order of creation."""
+    return (run.created_s, run.uid)
+
+
+def _cursor(text: str) -> tuple[float, str]:
+    created, _, uid = text.partition("/")
+    try:
+        return (float(created) if text else float("-inf"), uid)
+    except ValueError:
+        raise FlowMeshError(
+            f"{text[:80]!r} is not the end of a page",
+            where="?after=",
+            remedy="take `next` of the page before, or leave it out for the first page",
+        ) from None

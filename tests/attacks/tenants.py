@@ -1,0 +1,43 @@
+"""A control plane that several tenants ask, each with rights in a namespace of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientSession
+from tests.flowmesh_control.fabric import Fabric, control_plane
+from tests.flowmesh_control.rights import EDIT, TableOfUsers
+
+OWNER, ATTACKER, ADMIN = "owner", "attacker", "admin"
+RIGHTS = {ADMIN: {"*": EDIT}, OWNER: {"team-a": EDIT}, ATTACKER: {"team-b": EDIT}}
+NAMESPACES = {OWNER: "team-a", ATTACKER: "team-b"}
+
+
+class Tenants(Fabric):
+    """The fabric, asked by one tenant or another."""
+
+    async def ask(self, who: str, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
+        self.token = f"{who}-token"
+        return await self.call(method, path, status=status, **more)
+
+    async def answer(self, who: str, path: str) -> tuple[int, bytes]:
+        """Status and bytes of an answer, whatever it is."""
+        headers = {"Authorization": f"Bearer {who}-token"}
+        async with self.http.get(self.control.url + path, headers=headers) as response:
+            return response.status, await response.read()
+
+
+@contextlib.asynccontextmanager
+async def tenants(folder: Path) -> AsyncIterator[Tenants]:
+    """Starts a control plane without workers; ends it and what was started since."""
+    control = control_plane(folder, users=TableOfUsers(RIGHTS))
+    await control.start()
+    async with ClientSession() as http:
+        house = Tenants(folder, control, http)
+        try:
+            yield house
+        finally:
+            await asyncio.to_thread(house.close)
+            await control.stop()

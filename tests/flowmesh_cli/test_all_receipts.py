@@ -1,0 +1,91 @@
+"""``fmesh receipt --all`` asks for all receipts at once, however many runs there are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.rights import EDIT, TableOfUsers
+
+from flowmesh_cli.client import Http
+from flowmesh_cli.receipts import read_receipts, titles_of
+from flowmesh_control.api import receipts
+from flowmesh_control.run_records import Summary
+
+RUNS = 40
+STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
+
+
+class Counted(Http):
+    """Counts what it asks."""
+
+    asked = 0
+
+    def call(self, *arguments: Any, **more: Any) -> bytes:
+        self.asked += 1
+        return super().call(*arguments, **more)
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    """Some runs of two tenants, in turns."""
+    users = TableOfUsers({"root": {"*": EDIT}, "ada": {"team-a": EDIT}})
+    control = control_plane(tmp_path, users=users)
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http, token="root-token")
+        for n in range(RUNS):
+            await fabric.submit(workflow(f"w{n}", STEPS, "team-a" if n % 2 else "team-b"))
+        yield fabric
+    await control.stop()
+
+
+def counted(fabric: Fabric, who: str) -> Counted:
+    found = Counted.at(fabric.control.url, f"{who}-token")
+    assert isinstance(found, Counted)
+    return found
+
+
+async def test_all_receipts_come_with_one_request_and_are_those_of_each_run(fabric: Fabric) -> None:
+    http = counted(fabric, "root")
+    found = await asyncio.to_thread(read_receipts, http)
+    assert http.asked == 1
+    assert [r.name for r in found] == [f"w{n}" for n in range(RUNS)]
+    for receipt in found[:3]:
+        alone = await fabric.call("GET", f"/v1/runs/{receipt.uid}/receipt")
+        assert (alone["uid"], alone["name"], alone["lines"]) == (receipt.uid, receipt.name, [])
+    await asyncio.to_thread(http.close)
+
+
+async def test_very_many_come_in_pages_and_each_once(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "PAGE_RUNS", 17)
+    http = counted(fabric, "root")
+    found = await asyncio.to_thread(read_receipts, http)
+    assert http.asked == 3
+    assert [r.name for r in found] == [f"w{n}" for n in range(RUNS)]
+    await asyncio.to_thread(http.close)
+
+
+async def test_receipts_are_shown_of_runs_that_the_user_may_list(fabric: Fabric) -> None:
+    for who, namespace, named in (
+        ("ada", "", {"team-a"}),
+        ("ada", "team-b", set()),
+        ("root", "team-b", {"team-b"}),
+    ):
+        http = counted(fabric, who)
+        found = await asyncio.to_thread(read_receipts, http, namespace)
+        assert {r.namespace for r in found} == named
+        await asyncio.to_thread(http.close)
+    said = await fabric.call("GET", "/v1/receipts?after=x", status=400)
+    assert said["error"]["where"] == "?after="
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    runs = [Summary(f"u{n}", "same", "a", "Running", 1.0) for n in range(2)]
+    runs.append(Summary("u3", "other", "a", "Running", 1.0))
+    assert list(titles_of(runs).values()) == ["a/same (u0)", "a/same (u1)", "a/other"]

@@ -1,0 +1,62 @@
+"""The tree of an artifact's lineage as people read it."""
+
+import pytest
+from tests.flowmesh_control.test_lineage import d, everybody, made
+
+from flowmesh_cli.show.lineage import show_walk
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_control.run_lineage import walk_run
+from flowmesh_store.memory import MemoryRecords
+
+RUNS = 200
+
+
+@pytest.fixture
+async def lineage() -> Lineage:
+    """Of many runs that came to the same bytes, each in its own way."""
+    lineage = Lineage(MemoryRecords())
+    for n in range(RUNS):
+        uid, raw, clean = f"u{n:03}", f"raw {n}", f"clean {n}"
+        steps = [
+            made(uid, "one", {"x": raw}, {"x": clean}, n),
+            made(uid, "two", {"x": clean}, {"x": "same"}, n),
+        ]
+        await lineage.write(uid, steps)
+    return lineage
+
+
+async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
+    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walk = await lineage.walk(d("same"), Direction.UP, everybody)
+    show_walk(Terminal(as_json=False), walk)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 6
+    assert "in a/run two (u000," in shown[1]
+    assert shown[-1].strip() == "also made by 199 other runs; --all-runs tells how"
+    show_walk(Terminal(as_json=False), walk, every_way=True)
+    assert len(capsys.readouterr().out.splitlines()) > 4 * RUNS
+
+
+async def test_of_an_output_of_a_run_nothing_but_that_runs_story_is_told(
+    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walk = await walk_run(lineage, d("same"), ("u150", "two"), everybody)
+    show_walk(Terminal(as_json=False), walk)
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 5
+    assert shown.count("(u150,") == 2
+    assert "other run" not in shown
+
+
+async def test_of_what_a_run_was_given_the_other_makers_are_counted(
+    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await lineage.write("user", [made("user", "use", {"x": "same"}, {"x": "end"}, RUNS)])
+    show_walk(
+        Terminal(as_json=False), await walk_run(lineage, d("end"), ("user", "use"), everybody)
+    )
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 8
+    assert shown[-1].strip() == "also made by 199 other runs; --all-runs tells how"
