@@ -15,8 +15,11 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
+    AttemptEnd,
+    AttemptProgress,
     ControlMessage,
     Desired,
+    FailureReport,
     Hello,
     Opening,
     Refused,
@@ -411,3 +414,26 @@ async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
     assert (await socket.receive()).type is WSMsgType.CLOSE
     assert door.gateway.drops.counts["unreadable"] == 1
     assert door.gateway.workers == ["w1"]
+
+
+async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
+    door: Door,
+) -> None:
+    """As across an upgrade from a release without MACs, or after the master key was lost."""
+    foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
+    held = tuple(AttemptProgress(i, "running") for i in foreign)
+    ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)
+    first = await door.join(hello(held=held))
+    told = await heard(first)
+    assert isinstance(told, Desired)
+    assert (told.everything, told.keep) == (True, ())
+    await first.send_bytes(encode(Sync(seq=1, ended=ended)))
+    assert (await first.receive()).type is WSMsgType.CLOSE
+    second = await door.join(hello(ended=ended))
+    told = await heard(second)
+    assert isinstance(told, Desired)
+    assert list(told.acknowledged) == foreign
+    await second.send_bytes(encode(Sync(seq=1)))
+    synced = [WorkerSynced("w1", "i1", Sync(seq=1))] * 2
+    await until(lambda: [e for e in door.events if isinstance(e, WorkerSynced)] == synced)
+    assert not second.closed
