@@ -40,6 +40,7 @@ from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerS
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
+REASON_CHARS = 500
 LAG_S = 2.0
 """Where the control plane itself stood still for so long, the silence is its own fault."""
 
@@ -277,8 +278,8 @@ class Gateway:
             )
         problem = of_hello(hello)
         if problem is not None:
-            shape = hello.shape
-            self.drops.whole(shape.name, shape.pool, DropReason.MALFORMED, problem)
+            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self.drops.whole(name, pool, DropReason.MALFORMED, problem)
             return _Refusal(
                 f"what it says of itself is malformed: {problem}; correct the worker's settings, "
                 "or use a worker of the same release",
@@ -377,4 +378,4 @@ def _read(data: bytes) -> Hello | Sync | str:
         return decode_worker(data)
     except (msgspec.MsgspecError, FlowMeshError, RecursionError) as e:
         # A schema refuses its own columns; nesting that is deep enough ends the decoder.
-        return str(e)
+        return str(e)[:REASON_CHARS]

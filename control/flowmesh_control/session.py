@@ -29,6 +29,8 @@ from flowmesh_core.protocol.wire_ids import WireIds
 BATCH_ASSIGNMENTS = 256
 MESSAGE_BYTES = 2 << 20
 """Larger batches are split; one assignment alone may be larger."""
+REFUSAL_CHARS = 2000
+"""A reason may quote what the worker said."""
 DROPS_MAX = 10
 """A connection is closed when so many items of its messages were dropped within ``DROPS_WITHIN_S``.
 Those of its Hello do not count: it may hold attempts of a control plane with another key."""
@@ -213,5 +215,5 @@ async def welcome(socket: web.WebSocketResponse, *, epoch: int, sync_interval_s:
 async def refuse(socket: web.WebSocketResponse, reason: str, *, final: bool) -> None:
     """Answers a worker that may not stay, and closes."""
     with contextlib.suppress(ConnectionResetError):
-        await socket.send_bytes(encode(Refused(reason, final)))
+        await socket.send_bytes(encode(Refused(reason[:REFUSAL_CHARS], final)))
         await socket.close(code=4001, message=reason.encode()[:120])

@@ -370,6 +370,14 @@ async def test_what_a_worker_says_of_itself_is_refused_with_the_field(door: Door
     assert door.gateway.drops.counts["malformed"] == 1
 
 
+async def test_a_refusal_quotes_little_of_what_it_refuses(door: Door) -> None:
+    for long in ({"pool": "x" * 10**6}, {"name": "x" * 10**6}):
+        shape = msgspec.structs.replace(hello().shape, **long)
+        answer = await heard(await door.connect(hello(shape=shape)))
+        assert isinstance(answer, Refused)
+        assert len(answer.reason) <= 2000
+
+
 async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(door: Door) -> None:
     first = await door.join(hello())
     stranger = msgspec.structs.replace(hello().shape, pool="other")

@@ -58,6 +58,8 @@ AGE_MAX_S = 20 * 365 * 86400.0
 RETRY_AFTER_MAX_S = 30 * 86400.0
 FIGURE_MAX = 1e18
 TIME_MAX_S = 1e11
+REASON_CHARS = 200
+"""What a reason may quote of a message."""
 
 
 _USAGE: checks.Limits = (
@@ -335,7 +337,7 @@ def _identity(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:
     try:
         digest = dataset_digest(manifest)
     except IdentityError as e:
-        return MessageProblem("manifest", e.reason)
+        return MessageProblem("manifest", e.reason[:REASON_CHARS])
     if digest != artifact.digest:
         return MessageProblem("digest", "the manifest has another identity")
     return None
@@ -347,7 +349,7 @@ def _value(
     try:
         data = canonical_bytes(value)
     except IdentityError as e:
-        return MessageProblem("value", e.reason)
+        return MessageProblem("value", e.reason[:REASON_CHARS])
     if data == content or digest_bytes(data) == artifact.blob:
         return None
     return MessageProblem("value", "it is not what the artifact's digest is of")

@@ -214,3 +214,18 @@ def test_a_failure_needs_a_known_kind() -> None:
     for kind, known in (("engine", True), ("Engine", False), ("", False)):
         end = msgspec.structs.replace(END, failure=FailureReport(kind, "it failed"))
         assert (v.of_end(end) is None) is known
+
+
+def test_a_problem_quotes_little_of_the_message() -> None:
+    odd = Artifact("metrics", D, D, 1, value={"k" * 10**6: math.nan})
+    long = "x" * 10**6
+    for end in (
+        msgspec.structs.replace(END, outputs={"metrics": odd}),
+        msgspec.structs.replace(END, outputs={long: METRICS}),
+        msgspec.structs.replace(END, inline={Digest(long): b""}),
+        msgspec.structs.replace(END, libraries={long: ""}),
+        msgspec.structs.replace(END, failure=FailureReport(long, "it failed")),
+    ):
+        problem = v.of_end(end)
+        assert problem is not None
+        assert len(str(problem)) < 500
