@@ -40,6 +40,7 @@ from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.protocol.wire_ids import attempt_key
 from flowmesh_core.run.commands import Settled
 from flowmesh_core.run.events import Event
 from flowmesh_core.run.ledger import Line
@@ -155,7 +156,7 @@ def assemble(given: Given) -> Parts:
         lineage=lineage,
         auditing=_auditing(given, cache, views, admission),
         repinning=_repinning(given, admission, finishing, loop),
-        metrics=_metrics(given, loop, hands, telemetry, backlogs, trouble),
+        metrics=_metrics(given, loop, hands, telemetry, gateway, backlogs, trouble),
         backlogs=backlogs,
         trouble=trouble,
     )
@@ -164,6 +165,7 @@ def assemble(given: Given) -> Parts:
 def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry) -> Gateway:
     return Gateway(
         epoch=given.epoch,
+        key=attempt_key(given.master_key),
         post=post,
         tokens=given.tokens,
         telemetry=telemetry,
@@ -199,6 +201,7 @@ def _metrics(
     loop: Loop,
     hands: Hands,
     workers: WorkerTelemetry,
+    gateway: Gateway,
     backlogs: Backlogs,
     trouble: Trouble,
 ) -> Metrics:
@@ -208,6 +211,7 @@ def _metrics(
         loop=loop,
         hands=hands,
         workers=workers,
+        dropped=gateway.drops.counts,
         audits=given.audits,
         backlogs=backlogs,
         store=given.store_meter,

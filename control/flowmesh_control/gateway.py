@@ -3,6 +3,9 @@
 Nothing dials a worker. It connects, says everything, and is answered with what goes on; then both
 sides send changes. The gateway turns that into events and knows nothing of runs. A worker that does
 not synchronise within the watchdog is lost, connected or not.
+
+What a worker says is validated here, item by item (``intake``): what is malformed, or of an attempt
+that this worker was not given, goes no further. A connection with many such items is closed.
 """
 
 import asyncio
@@ -16,9 +19,12 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from flowmesh_control.clock import Clock
+from flowmesh_control.drops import Drops
+from flowmesh_control.intake import DropReason
 from flowmesh_control.joining import Tokens
 from flowmesh_control.session import Session, refuse, welcome
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -28,10 +34,13 @@ from flowmesh_core.protocol.messages import (
     Sync,
     decode_worker,
 )
+from flowmesh_core.protocol.validation import of_hello
+from flowmesh_core.protocol.wire_ids import WireIds
 from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
+REASON_CHARS = 500
 LAG_S = 2.0
 """Where the control plane itself stood still for so long, the silence is its own fault."""
 
@@ -53,6 +62,7 @@ class _Known:
     """A worker that has joined and is not lost; its session is None between connections."""
 
     incarnation: str
+    pool: str
     seen_s: float
     session: Session | None
 
@@ -64,12 +74,17 @@ class _Refusal:
 
 
 class Gateway:
-    """The way to and from the workers, in one epoch."""
+    """The way to and from the workers, in one epoch.
+
+    Attributes:
+        drops: what was left out of workers' messages.
+    """
 
     def __init__(
         self,
         *,
         epoch: int,
+        key: bytes,
         post: Callable[[Event], None],
         tokens: Tokens,
         telemetry: Telemetry,
@@ -83,6 +98,7 @@ class Gateway:
 
         Args:
             epoch: stated in everything that is said.
+            key: of the MACs of attempt ids (``wire_ids.attempt_key``).
             post: takes events.
             tokens: who may join.
             telemetry: takes logs and figures.
@@ -94,6 +110,7 @@ class Gateway:
             later_epoch_seen: told of a worker that has seen a later epoch than this.
         """
         self._epoch = epoch
+        self._key = key
         self._post = post
         self._tokens = tokens
         self._telemetry = telemetry
@@ -105,6 +122,7 @@ class Gateway:
         self._known: dict[str, _Known] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
+        self.drops = Drops()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serves one connection (the handler of ``/worker``)."""
@@ -232,13 +250,13 @@ class Gateway:
         if message.type is not WSMsgType.BINARY:
             await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
             return None
-        try:
-            hello = decode_worker(message.data)
-        except msgspec.MsgspecError as e:
-            await refuse(socket, f"the first message cannot be read: {e}", final=True)
-            return None
+        hello = _read(message.data)
         if isinstance(hello, Hello):
             return hello
+        if isinstance(hello, str):
+            self.drops.counts[DropReason.UNREADABLE] += 1
+            await refuse(socket, f"the first message cannot be read: {hello}", final=True)
+            return None
         await refuse(socket, "the first message must be a Hello", final=False)
         return None
 
@@ -258,9 +276,29 @@ class Gateway:
                 f"this control plane leads epoch {self._epoch}, the worker has seen {hello.epoch}",
                 final=False,
             )
+        problem = of_hello(hello)
+        if problem is not None:
+            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self.drops.whole(name, pool, DropReason.MALFORMED, problem)
+            return _Refusal(
+                f"what it says of itself is malformed: {problem}; correct the worker's settings, "
+                "or use a worker of the same release",
+                final=True,
+            )
+        return self._refusal_of_name(hello)
+
+    def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
+        """A name belongs to its pool until its worker is lost, whether that is connected or not."""
         known = self._known.get(hello.shape.name)
-        taken = known is not None and known.session is not None
-        if known is not None and taken and known.incarnation != hello.incarnation:
+        if known is None:
+            return None
+        if known.pool != hello.shape.pool:
+            return _Refusal(
+                f"the name {hello.shape.name!r} belongs to a worker of another pool; "
+                "give this one another name",
+                final=False,
+            )
+        if known.session is not None and known.incarnation != hello.incarnation:
             return _Refusal(
                 f"a worker named {hello.shape.name!r} is connected; give this one another name",
                 final=False,
@@ -283,12 +321,16 @@ class Gateway:
     async def _serve(self, hello: Hello, socket: web.WebSocketResponse) -> None:
         name = hello.shape.name
         before = self._session(name)
-        session = Session(hello, socket, epoch=self._epoch)
-        self._known[name] = _Known(hello.incarnation, self._clock(), session)
+        ids = WireIds(self._key, worker=name, pool=hello.shape.pool)
+        session = Session(hello, socket, epoch=self._epoch, ids=ids)
+        self._known[name] = _Known(hello.incarnation, hello.shape.pool, self._clock(), session)
         if before is not None:
             await before.close("the worker has connected again")
         await welcome(socket, epoch=self._epoch, sync_interval_s=self._sync_interval_s)
-        self._post(WorkerConnected(msgspec.structs.replace(hello, token="")))
+        taken = session.intake.hello(hello)
+        self.drops.count(name, hello.shape.pool, taken.dropped)
+        session.dismiss(taken.unknown_ends)
+        self._post(WorkerConnected(taken.message))
         sender = asyncio.create_task(session.send())
         try:
             await self._receive(session, socket)
@@ -306,13 +348,23 @@ class Gateway:
             if known is None or known.session is not session:
                 await session.close("this connection is no longer the worker's")
                 return
-            sync = _read_sync(message.data) if message.type is WSMsgType.BINARY else None
-            if sync is None or not session.accepts(sync.seq):
+            told = _read(message.data) if message.type is WSMsgType.BINARY else "not binary"
+            if not isinstance(told, Sync) or not session.accepts(told.seq):
+                text = told if isinstance(told, str) else "it is not the Sync that was due"
+                problem = MessageProblem("message", text)
+                self.drops.whole(session.name, known.pool, DropReason.UNREADABLE, problem)
                 await session.close("a message is missing or cannot be read; say everything again")
                 return
             known.seen_s = self._clock()
+            taken = session.intake.sync(told)
+            sync = taken.message
             self._telemetry.synced(session.name, sync)
             self._post(WorkerSynced(session.name, session.incarnation, sync))
+            self.drops.count(session.name, known.pool, taken.dropped)
+            if session.drops(self._clock(), len(taken.dropped)):
+                await session.close("too many items of its messages are malformed, or not its own")
+                return
+            session.dismiss(taken.unknown_ends)
             if sync.goodbye:
                 del self._known[session.name]
                 self._telemetry.left(session.name)
@@ -320,9 +372,10 @@ class Gateway:
                 return
 
 
-def _read_sync(data: bytes) -> Sync | None:
+def _read(data: bytes) -> Hello | Sync | str:
+    """The message, or why it cannot be read."""
     try:
-        message = decode_worker(data)
-    except msgspec.MsgspecError:
-        return None
-    return message if isinstance(message, Sync) else None
+        return decode_worker(data)
+    except (msgspec.MsgspecError, FlowMeshError, RecursionError) as e:
+        # A schema refuses its own columns; nesting that is deep enough ends the decoder.
+        return str(e)[:REASON_CHARS]

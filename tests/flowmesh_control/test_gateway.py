@@ -15,8 +15,11 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
+    AttemptEnd,
+    AttemptProgress,
     ControlMessage,
     Desired,
+    FailureReport,
     Hello,
     Opening,
     Refused,
@@ -26,10 +29,13 @@ from flowmesh_core.protocol.messages import (
     decode_control,
     encode,
 )
+from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
 from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.units import Digest
 
 D = Digest("0" * 64)
+KEY = attempt_key(b"k" * 32)
+IDS = WireIds(KEY, worker="w1", pool="local")
 
 
 class Silent:
@@ -98,9 +104,24 @@ async def heard(socket: ClientWebSocketResponse) -> ControlMessage:
 
 
 async def desired(socket: ClientWebSocketResponse) -> Desired:
+    """The next message to w1, with ids as the machine has them."""
     message = await heard(socket)
     assert isinstance(message, Desired)
-    return message
+    return msgspec.structs.replace(
+        message,
+        assign=tuple(
+            msgspec.structs.replace(a, attempt_id=bare(a.attempt_id)) for a in message.assign
+        ),
+        cancel=tuple(map(bare, message.cancel)),
+        acknowledged=tuple(map(bare, message.acknowledged)),
+        keep=tuple(map(bare, message.keep)),
+    )
+
+
+def bare(wire_id: str) -> str:
+    attempt_id = IDS.bare(wire_id)
+    assert attempt_id is not None, wire_id
+    return attempt_id
 
 
 @pytest.fixture
@@ -109,6 +130,7 @@ async def door() -> AsyncIterator[Door]:
     now, later, forgotten = [100.0], list[int](), set[str]()
     gateway = Gateway(
         epoch=3,
+        key=KEY,
         post=events.append,
         tokens=StaticTokens({"local": "secret", "other": "elsewhere"}),
         telemetry=Silent(),
@@ -336,3 +358,90 @@ async def test_a_worker_that_the_machine_has_given_up_says_everything_again(door
     door.forgotten.add("w1")
     door.gateway.watch()
     assert (await socket.receive(timeout=60)).type is WSMsgType.CLOSE
+
+
+async def test_what_a_worker_says_of_itself_is_refused_with_the_field(door: Door) -> None:
+    shape = msgspec.structs.replace(hello().shape, price_nanousd_per_hour=-1)
+    answer = await heard(await door.connect(hello(shape=shape)))
+    assert isinstance(answer, Refused)
+    assert answer.final
+    assert "shape.price_nanousd_per_hour: -1" in answer.reason
+    assert door.events == []
+    assert door.gateway.drops.counts["malformed"] == 1
+
+
+async def test_a_refusal_quotes_little_of_what_it_refuses(door: Door) -> None:
+    for long in ({"pool": "x" * 10**6}, {"name": "x" * 10**6}):
+        shape = msgspec.structs.replace(hello().shape, **long)
+        answer = await heard(await door.connect(hello(shape=shape)))
+        assert isinstance(answer, Refused)
+        assert len(answer.reason) <= 2000
+
+
+async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(door: Door) -> None:
+    first = await door.join(hello())
+    stranger = msgspec.structs.replace(hello().shape, pool="other")
+    for _ in range(2):
+        answer = await heard(await door.connect(hello(shape=stranger, token="elsewhere")))
+        assert isinstance(answer, Refused)
+        assert not answer.final
+        assert "another pool" in answer.reason
+        await first.close()
+        await until(lambda: door.gateway._session("w1") is None)
+    door.gateway.lost("w1", "it is known to be dead")
+    late = await door.connect(hello(shape=stranger, token="elsewhere"))
+    assert isinstance(await heard(late), Welcome)
+
+
+async def test_ten_dropped_items_within_a_minute_close_the_connection(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    odd = {"metrics": {"stored_bytes": -1.0}}
+    for seq in range(1, 10):
+        await socket.send_bytes(encode(Sync(seq=seq, **odd)))
+    await until(lambda: door.gateway.drops.counts["malformed"] == 9)
+    door.now[0] += 61.0
+    for seq in range(10, 19):
+        await socket.send_bytes(encode(Sync(seq=seq, **odd)))
+    await until(lambda: door.gateway.drops.counts["malformed"] == 18)
+    assert not socket.closed
+    assert door.gateway._session("w1") is not None
+    await socket.send_bytes(encode(Sync(seq=19, **odd)))
+    assert (await socket.receive()).type is WSMsgType.CLOSE
+    synced = [e for e in door.events if isinstance(e, WorkerSynced)]
+    assert [e.sync.metrics for e in synced] == [{}] * 19
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"", encode(hello()), b"\x91" * 100_000])
+async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
+    door: Door, data: bytes
+) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    await socket.send_bytes(data)
+    assert (await socket.receive()).type is WSMsgType.CLOSE
+    assert door.gateway.drops.counts["unreadable"] == 1
+    assert door.gateway.workers == ["w1"]
+
+
+async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
+    door: Door,
+) -> None:
+    """As across an upgrade from a release without MACs, or after the master key was lost."""
+    foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
+    held = tuple(AttemptProgress(i, "running") for i in foreign)
+    ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)
+    first = await door.join(hello(held=held))
+    told = await heard(first)
+    assert isinstance(told, Desired)
+    assert (told.everything, told.keep) == (True, ())
+    await first.send_bytes(encode(Sync(seq=1, ended=ended)))
+    assert (await first.receive()).type is WSMsgType.CLOSE
+    second = await door.join(hello(ended=ended))
+    told = await heard(second)
+    assert isinstance(told, Desired)
+    assert list(told.acknowledged) == foreign
+    await second.send_bytes(encode(Sync(seq=1)))
+    synced = [WorkerSynced("w1", "i1", Sync(seq=1))] * 2
+    await until(lambda: [e for e in door.events if isinstance(e, WorkerSynced)] == synced)
+    assert not second.closed

@@ -1,6 +1,7 @@
 """The small parts of the worker: memory, energy, counters, engines."""
 
 import asyncio
+import math
 import tomllib
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress
+from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress, Checkpoint
 from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Budget, Reservation
 from flowmesh_worker.energy import EnergyShares, RaplMeter
 from flowmesh_worker.engines.registry import BUILTIN, ENGINES_GROUP, installed_engines
-from flowmesh_worker.held import Held
+from flowmesh_worker.held import Held, figure
 from flowmesh_worker.host.process import host_environment
 from flowmesh_worker.oom import OomKills
 from flowmesh_worker.settings import parse_settings
@@ -187,6 +188,20 @@ async def test_mere_progress_waits_a_moment_for_other_news() -> None:
     assert not held.news.is_set()
     held.report(AttemptProgress("b", "storing"))
     await asyncio.wait_for(held.news.wait(), timeout=10.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.5, 0.5), (math.nan, 0.0), (-1.0, 0.0), (math.inf, 1e15), (-math.inf, 0.0)],
+)
+async def test_an_engines_figures_are_said_as_the_protocol_has_them(
+    value: float, said: float
+) -> None:
+    assert figure(value) == said
+    held = Held()
+    held.take("a")
+    held.checkpoint(Checkpoint("a", Digest("x"), value))
+    assert held.checkpoints["a"].done == said
 
 
 async def test_news_are_said_once_and_ends_again_until_acknowledged() -> None:

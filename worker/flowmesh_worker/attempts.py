@@ -24,7 +24,7 @@ from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.energy import EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
-from flowmesh_worker.held import Held
+from flowmesh_worker.held import Held, figure
 from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
 from flowmesh_worker.inputs import Inputs
 from flowmesh_worker.job import Job, Outcome
@@ -265,6 +265,7 @@ class Attempts:
         self._moved()
 
     def _progress(self, attempt: _Attempt, done: float, total: float, unit: str) -> None:
+        done, total = figure(done), figure(total)
         attempt.pace.seen(time.monotonic(), done, total)
         self._held.report(
             AttemptProgress(attempt.assignment.attempt_id, "running", int(done), done, total, unit)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError, LostBlobError
 from flowmesh_core.protocol.messages import Assignment, Checkpoint
+from flowmesh_core.protocol.wire_ids import without_mac
 from flowmesh_core.units import Digest
 from flowmesh_store.caching import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
@@ -52,9 +53,8 @@ class Checkpoints:
         try:
             os.rename(path, taken)
         except OSError as error:
-            _log.warning(
-                "a checkpoint of %s is lost: %s", attempt_id, error, extra={"attempt": attempt_id}
-            )
+            name = without_mac(attempt_id)
+            _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
             return
         storing = self._storing.setdefault(attempt_id, _Storing())
         if storing.waiting is not None:
@@ -96,7 +96,8 @@ class Checkpoints:
             await patiently(lambda: fetch_tree(self._blobs, digest, target))
         except (FlowMeshError, OSError) as error:
             text = "%s begins at the start: %s"
-            _log.warning(text, assignment.attempt_id, error, extra=about(assignment))
+            name = without_mac(assignment.attempt_id)
+            _log.warning(text, name, error, extra=about(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
             spoiled = (Digest(lost or digest),)
             self._held.checkpoint(Checkpoint(assignment.attempt_id, digest, spoiled=spoiled))
@@ -109,12 +110,9 @@ class Checkpoints:
             try:
                 await self._store_one(attempt_id, path, done)
             except (FlowMeshError, OSError) as error:
-                _log.warning(
-                    "a checkpoint of %s could not be stored: %s",
-                    attempt_id,
-                    error,
-                    extra={"attempt": attempt_id},
-                )
+                name = without_mac(attempt_id)
+                text = "a checkpoint of %s could not be stored: %s"
+                _log.warning(text, name, error, extra={"attempt": name})
             finally:
                 self._remove(path)
         storing.task = None

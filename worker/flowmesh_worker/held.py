@@ -7,6 +7,8 @@ what is true then. Ends stay until the control plane acknowledges them.
 import asyncio
 from collections import OrderedDict, deque
 
+import msgspec
+
 from flowmesh_core.protocol.messages import (
     AttemptEnd,
     AttemptProgress,
@@ -17,9 +19,15 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_worker.state import WorkerState
 
 LOG_LINES_WAITING_MAX = 1000
+FIGURE_MAX = 1e15
 PROGRESS_WAITS_S = 0.01
 """So long mere progress waits for other news: most short attempts have ended by then."""
 SETTLED_KEPT = 20_000
+
+
+def figure(value: float) -> float:
+    """An engine's figure as the protocol has it; 0 where it is no number, or a negative one."""
+    return min(value, FIGURE_MAX) if value >= 0.0 else 0.0
 
 
 class Held:
@@ -66,8 +74,9 @@ class Held:
         """An attempt's newest checkpoint is stored, or the one that it was given is spoiled."""
         attempt_id = checkpoint.attempt_id
         if attempt_id in self.progress or attempt_id in self.ended:
-            self.checkpoints[attempt_id] = checkpoint
-            self._new_checkpoints[attempt_id] = checkpoint
+            said = msgspec.structs.replace(checkpoint, done=figure(checkpoint.done))
+            self.checkpoints[attempt_id] = said
+            self._new_checkpoints[attempt_id] = said
             self.news.set()
 
     def end(self, end: AttemptEnd) -> None:

@@ -11,6 +11,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.protocol.wire_ids import without_mac
 
 VARIABLE = "FLOWMESH_LOG_FORMAT"
 
@@ -39,7 +40,7 @@ def formatter(environment: Mapping[str, str], worker: str) -> logging.Formatter:
 def about(assignment: Assignment) -> dict[str, object]:
     """The fields of a line about an attempt: ``extra`` of the logging call."""
     return {
-        "attempt": assignment.attempt_id,
+        "attempt": without_mac(assignment.attempt_id),
         "action": assignment.action_id,
         "engine": assignment.engine,
         "runs": list(assignment.run_uids),

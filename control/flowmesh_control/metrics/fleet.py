@@ -1,7 +1,7 @@
 """Metrics of workers, by pool: a worker's name is new with every pod, and no label."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 from prometheus_client.core import Metric
@@ -83,4 +83,14 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         "Processor seconds of workers' agents, engines left out.",
         ["pool"],
         [([pool], value) for pool, value in workers.totals["agent_cpu_s"].items()],
+    )
+
+
+def dropped(by_reason: Mapping[str, int]) -> Iterator[Metric]:
+    """What of workers' messages was not taken in."""
+    yield counters(
+        "flowmesh_gateway_dropped",
+        "Items of workers' messages that were dropped, by reason.",
+        ["reason"],
+        [([str(reason)], count) for reason, count in by_reason.items()],
     )

@@ -4,7 +4,7 @@ Everything is read from the state when somebody asks. The operator adds collecto
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -36,18 +36,20 @@ class Metrics(Collector):
         loop: Loop,
         hands: Hands,
         workers: WorkerTelemetry,
+        dropped: Mapping[str, int],
         audits: Audits,
         backlogs: Backlogs,
         store: StoreMeter,
         trouble: Trouble,
         kept: AccountsRecord,
     ) -> None:
-        """Takes what is measured."""
+        """Takes what is measured; ``dropped`` are items of workers' messages, by reason."""
         self.kept = kept
         self._state = state
         self._loop = loop
         self._hands = hands
         self._workers = workers
+        self._dropped = dropped
         self._audits = audits
         self._backlogs = backlogs
         self._store = store
@@ -87,6 +89,7 @@ class Metrics(Collector):
         yield from money.budgets(state)
         yield from fleet.fleet(state, self._backlogs)
         yield from fleet.over_time(state, self._workers)
+        yield from fleet.dropped(self._dropped)
         yield from inner.leading(self._loop, state.epoch)
         yield from inner.store(self._store, self._hands, self._trouble)
         yield from inner.audited(self._audits)

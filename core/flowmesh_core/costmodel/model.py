@@ -30,6 +30,8 @@ LOAD_PACE = 0.4
 the first one is taken as it is."""
 LOAD_PACE_DOWN = 0.05
 """And towards a shorter wait, which may have been for a part of the loading."""
+LOAD_RATIO_MIN = exp(-6.0)
+"""A loading counts as no more and no less of the prior's than this and its inverse."""
 SAMPLED_FROM = 256
 """Past this many observations of a signature its fit hardly moves: from there on it learns from one
 in ``SAMPLED_EVERY``, or a thousand short actions a second would pay for what is known."""
@@ -290,7 +292,7 @@ class CostModel:
         if not isfinite(load_s) or load_s <= 0.0:
             return
         guess = prior.load_seconds(device_class, component_bytes)
-        seen = max(-6.0, min(6.0, log(load_s / guess)))
+        seen = log(max(LOAD_RATIO_MIN, min(1.0 / LOAD_RATIO_MIN, load_s / guess)))
         for learned in self._to_teach(key, device_class, component_bytes):
             learned.load_count += 1
             step = 1.0 if learned.load_count == 1 and pace >= LOAD_PACE else pace

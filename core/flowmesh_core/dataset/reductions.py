@@ -4,7 +4,7 @@ Sums of floats are exact before they are rounded once, so that no order of chunk
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flowmesh_core.catalog.contract import Reduction
@@ -40,7 +40,7 @@ def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for number, part in enumerate(parts, 1):
         for key, value in part.items():
             gathered.setdefault(key, []).append(_number(value, number, key))
-    return {key: _total(values) for key, values in sorted(gathered.items())}
+    return {key: _total(key, values) for key, values in sorted(gathered.items())}
 
 
 def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if key != COUNT and count:
                 gathered.setdefault(key, []).append((_number(value, number, key), count))
     means = {
-        key: math.fsum(v * n for v, n in pairs) / sum(n for _, n in pairs)
+        key: _fsum(key, (v * n for v, n in pairs)) / sum(n for _, n in pairs)
         for key, pairs in sorted(gathered.items())
     }
     return {**means, COUNT: total}
@@ -87,5 +87,14 @@ def _number(value: Any, number: int, key: str) -> int | float:
     return value
 
 
-def _total(values: Sequence[int | float]) -> int | float:
-    return sum(values) if all(isinstance(v, int) for v in values) else math.fsum(values)
+def _total(key: str, values: Sequence[int | float]) -> int | float:
+    return sum(values) if all(isinstance(v, int) for v in values) else _fsum(key, values)
+
+
+def _fsum(key: str, values: Iterable[int | float]) -> float:
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError) as e:  # beyond the largest float, or infinite both ways
+        raise IdentityError(
+            f"the chunks' values have no finite sum: {e}", where=f"metrics, key {key!r}"
+        ) from e

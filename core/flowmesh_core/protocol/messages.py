@@ -14,8 +14,16 @@ the worker connects again and says everything again; it keeps a finished attempt
 control plane acknowledges it, which it does once the result is published or refused.
 
 Epochs: a control plane states its epoch in everything it sends; a worker refuses a lower epoch than
-it has seen. Messages are MessagePack; unknown fields are ignored, so fields may be added within a
-version. A worker of another version is refused with a reason.
+it has seen.
+
+Attempt ids are opaque to a worker, which gives them back as they came: they end with a MAC that
+binds them to its name and pool (``wire_ids``). The gateway drops and counts every item of a message
+that names an attempt that the worker was not given, or whose values are not as ``validation`` has
+them; an end of its own attempt that is malformed fails the attempt. It closes a connection of which
+it dropped ten items within a minute.
+
+Messages are MessagePack; unknown fields are ignored, so fields may be added within a version. A
+worker of another version is refused with a reason.
 """
 
 from typing import Any
@@ -115,7 +123,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One attempt that the worker should hold.
 
     Attributes:
-        attempt_id: unique; names the action, the epoch and a number.
+        attempt_id: unique; names the action, the epoch and a number, and ends with a MAC.
         signature: attempts of one signature share an engine host.
         engine: the engine's name.
         params: typed parameters, ``fields`` the identity fields.

@@ -7,12 +7,13 @@ published; whatever comes after it for the same action is settled as fabric.
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
-from flowmesh_core.protocol.messages import AttemptEnd
+from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.run import actions, checkpoints, money, ready, remedies
 from flowmesh_core.run.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Action, Attempt, Subscriber, Worker
+from flowmesh_core.run.outputs_fit import misfit
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
@@ -36,23 +37,26 @@ def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
         _log(state, action, end)
     if attempt.adopted or attempt.unobserved_nanousd:
         money.make_up(state, worker, attempt)
-    if end.failure is None:
+    failure = misfit(action.spec, end.outputs) if end.failure is None else _reported(end.failure)
+    if failure is None:
         _succeeded(state, worker, attempt, now_s)
         return
-    failure = Failure(
-        kind=FailureKind(end.failure.kind),
-        message=end.failure.message,
-        remedy=end.failure.remedy,
-        detail=end.failure.detail,
-        retry_after_s=end.failure.retry_after_s,
-    )
     state.emit(Acknowledge(worker.name, end.attempt_id))
     failed(state, worker, attempt, failure, now_s)
 
 
+def _reported(report: FailureReport) -> Failure:
+    return Failure(
+        kind=FailureKind(report.kind),
+        message=report.message,
+        remedy=report.remedy,
+        detail=report.detail,
+        retry_after_s=report.retry_after_s,
+    )
+
+
 def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
-    known = state.attempts.get(end.attempt_id)
-    if known is not None and known.end is not None:
+    if end.attempt_id in state.attempts:
         return  # its publication is under way; the acknowledgement follows
     key = parse_attempt_id(end.attempt_id)
     if state.unclaimed_held.get(key) == (worker.name, end.attempt_id):
@@ -69,13 +73,13 @@ def claim(state: State, now_s: float) -> None:
     for key in [k for k in state.unclaimed if _wants(state, k)]:
         name, end = state.unclaimed.pop(key)
         worker = state.workers.get(name)
-        if worker is not None:
+        if worker is not None and end.attempt_id not in state.attempts:
             adopt(state, worker, state.actions[key], end.attempt_id, now_s)
             ended(state, worker, end, now_s)
     for key in [k for k in state.unclaimed_held if _wants(state, k)]:
         name, attempt_id = state.unclaimed_held.pop(key)
         worker = state.workers.get(name)
-        if worker is not None:
+        if worker is not None and attempt_id not in state.attempts:
             adopt(state, worker, state.actions[key], attempt_id, now_s)
     if now_s >= state.recovering_until_s:
         for key in [k for k in state.unclaimed_held if k not in state.actions]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.identity.digest import is_digest
 from flowmesh_core.run import actions, checkpoints, repair
 from flowmesh_core.run.model import Action, Attempt, Worker
 from flowmesh_core.run.state import State
@@ -26,7 +27,7 @@ def after_failure(
 def _may_have_called(attempt: Attempt, failure: Failure) -> bool:
     """Whether an outside call may have been made; a worker that is gone cannot deny it."""
     if attempt.end is not None:
-        return attempt.end.usage.run_s > 0
+        return attempt.end.failure is None or attempt.end.usage.run_s > 0
     return failure.kind is FailureKind.LOST or attempt.phase in ("running", "storing")
 
 
@@ -145,7 +146,8 @@ def _missing_blob(
     """A lost input is made again by the steps that gave it."""
     action = attempt.action
     action.repairs += 1
-    digests = frozenset(failure.detail.split())
+    # Digests become keys of the store and names of files: nothing else may pass for one.
+    digests = frozenset(filter(is_digest, failure.detail.split()))
     if action.repairs > state.settings.repairs or not digests:
         actions.fail(state, action, failure)
         return

@@ -58,6 +58,8 @@ def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]
             if not worker.held[attempt_id].cancelled:
                 keep.append(attempt_id)
             continue
+        if attempt_id in state.attempts:
+            continue  # it has ended, and its publication is under way
         key = parse_attempt_id(attempt_id)
         action = state.actions.get(key)
         if action is not None and action.state is ActionState.READY:

@@ -354,3 +354,12 @@ def test_what_is_seen_very_often_is_learned_from_in_samples_and_a_change_is_stil
     for _ in range(20 * SAMPLED_EVERY):
         model.observe(SQL, work, 1.0, 0.0, "cpu")
     assert model.predict(SQL, "cpu", work).seconds == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("load_s", [5e-324, 1e-300, 1e9])
+def test_a_loading_however_short_or_long_is_bounded(load_s):
+    model = CostModel()
+    model.observe_load(SQL, "cpu", 10**12, load_s)
+    prior_s = CostModel().load_s(SQL, "cpu", 10**12)
+    ratio = model.load_s(SQL, "cpu", 10**12) / prior_s
+    assert math.exp(-6.01) <= ratio <= math.exp(6.01)

@@ -100,6 +100,8 @@ def test_metrics_are_reduced(reduction: Reduction, parts: Any, wanted: Any) -> N
         (Reduction.MEAN_BY_COUNT, [{"acc": 1.0}], "metrics of chunk 1, key 'count': None is no"),
         (Reduction.MERGE, [{"a": 1}, {"a": 2}], "chunk 2, key 'a': 2 differs from 1"),
         (Reduction.CONCAT, [{}], "cannot be concatenated"),
+        (Reduction.SUM, [{"n": 1e308}] * 3, "metrics, key 'n': the chunks' values have no finite"),
+        (Reduction.MEAN_BY_COUNT, [{"n": 1e308, "count": 9}, {"n": -1e308, "count": 9}], "key 'n'"),
     ],
 )
 def test_metrics_that_cannot_be_reduced_name_chunk_and_key(

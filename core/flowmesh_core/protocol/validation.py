@@ -1,0 +1,378 @@
+"""What is wrong with a worker's message, besides whose attempts it names.
+
+The decoder sees to the types; this sees to the values. The gateway asks it of every message before
+the machine or anything else reads it: after that nothing may raise. A worker of this release never
+sends what is refused here. Attempt ids are those of the machine (``wire_ids`` has verified them).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.dataset.manifest import FORMAT, Manifest, dataset_digest
+from flowmesh_core.errors import FailureKind, IdentityError
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes, is_digest
+from flowmesh_core.protocol import checks
+from flowmesh_core.protocol.checks import MessageProblem
+from flowmesh_core.protocol.messages import (
+    AttemptEnd,
+    AttemptProgress,
+    Checkpoint,
+    Component,
+    Hello,
+    Honours,
+    LaneState,
+    LogLine,
+    Sync,
+    WorkerMessage,
+    WorkerShape,
+)
+from flowmesh_core.protocol.results import Artifact, Usage
+from flowmesh_core.units import Digest
+
+PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
+LANE_STATES = frozenset({"starting", "loading", "ready", "closing"})
+TIERS = frozenset({"device", "host", "disk"})
+KINDS = frozenset(PortKind)
+FAILURES = frozenset(FailureKind)
+
+ITEMS_MAX = 65_536
+"""Attempts, ends, checkpoints, components of one message; chunks of one manifest."""
+LANES_MAX = 4096
+LINES_MAX = 1000
+FIGURES_MAX = 1024
+PORTS_MAX = 256
+ENTRIES_MAX = 4096
+"""Engines, honours, libraries, labels, models of one worker; libraries of one end."""
+SPOILED_MAX = 65_536
+
+SECONDS_MAX = 1e9
+MIB_MAX = 1 << 40
+BYTES_MAX = 1 << 60
+TOKENS_MAX = 10**12
+UNITS_MAX = 10**15
+PRICE_MAX = 10**13
+"""$10,000 an hour, in nano-dollars."""
+AGE_MAX_S = 20 * 365 * 86400.0
+RETRY_AFTER_MAX_S = 30 * 86400.0
+FIGURE_MAX = 1e18
+TIME_MAX_S = 1e11
+REASON_CHARS = 200
+"""What a reason may quote of a message."""
+
+
+_USAGE: checks.Limits = (
+    ("units", UNITS_MAX),
+    ("tokens_in", TOKENS_MAX),
+    ("tokens_out", TOKENS_MAX),
+    ("load_s", SECONDS_MAX),
+    ("run_s", SECONDS_MAX),
+    ("fetch_s", SECONDS_MAX),
+    ("put_s", SECONDS_MAX),
+    ("joules", FIGURE_MAX),
+    ("peak_memory_mib", MIB_MAX),
+)
+_FAILURE: checks.Limits = (("retry_after_s", RETRY_AFTER_MAX_S),)
+_END: checks.Limits = (("started_s", TIME_MAX_S), ("ended_s", TIME_MAX_S))
+_PROGRESS: checks.Limits = (("units", UNITS_MAX), ("done", FIGURE_MAX), ("total", FIGURE_MAX))
+_CHECKPOINT: checks.Limits = (("done", FIGURE_MAX), ("size_bytes", BYTES_MAX))
+_COMPONENT: checks.Limits = (("size_bytes", BYTES_MAX),)
+_LANE: checks.Limits = (("capacity", 1 << 20), ("memory_mib", MIB_MAX), ("load_s", SECONDS_MAX))
+_ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
+_CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))
+_SHAPE: checks.Limits = (
+    ("device_memory_mib", MIB_MAX),
+    ("host_memory_mib", MIB_MAX),
+    ("cpus", 1 << 20),
+    ("price_nanousd_per_hour", PRICE_MAX),
+    ("power_w", FIGURE_MAX),
+    ("idle_w", FIGURE_MAX),
+)
+_REPORTS = (("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
+_HELLO: checks.Limits = (("started_s", TIME_MAX_S), ("age_s", AGE_MAX_S))
+
+
+def problems(message: WorkerMessage) -> list[MessageProblem]:
+    """Returns everything that is wrong with a message; empty where the machine may read it."""
+    if isinstance(message, Hello):
+        found = of_hello(message)
+        held = [("held", p.attempt_id, of_progress(p)) for p in message.held]
+    else:
+        found = of_sync(message)
+        held = [("progress", p.attempt_id, of_progress(p)) for p in message.progress]
+        held += [("logs", line.attempt_id, of_line(line)) for line in message.logs]
+    held += [("ended", e.attempt_id, of_end(e)) for e in message.ended]
+    held += [("checkpoints", c.attempt_id, of_checkpoint(c)) for c in message.checkpoints]
+    items = [] if found is None else [found]
+    for place, attempt_id, problem in held:
+        wrong = of_attempt_id(attempt_id) or problem
+        if wrong is not None:
+            items.append(wrong.within(place))
+    return items
+
+
+def of_attempt_id(attempt_id: str) -> MessageProblem | None:
+    """Whether an id reads ``scope/action/epoch-number``."""
+    scope, action_id, number = (*attempt_id.split("/"), "", "", "")[:3]
+    if attempt_id.count("/") == 2 and scope and is_digest(action_id):  # noqa: PLR2004 - three parts
+        epoch, dash, count = number.partition("-")
+        if dash and checks.is_number(epoch) and checks.is_number(count):
+            return None
+    return MessageProblem("attempt_id", f"{checks.short(attempt_id)} is not an attempt id")
+
+
+def of_hello(hello: Hello) -> MessageProblem | None:
+    """What is wrong with what a worker says of itself, its attempts left out."""
+    return (
+        checks.number(hello, _HELLO)
+        or checks.text("incarnation", hello.incarnation)
+        or of_shape(hello.shape)
+        or checks.counts(
+            hello, (("held", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
+        )
+        or of_lanes(hello.lanes)
+        or of_components(hello.components)
+    )
+
+
+def of_sync(sync: Sync) -> MessageProblem | None:
+    """What is wrong with what a worker says of itself, its attempts left out."""
+    return (
+        checks.counts(
+            sync, (("progress", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
+        )
+        or checks.counts(sync, (("logs", LINES_MAX),))
+        or of_lanes(sync.lanes or ())
+        or of_components(sync.components or ())
+        or of_metrics(sync.metrics)
+    )
+
+
+def of_shape(shape: WorkerShape) -> MessageProblem | None:
+    """What is wrong with what a worker says that it is."""
+    found = checks.number(shape, _SHAPE)
+    if found is None and not 1 <= shape.devices <= ENTRIES_MAX:
+        found = MessageProblem("devices", f"{shape.devices} is not between 1 and {ENTRIES_MAX}")
+    found = (
+        found
+        or checks.text("name", shape.name)
+        or checks.text("pool", shape.pool)
+        or checks.text("device_class", shape.device_class)
+        or checks.text("zone", shape.zone, least=0)
+        or checks.text("node", shape.node, least=0)
+        or checks.table("labels", shape.labels)
+        or checks.table("libraries", shape.libraries)
+        or _engines(shape.engines)
+        or _honours(shape.honours)
+    )
+    models = shape.builtin_models or ()
+    if found is None and len(models) > ENTRIES_MAX:
+        found = checks.too_many("builtin_models", len(models), ENTRIES_MAX)
+    for name in () if found else models:
+        found = found or checks.text("builtin_models", name)
+    return None if found is None else found.within("shape")
+
+
+def of_lanes(lanes: tuple[LaneState, ...]) -> MessageProblem | None:
+    """What is wrong with a worker's lanes."""
+    if len(lanes) > LANES_MAX:
+        return checks.too_many("lanes", len(lanes), LANES_MAX)
+    for n, lane in enumerate(lanes):
+        found = (
+            checks.digest("signature", lane.signature)
+            or checks.one_of("state", lane.state, LANE_STATES)
+            or checks.number(lane, _LANE)
+            or checks.text("engine", lane.engine)
+        )
+        if found is not None:
+            return found.within(f"lanes[{n}]")
+    return None
+
+
+def of_components(components: tuple[Component, ...]) -> MessageProblem | None:
+    """What is wrong with what a worker says that it holds."""
+    if len(components) > ITEMS_MAX:
+        return checks.too_many("components", len(components), ITEMS_MAX)
+    for n, component in enumerate(components):
+        found = checks.digest("digest", component.digest) or checks.one_of(
+            "tier", component.tier, TIERS
+        )
+        if found is None and not 0 <= component.size_bytes <= BYTES_MAX:
+            found = checks.outside("size_bytes", component.size_bytes, BYTES_MAX)
+        if found is not None:
+            return found.within(f"components[{n}]")
+    return None
+
+
+def of_metrics(metrics: Mapping[str, float]) -> MessageProblem | None:
+    """What is wrong with a worker's counters and gauges."""
+    if len(metrics) > FIGURES_MAX:
+        return checks.too_many("metrics", len(metrics), FIGURES_MAX)
+    for name, value in metrics.items():
+        if not 0.0 <= value <= FIGURE_MAX or len(name) > checks.NAME_CHARS:
+            return checks.outside(f"metrics[{checks.short(name)}]", value, FIGURE_MAX)
+    return None
+
+
+def of_progress(progress: AttemptProgress) -> MessageProblem | None:
+    """What is wrong with a report of progress."""
+    return (
+        checks.one_of("phase", progress.phase, PHASES)
+        or checks.number(progress, _PROGRESS)
+        or checks.text("unit", progress.unit, least=0)
+    )
+
+
+def of_line(line: LogLine) -> MessageProblem | None:
+    """What is wrong with a line of a log."""
+    if 0.0 <= line.time_s <= TIME_MAX_S:
+        return None
+    return checks.outside("time_s", line.time_s, TIME_MAX_S)
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> MessageProblem | None:
+    """What is wrong with a report of a checkpoint."""
+    found = checks.digest("digest", checkpoint.digest) or checks.number(checkpoint, _CHECKPOINT)
+    if found is None and len(checkpoint.spoiled) > SPOILED_MAX:
+        return checks.too_many("spoiled", len(checkpoint.spoiled), SPOILED_MAX)
+    for digest in () if found else checkpoint.spoiled:
+        found = found or checks.digest("spoiled", digest)
+    return found
+
+
+def of_usage(usage: Usage) -> MessageProblem | None:
+    """What is wrong with what an attempt says that it used."""
+    found = checks.number(usage, _USAGE)
+    return None if found is None else found.within("usage")
+
+
+def of_end(end: AttemptEnd) -> MessageProblem | None:
+    """What is wrong with the report of an attempt's end, its id left out.
+
+    What its step's contract asks of the outputs is left to the machine, which knows the contract.
+    """
+    failure = end.failure
+    if failure is not None:
+        if failure.kind not in FAILURES:
+            return MessageProblem(
+                "failure.kind", f"{checks.short(failure.kind)} is no kind of failure"
+            )
+        if not 0.0 <= failure.retry_after_s <= RETRY_AFTER_MAX_S:
+            return checks.outside("failure.retry_after_s", failure.retry_after_s, RETRY_AFTER_MAX_S)
+    if f"/{end.action_id}/" not in end.attempt_id:
+        return MessageProblem(
+            "action_id", f"{checks.short(end.action_id)} is not the attempt's action"
+        )
+    return (
+        of_usage(end.usage)
+        or checks.number(end, _END)
+        or (checks.table("libraries", end.libraries) if end.libraries else None)
+        or (_contents(end) if end.outputs or end.inline else None)
+    )
+
+
+def _contents(end: AttemptEnd) -> MessageProblem | None:
+    if len(end.outputs) > PORTS_MAX:
+        return checks.too_many("outputs", len(end.outputs), PORTS_MAX)
+    if len(end.inline) > ENTRIES_MAX:
+        return checks.too_many("inline", len(end.inline), ENTRIES_MAX)
+    for digest, data in end.inline.items():
+        if digest_bytes(data) != digest:
+            return MessageProblem(
+                f"inline[{checks.short(digest)}]", "the content has another digest"
+            )
+    for port, artifact in end.outputs.items():
+        found = checks.text("name", port) or of_artifact(artifact, end.inline)
+        if found is not None:
+            return found.within(f"outputs[{checks.short(port)}]")
+    return None
+
+
+def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessageProblem | None:
+    """What is wrong with an output as its worker describes it.
+
+    Args:
+        artifact: the output.
+        inline: contents of small blobs, whose digests were verified.
+    """
+    found = (
+        checks.one_of("kind", artifact.kind, KINDS)
+        or checks.digest("digest", artifact.digest)
+        or (checks.digest("blob", artifact.blob) if artifact.blob != artifact.digest else None)
+        or checks.number(artifact, _ARTIFACT)
+    )
+    if found is not None:
+        return found
+    if artifact.kind == PortKind.DATASET:
+        return None if artifact.manifest is None else _manifest(artifact, artifact.manifest)
+    if artifact.manifest is not None:
+        return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has none")
+    if artifact.blob != artifact.digest:
+        return MessageProblem("blob", "it is not the digest, and the artifact is no dataset")
+    if artifact.value is None:
+        return None
+    return _value(artifact, artifact.value, inline.get(artifact.blob))
+
+
+def _manifest(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:
+    if manifest.format != FORMAT or artifact.value is not None:
+        return MessageProblem("manifest", f"it is not of format {FORMAT}, or beside values")
+    if len(manifest.chunks) > ITEMS_MAX:
+        return checks.too_many("manifest.chunks", len(manifest.chunks), ITEMS_MAX)
+    for n, chunk in enumerate(manifest.chunks):
+        found = (
+            checks.digest("rows", chunk.rows)
+            or checks.digest("blob", chunk.blob)
+            or checks.number(chunk, _CHUNK)
+        )
+        if found is not None:
+            return found.within(f"manifest.chunks[{n}]")
+    return _identity(artifact, manifest)
+
+
+def _identity(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:
+    if manifest.row_count != artifact.rows:
+        return MessageProblem("rows", f"{artifact.rows}, and {manifest.row_count} by the manifest")
+    try:
+        digest = dataset_digest(manifest)
+    except IdentityError as e:
+        return MessageProblem("manifest", e.reason[:REASON_CHARS])
+    if digest != artifact.digest:
+        return MessageProblem("digest", "the manifest has another identity")
+    return None
+
+
+def _value(
+    artifact: Artifact, value: Mapping[str, Any], content: bytes | None
+) -> MessageProblem | None:
+    try:
+        data = canonical_bytes(value)
+    except IdentityError as e:
+        return MessageProblem("value", e.reason[:REASON_CHARS])
+    if data == content or digest_bytes(data) == artifact.blob:
+        return None
+    return MessageProblem("value", "it is not what the artifact's digest is of")
+
+
+def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
+    if len(engines) > ENTRIES_MAX:
+        return checks.too_many("engines", len(engines), ENTRIES_MAX)
+    for name, versions in engines.items():
+        if not all(0 <= v <= SECONDS_MAX for v in versions):
+            return MessageProblem(f"engines[{checks.short(name)}]", f"{versions} are no versions")
+        found = checks.text("engines", name)
+        if found is not None:
+            return found
+    return None
+
+
+def _honours(honours: tuple[Honours, ...]) -> MessageProblem | None:
+    if len(honours) > ENTRIES_MAX:
+        return checks.too_many("honours", len(honours), ENTRIES_MAX)
+    for n, one in enumerate(honours):
+        texts = (one.engine, one.implementation, *one.dtypes)
+        found = next((p for t in texts if (p := checks.text("honours", t, least=0))), None)
+        if found is not None or len(texts) > PORTS_MAX:
+            return found or checks.too_many(f"honours[{n}].dtypes", len(one.dtypes), PORTS_MAX)
+    return None

@@ -1,0 +1,29 @@
+"""Attacker: T3. Action: joins as a worker of a pool that its token is not for.
+Must not happen: it is welcomed, or given an action.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.attacks.by_hand import TOKENS, Place, noop, place
+
+from flowmesh_core.protocol.messages import Refused, Welcome
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def there() -> AsyncIterator[Place]:
+    async with place() as found:
+        yield found
+
+
+async def test_a_token_admits_workers_of_its_own_pool_alone(there: Place) -> None:
+    await there.submit("w", noop())
+    for token in (TOKENS["low"], "", "guess", TOKENS["good"] + "\0", "*"):
+        refused = await there.join("w", "good", token=token)
+        assert isinstance(refused.answer, Refused)
+        assert refused.answer.final
+    assert there.control.parts.gateway.workers == []
+    assert isinstance((await there.join("w", "good")).answer, Welcome)
+    assert isinstance((await there.join("v", "low")).answer, Welcome)

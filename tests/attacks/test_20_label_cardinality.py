@@ -1,0 +1,52 @@
+"""Attacker: T3. Action: workers, device classes, zones, engines, states of lanes and reasons under
+ever new names.
+Must not happen: a label of a metric takes their values, so that /metrics grows without end.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.attacks.by_hand import Place, place
+
+from flowmesh_core.protocol.messages import LaneState
+from flowmesh_core.units import Digest
+
+pytestmark = pytest.mark.slow
+SIGNATURE = Digest("a" * 64)
+
+
+@pytest.fixture
+async def there() -> AsyncIterator[Place]:
+    async with place() as found:
+        yield found
+
+
+async def series(there: Place) -> set[str]:
+    text = (await there.get("/metrics")).decode()
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+async def test_what_workers_name_is_in_no_label(there: Place) -> None:
+    def lane(state: str) -> LaneState:
+        return LaneState(SIGNATURE, "test.noop", state, 1, 64)
+
+    state = there.control.parts.given.machine.state
+    first = await there.join("first", lanes=(lane("ready"),))
+    await there.heard(lambda: len(state.workers) == 1)
+    before = await series(there)
+    assert 'flowmesh_lanes{pool="good",state="ready"}' in before
+    for n in range(30):
+        shape = {
+            "device_class": f"device-{n}",
+            "zone": f"zone-{n}",
+            "node": f"node-{n}",
+            "labels": {f"label-{n}": f"value-{n}"},
+            "engines": {f"engine-{n}": (1, 1)},
+            "price_nanousd_per_hour": 1_000_000 + n,
+        }
+        other = await there.join(f"w{n}", shape=shape)
+        await other.sync(lanes=(lane(f"state-{n}"),))
+    await there.heard(lambda: there.dropped == {"malformed": 30})
+    assert len(state.workers) == 31
+    assert await series(there) == before
+    assert not first.closed
