@@ -38,6 +38,7 @@ from flowmesh_control.telling.teller import Teller
 from flowmesh_control.telling.tracing import Tracing
 from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
+from flowmesh_control.work_owners import WorkOwners
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.commands import Settled
@@ -48,6 +49,7 @@ from flowmesh_core.run.model import Run
 from flowmesh_core.scheduler import decide
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.patient import patient
 from flowmesh_store.store import Store
 
 
@@ -111,7 +113,8 @@ def assemble(given: Given) -> Parts:
         book, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
     trouble = Trouble()
-    hands = Hands(failed=given.failed, waits=trouble.met)
+    owners = WorkOwners(state)
+    hands = Hands(failed=given.failed, waits=trouble.met, weight=owners.weight)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
     lineage = Lineage(store.records)
     content = Content(store.blobs, given.master_key)
@@ -128,6 +131,7 @@ def assemble(given: Given) -> Parts:
     tellers = _tellers(given)
     outside = Outside(
         blobs=store.blobs,
+        needed=patient(store),
         cache=cache,
         fleet=gateway,
         hands=hands,
@@ -136,6 +140,7 @@ def assemble(given: Given) -> Parts:
         finish=finishing,
         changed=changes.changed,
         secrets=given.secrets,
+        owners=owners,
         post=post,
     )
     loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)

@@ -252,7 +252,15 @@ def fail(state: State, action: Action, failure: Failure) -> None:
 
 
 def unsubscribe(state: State, run: Run, step: StepRun) -> None:
-    """Takes a step off all its actions; an action without subscribers is withdrawn."""
+    """Takes a step off all its actions; an action without subscribers is withdrawn.
+
+    Its step-level look-up is no longer awaited either: who wants the same later asks anew.
+    """
+    waiting = state.step_lookups.get(step.lookup) if step.lookup is not None else None
+    if step.lookup is not None and waiting is not None:
+        waiting.pop((run.uid, step.plan.path), None)
+        if not waiting:
+            del state.step_lookups[step.lookup]
     for number, part in step.parts.items():
         if part.key is None or part.result is not None:
             continue

@@ -103,17 +103,19 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutManifest(msgspec.Struct, frozen=True, gc=False):
-    """Store a composed manifest under ``cas/`` (it is about to be referred to)."""
+    """Store a composed manifest under ``cas/``: this run's end is about to refer to it."""
 
     digest: Digest
     manifest: Manifest
+    uid: str
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
-    """Store a small blob that travelled inside a result (it is about to be referred to)."""
+    """Store a small blob that travelled inside a result: this run's end is about to refer to it."""
 
     digest: Digest
     data: bytes
+    uid: str
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
@@ -124,9 +126,14 @@ class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Discard(msgspec.Struct, frozen=True, gc=False):
-    """Delete those of these blobs whose bytes do not match their digest."""
+    """Delete those of these blobs whose bytes do not match their digest.
+
+    Attributes:
+        uid: a run that needs them.
+    """
 
     digests: frozenset[Digest]
+    uid: str
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):

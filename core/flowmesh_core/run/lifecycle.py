@@ -164,9 +164,9 @@ def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
     for artifact in _outputs(run):
         for digest in artifact.blobs():
             if digest in run.inline:
-                state.emit(PutBlob(digest, run.inline[digest]))
+                state.emit(PutBlob(digest, run.inline[digest], run.uid))
             elif artifact.manifest is not None and digest == artifact.blob:
-                state.emit(PutManifest(digest, artifact.manifest))
+                state.emit(PutManifest(digest, artifact.manifest, run.uid))
             else:
                 check.add(digest)
     return frozenset(check)

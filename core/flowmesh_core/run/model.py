@@ -200,6 +200,10 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: KeptCheckpoint | None = None
     noted_s: float = float("-inf")
 
+    def first_run(self) -> str:
+        """Uid of the run that subscribed first; empty where none does."""
+        return next(iter(self.subscribers)).uid if self.subscribers else ""
+
     def runs(self) -> list[str]:
         """Uids of the subscribed runs, in order of subscription."""
         if len(self.subscribers) == 1:

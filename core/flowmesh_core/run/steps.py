@@ -157,8 +157,8 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     publish, lookup = scopes_of(run, step, step.inputs)
     key = ActionKey(publish, name_of(run, step, step.inputs))
     step.lookup = key
-    waiting = state.step_lookups.setdefault(key, [])
-    waiting.append((run.uid, step.plan.path))
+    waiting = state.step_lookups.setdefault(key, {})
+    waiting[run.uid, step.plan.path] = None
     if len(waiting) == 1:
         max_age_s = step.plan.cache.max_age_s
         oldest_s = run.created_s - max_age_s if max_age_s else 0.0
