@@ -137,14 +137,19 @@ def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
 
 
 def end_if_over(state: State, run: Run, now_s: float) -> None:
-    """Ends a run when its steps have ended, its money is settled and its outputs are there."""
+    """Ends a run when its steps have ended, its money is settled and its outputs are there.
+
+    What a failed or cancelled run has made is shown too, so it is stored; that it is all there is
+    promised only of a run that succeeds.
+    """
     if run.open_steps or run.checking or run.finishing or run.unsettled:
         return
-    if not run.failure and not run.cancel_reason and not run.checked:
+    if not run.checked:
         digests = _output_blobs(state, run)
-        run.checking = True
-        state.emit(CheckBlobs(run.uid, digests))
-        return
+        if not run.failure and not run.cancel_reason:
+            run.checking = True
+            state.emit(CheckBlobs(run.uid, digests))
+            return
     _finish(state, run, now_s)
 
 
