@@ -9,16 +9,17 @@ bucket with thousands of runs only their names are listed.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
-from flowmesh_control.archive import Archive
+from flowmesh_control.archive import FINAL_REMEDY, Archive
 from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
+from flowmesh_control.known_keys import numbered_keys, run_uids
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_keys import (
-    RUNS,
     final_key,
     ledger_prefix,
     parse_segment,
@@ -29,13 +30,15 @@ from flowmesh_control.run_records import (
     FinalRecord,
     PinsRecord,
     SpecRecord,
+    decode_record,
     final_decoder,
     pins_decoder,
     spec_decoder,
+    unreadable,
 )
 from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
@@ -43,6 +46,8 @@ from flowmesh_core.run.repinning import PINS
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
+
+log = logging.getLogger("flowmesh.control")
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -72,9 +77,9 @@ async def recover(
     indexed = await read_ended(records)
     last, taken = await read_last(records), await read_taken(records)
     ended, others = [], []
-    async for uid in records.folders(RUNS):
+    for uid in await run_uids(records):
         line = indexed.get(uid)
-        if line is not None and line.epoch >= taken.get(uid, 0):
+        if line is not None and line.epoch >= taken[uid]:
             ended.append(line.run)
         else:
             others.append(uid)
@@ -117,17 +122,32 @@ class _Recovery:
         return self._found
 
     async def _look(self, uid: str) -> FinalRecord | SpecRecord | None:
-        """How a run ended, or what it is; None where nothing was accepted."""
-        spec = await _spec(self._records, uid)
-        if spec is None:
+        """How a run ended, or what it is; None where nothing was accepted, or cannot be read."""
+        spec: SpecRecord | None = None
+        try:
+            spec = await _spec(self._records, uid)
+            if spec is None:
+                return None
+            return await _final(self._records, uid) or spec
+        except DamagedRecordError as e:
+            self._unreadable(uid, spec, e)
             return None
-        return await _final(self._records, uid) or spec
+
+    def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
+        """One damaged record costs its run, not the others: it is listed, and left as it is."""
+        log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
+        self._archive.note_damaged(unreadable(uid, spec, error), error)
 
     async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:
         """Takes it in; its lines that the accounts do not count."""
-        restored = await self._ledger.open(spec.uid)
+        try:
+            restored = await self._ledger.open(spec.uid)
+            await _take_up(self._records, spec, restored, self._catalog, self._found)
+        except DamagedRecordError as e:
+            self._ledger.close(spec.uid)
+            self._unreadable(spec.uid, spec, e)
+            return ()
         self._found.specs[spec.uid] = spec
-        await _take_up(self._records, spec, restored, self._catalog, self._found)
         return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
 
     async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
@@ -140,7 +160,11 @@ class _Recovery:
             if known is None:
                 return ()
             counted = known
-        return (await read_segments(self._records, uid)).lines[counted:]
+        try:
+            return (await read_segments(self._records, uid)).lines[counted:]
+        except DamagedRecordError as e:
+            log.warning("the accounts leave out what run %s paid last: %s", uid, e)
+            return ()
 
 
 async def _take_up(
@@ -183,8 +207,10 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
     record = await records.read(final_key(uid))
     if record is None:
         return None
-    final = final_decoder.decode(record.data)
-    segments = [parse_segment(key) async for key in records.keys(ledger_prefix(uid))]
+    final = decode_record(
+        final_decoder, final_key(uid), record.data, remedy=FINAL_REMEDY.format(uid=uid)
+    )
+    segments = [parse_segment(key) for key in await numbered_keys(records, ledger_prefix(uid))]
     opened = max((epoch for epoch, number in segments if number == 0), default=0)
     return None if final.epoch < opened else final
 
@@ -192,14 +218,14 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
     """What was submitted; None where the submission was cut off before it was accepted."""
     record = await records.read(spec_key(uid))
-    return None if record is None else spec_decoder.decode(record.data)
+    return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
 
 
 async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:
     """What a run is pinned to, by its ledger.
 
     Raises:
-        FlowMeshError: the record is missing.
+        DamagedRecordError: the record is missing, or cannot be read.
     """
     key = pins_key(uid)
     for line in lines:
@@ -207,12 +233,12 @@ async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> Pi
             key = line.changes.get(PINS, key)
     record = await records.read(key)
     if record is None:
-        raise FlowMeshError(
-            "the run's pins are missing, though its spec is there",
-            where=key,
+        raise DamagedRecordError(
+            key,
+            "it is missing, though the run's spec is there",
             remedy=f"restore the object, or delete everything under runs/{uid}/",
         )
-    return pins_decoder.decode(record.data)
+    return decode_record(pins_decoder, key, record.data)
 
 
 def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
