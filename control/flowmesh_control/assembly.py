@@ -40,6 +40,7 @@ from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
 from flowmesh_control.work_owners import WorkOwners
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.commands import Settled
 from flowmesh_core.run.events import Event
@@ -60,6 +61,7 @@ class Given:
     Attributes:
         failed: told of an error that ends this control plane.
         waiting: runs that cannot be taken up as they are pinned.
+        refusal: why the store is only read; None where it is written too.
     """
 
     epoch: int
@@ -81,6 +83,7 @@ class Given:
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
+    refusal: StoreError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from flowmesh_control.run_records import (
 )
 from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
@@ -48,6 +48,9 @@ from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
 
 log = logging.getLogger("flowmesh.control")
+
+STORE_ONLY_READ = "store-only-read"
+"""Why an unfinished run waits where the store cannot be written."""
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -71,9 +74,24 @@ class Recovered:
 
 
 async def recover(
-    records: Records, *, ledger: Ledger, archive: Archive, index: EndedIndex, catalog: Catalog
+    records: Records,
+    *,
+    ledger: Ledger,
+    archive: Archive,
+    index: EndedIndex,
+    catalog: Catalog,
+    refusal: StoreError | None = None,
 ) -> Recovered:
-    """Finds every run; the ledger is open for the unfinished ones afterwards."""
+    """Finds every run; the ledger is open for the unfinished ones afterwards.
+
+    Args:
+        records: of the store.
+        ledger: of the new epoch.
+        archive: takes the ended runs, and those that cannot be read.
+        index: takes the lines of ended runs that have none.
+        catalog: the contracts that plans may use.
+        refusal: why the store is only read: nothing is written then, and unfinished runs wait.
+    """
     indexed = await read_ended(records)
     last, taken = await read_last(records), await read_taken(records)
     ended, others = [], []
@@ -85,7 +103,8 @@ async def recover(
             others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
-    return await _Recovery(records, ledger, archive, index, catalog, last).of(others)
+    recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
+    return await recovery.of(others)
 
 
 class _Recovery:
@@ -99,6 +118,7 @@ class _Recovery:
         index: EndedIndex,
         catalog: Catalog,
         last: AccountsRecord | None,
+        refusal: StoreError | None,
     ) -> None:
         self._records = records
         self._ledger = ledger
@@ -106,6 +126,7 @@ class _Recovery:
         self._index = index
         self._catalog = catalog
         self._last = last
+        self._refusal = refusal
         self._found = Recovered()
 
     async def of(self, uids: Sequence[str]) -> Recovered:
@@ -114,8 +135,11 @@ class _Recovery:
         unfinished = [found for found in seen if isinstance(found, SpecRecord)]
         uncounted = await _each(self._ended, ended)
         epoch = self._ledger.epoch
-        await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
-        uncounted += await _each(self._open, unfinished)
+        if self._refusal is None:
+            await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
+            uncounted += await _each(self._open, unfinished)
+        else:
+            await _each(self._hold_back, unfinished)
         later = [line for lines in uncounted for line in lines]
         self._found.opening = bring_up_to_date(self._last, later)
         self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
@@ -150,6 +174,21 @@ class _Recovery:
         self._found.specs[spec.uid] = spec
         return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
 
+    async def _hold_back(self, spec: SpecRecord) -> None:
+        """Shows it as far as it is stored, and leaves it there."""
+        refusal = self._refusal
+        try:
+            lines = (await read_segments(self._records, spec.uid)).lines
+            pins = await read_pins(self._records, spec.uid, lines)
+        except DamagedRecordError as e:
+            self._unreadable(spec.uid, spec, e)
+            return
+        if refusal is not None:
+            reason = f"it has not ended; the store is only read now: {refusal.message}"
+            self._found.waiting[spec.uid] = _waiting(
+                spec, pins, lines, STORE_ONLY_READ, reason, refusal.remedy
+            )
+
     async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
         uid = final.status.uid
         self._archive.add(final)
@@ -177,7 +216,10 @@ async def _take_up(
     pins = await read_pins(records, spec.uid, restored)
     reason = _not_served(pins, catalog)
     if reason:
-        found.waiting[spec.uid] = _waiting(spec, pins, restored, reason)
+        remedy = f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it"
+        found.waiting[spec.uid] = _waiting(
+            spec, pins, restored, "version-not-offered", reason, remedy
+        )
         return
     found.submitted.append(
         Submitted(
@@ -253,7 +295,14 @@ def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
     return ""
 
 
-def _waiting(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...], reason: str) -> RunStatus:
+def _waiting(
+    spec: SpecRecord,
+    pins: PinsRecord,
+    lines: tuple[Line, ...],
+    reason: str,
+    message: str,
+    remedy: str,
+) -> RunStatus:
     paid = [line for line in lines if isinstance(line, AttemptLine)]
     hits = [line for line in lines if isinstance(line, HitLine)]
     steps = pins.plan.steps
@@ -268,7 +317,7 @@ def _waiting(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...], reason
         paid_nanousd=sum(line.share_nanousd for line in paid),
         saved_nanousd=sum(line.saved_nanousd for line in hits),
         budget_nanousd=pins.plan.budget_nanousd,
-        reason="version-not-offered",
-        message=reason,
-        remedy=f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it",
+        reason=reason,
+        message=message,
+        remedy=remedy,
     )

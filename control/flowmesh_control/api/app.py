@@ -8,6 +8,7 @@ from flowmesh_control.api.audits import AuditRoom
 from flowmesh_control.api.data import Data
 from flowmesh_control.api.doors import Guard
 from flowmesh_control.api.fabric import Fabric
+from flowmesh_control.api.only_reading import refusing_writes
 from flowmesh_control.api.origins import Origins
 from flowmesh_control.api.probes import Probes
 from flowmesh_control.api.runs import Runs
@@ -38,7 +39,10 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
         result_ttl_s=given.settings.machine.result_ttl_s,
         clock=given.clock,
     )
-    app = web.Application(middlewares=[errors_as_json], client_max_size=BODY_BYTES_MAX)
+    middlewares = [errors_as_json]
+    if given.refusal is not None:
+        middlewares.append(refusing_writes(given.refusal))
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.router.add_get("/worker", parts.gateway.handle)
     probes = Probes(parts)
     app.add_routes(probes.open_routes())

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
-from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.errors import BlobCorruptError, StoreAccessError, StoreFullError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.files import is_cached, place, read_whole, sync_directory, write_beside
@@ -265,9 +265,16 @@ class FilesystemBlobs:
 
     def _discard(self, digest: Digest) -> None:
         path = Path(self.path(digest))
-        with self._root.locked(digest), contextlib.suppress(FileNotFoundError):
-            if digest_of_file(path) != digest:
-                path.unlink()
+        try:
+            with self._root.locked(digest):
+                if digest_of_file(path) != digest:
+                    path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # Where it cannot be removed, whoever reads it still learns that it is spoiled.
+            if not isinstance(store_error(error, str(path)), StoreAccessError | StoreFullError):
+                raise
 
     def _list(self, directory: str) -> list[StoredBlob]:
         now = self._clock()
@@ -296,13 +303,13 @@ class FilesystemBlobs:
 
     def _delete(self, digest: Digest, older_than_s: float) -> bool:
         path = self.path(digest)
-        with self._root.locked(digest):
-            try:
+        try:
+            with self._root.locked(digest):
                 if self._clock() - os.stat(path).st_mtime < older_than_s:
                     return False
                 os.unlink(path)
-            except FileNotFoundError:
-                return False
-            except OSError as error:
-                raise store_error(error, path) from error
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise store_error(error, path) from error
         return True
