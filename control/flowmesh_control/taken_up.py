@@ -38,7 +38,8 @@ async def read_taken(records: RecordStore) -> defaultdict[str, int]:
             continue
         epoch = parse_epoch(key)
         try:
-            found.update(dict.fromkeys(decode_record(_decoder, key, record.data), epoch))
+            uids = decode_record(_decoder, key, record.data)
+            found.update(dict.fromkeys(uids, epoch))
         except DamagedRecordError as e:
             log.warning("%s; every run before it is read whole", e)
             found = defaultdict(partial(int, epoch), dict.fromkeys(found, epoch))

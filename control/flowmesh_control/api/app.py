@@ -1,5 +1,7 @@
 """The web application: the workers' door, the API and the metrics on one port."""
 
+from typing import TYPE_CHECKING
+
 from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Users
@@ -15,6 +17,9 @@ from flowmesh_control.api.runs import Runs
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
 from flowmesh_control.planner import Planner
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
 BODY_BYTES_MAX = 128 << 20
 
@@ -39,7 +44,7 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
         result_ttl_s=given.settings.machine.result_ttl_s,
         clock=given.clock,
     )
-    middlewares = [errors_as_json]
+    middlewares: list[Middleware] = [errors_as_json]
     if given.refusal is not None:
         middlewares.append(refusing_writes(given.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
