@@ -7,7 +7,7 @@ control plane (``hands``), with the weights of placement.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -55,6 +55,16 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         """How many items wait."""
         return self._waiting
+
+    def soonest(self, tenants: Collection[str]) -> str:
+        """The one of these tenants by which an item that is added now would be served first."""
+        return min(tenants, key=self._served_at)
+
+    def _served_at(self, tenant: str) -> float:
+        line = self._lines.get(tenant)
+        if line is None:
+            return self._now
+        return max(line.turn, self._now) + len(line.waiting) / self._weight(tenant)
 
     def push(self, tenant: str, item: T) -> None:
         """Adds an item behind the others of its tenant."""

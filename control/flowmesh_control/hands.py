@@ -8,7 +8,7 @@ finds the store unavailable is tried again until it answers; meanwhile its hand 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +77,12 @@ class Hands:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def give(self, work: Work, argument: Any, tenant: str = "") -> None:
-        """Queues ``work(argument)`` for a tenant; the empty one is the fabric itself."""
+    def give(self, work: Work, argument: Any, tenants: Sequence[str] = ("",)) -> None:
+        """Queues ``work(argument)`` as that tenant's, of those that want it, who is served first.
+
+        The empty tenant is the fabric itself.
+        """
+        tenant = tenants[0] if len(tenants) == 1 else self._jobs.soonest(tenants)
         self._jobs.push(tenant, _Job(work, argument))
         self._wake()
 

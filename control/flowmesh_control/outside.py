@@ -142,8 +142,8 @@ class Outside:
         return self._hands.backlog
 
     def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
-        give, namespace = self._hands.give, self._owners.namespace
-        return lambda command: give(job, command, namespace(command))
+        give, namespaces = self._hands.give, self._owners.namespaces
+        return lambda command: give(job, command, namespaces(command))
 
     async def _look_up(self, c: LookUp) -> None:
         if not self._owners.awaits(c):
@@ -178,7 +178,7 @@ class Outside:
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
         pending = self._puts.begin(c.uid, c.digest)
-        self._hands.give(self._put, (c, pending), self._owners.namespace(c))
+        self._hands.give(self._put, (c, pending), self._owners.namespaces(c))
 
     async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
         c, pending = given
@@ -211,8 +211,8 @@ class Outside:
 
     def _finish_later(self, c: Finish) -> None:
         """What a run's ``final`` names is durable before it: the blobs that are made here, too."""
-        namespace = self._owners.namespace(c)
-        self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespace))
+        namespaces = self._owners.namespaces(c)
+        self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
 
     async def _finish(self, c: Finish) -> None:
         await self._finisher.finish(c.uid)
@@ -221,7 +221,7 @@ class Outside:
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:
-            self._hands.give(self._assign_with_secrets, c, c.namespace)
+            self._hands.give(self._assign_with_secrets, c, (c.namespace,))
         else:
             self._fleet.assign(c.worker, c.assignment)
 

@@ -78,8 +78,8 @@ class Fleet(Protocol):
 class Owners(Protocol):
     """Knows for whom store work is done."""
 
-    def namespace(self, command: Command) -> str:
-        """Whose work it is; empty where it is the fabric's own."""
+    def namespaces(self, command: Command) -> Sequence[str]:
+        """Who wants it done, at least one; the empty one is the fabric itself."""
         ...
 
     def awaits(self, command: LookUp | CheckBlobs) -> bool:

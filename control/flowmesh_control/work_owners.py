@@ -4,6 +4,8 @@ Asked by ``outside``: the work of a namespace is queued as that namespace's, and
 last asker has left (its run was cancelled, or has ended) is not put to the store any more.
 """
 
+from collections.abc import Sequence
+
 from flowmesh_core.run.commands import (
     Assign,
     CheckBlobs,
@@ -31,21 +33,16 @@ class WorkOwners:
         """The namespace's weight, as in placement."""
         return self._state.fair.weights.get(namespace, 1.0)
 
-    def namespace(self, command: Command) -> str:
-        """Whose work it is; empty where no run waits for it.
-
-        Of several namespaces that wait for one action it is the one that asked first.
-        """
+    def namespaces(self, command: Command) -> Sequence[str]:
+        """Who wants it done; the empty one where no run does."""
         match command:
-            case LookUp():
-                return self._of_run(self._first_asker(command.key))
+            case LookUp() | PutManifest() | PutBlob() | CheckBlobs() | Finish() | Discard():
+                return (self._of_run(command.uid),)
             case Publish():
-                return self._of_run(command.result.run_uid)
-            case PutManifest() | PutBlob() | CheckBlobs() | Finish() | Discard():
-                return self._of_run(command.uid)
+                return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)
             case Assign():
-                return command.namespace
-        return ""
+                return (command.namespace,)
+        return ("",)
 
     def awaits(self, command: LookUp | CheckBlobs) -> bool:
         """Whether the answer changes anything: the machine ignores one that it does not await."""
@@ -57,12 +54,11 @@ class WorkOwners:
             return True
         return command.key in self._state.step_lookups
 
-    def _first_asker(self, key: ActionKey) -> str:
+    def _subscribed(self, key: ActionKey) -> Sequence[str]:
         action = self._state.actions.get(key)
-        if action is not None:
-            return next(iter(action.subscribers)).uid if action.subscribers else ""
-        waiting = self._state.step_lookups.get(key)
-        return next(iter(waiting))[0] if waiting else ""
+        if action is None:
+            return ()
+        return tuple(dict.fromkeys(self._of_run(uid) for uid in action.runs()))
 
     def _of_run(self, uid: str) -> str:
         run = self._state.runs.get(uid)

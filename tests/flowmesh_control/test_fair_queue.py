@@ -36,6 +36,18 @@ def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> N
     assert len(queue) == MANY - 101
 
 
+def test_an_item_that_several_want_goes_where_it_is_served_first() -> None:
+    queue: FairQueue[int] = FairQueue(weight={"a": 1.0, "b": 1.0, "c": 50.0}.__getitem__, limit=1)
+    for number in range(100):
+        queue.push("a", number)
+        queue.push("c", number)
+    assert queue.soonest(["a", "b"]) == "b"
+    assert queue.soonest(["a", "c"]) == "c"
+    for number in range(3):
+        queue.push("b", number)
+    assert queue.soonest(["b", "c"]) == "c"
+
+
 def test_items_of_one_tenant_keep_their_order() -> None:
     queue: FairQueue[int] = FairQueue(weight=even, limit=100)
     for number in range(50):

@@ -100,10 +100,10 @@ class Askers:
     left: set[ActionKey] = field(default_factory=set)
     queued: Callable[[str], object] = str
 
-    def namespace(self, command: Command) -> str:
+    def namespaces(self, command: Command) -> Sequence[str]:
         found = command.key.scope if isinstance(command, LookUp | Publish) else "team-a"
         self.queued(found)
-        return found
+        return (found,)
 
     def awaits(self, command: LookUp | CheckBlobs) -> bool:
         return not (isinstance(command, LookUp) and command.key in self.left)

@@ -16,11 +16,14 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         scopes: tried in this order.
         not_before_s: results created earlier are too old (``maxAge``); 0 takes any.
+        uid: the run that asks; what another namespace asks too is asked again for it, so that it
+            does not wait for the turn of the first.
     """
 
     key: ActionKey
     scopes: tuple[str, ...]
     not_before_s: float = 0.0
+    uid: str = ""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
