@@ -76,8 +76,8 @@ class Ownership:
             raise self._lock.refusal
         descriptor = self._lock.descriptor
         try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, data, 0)
+            os.pwrite(descriptor, data, 0)  # on a full disk what was there stays
+            os.ftruncate(descriptor, len(data))
         except OSError as e:
             raise store_error(e, str(self._lock.path)) from e
 

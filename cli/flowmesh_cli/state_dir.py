@@ -26,11 +26,11 @@ class StateDir:
     """Paths inside the folder.
 
     Attributes:
-        of_workers: where workers keep theirs instead, since the folder cannot be written.
+        worker_root: where workers keep theirs instead, since the folder cannot be written.
     """
 
     path: Path
-    of_workers: Path | None = None
+    worker_root: Path | None = None
 
     @property
     def owner(self) -> Path:
@@ -44,7 +44,7 @@ class StateDir:
 
     def worker(self, name: str) -> Path:
         """A local worker's cache and log."""
-        return (self.of_workers or self.path) / "workers" / name
+        return (self.worker_root or self.path) / "workers" / name
 
     def exists(self) -> bool:
         """Whether anything ever ran here."""

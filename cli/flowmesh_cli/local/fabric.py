@@ -68,7 +68,7 @@ class LocalFabric:
         if not self._up.ready.wait(_STARTS_WITHIN_S) or self._up.error is not None:
             self._give_up()
         self._owner = _replaced(self._owner, url=self._up.url, port=_port_of(self._up.url))
-        self._say(self._owner)
+        self._write_owner(self._owner)
         if self._options.workers:
             self._start_workers()
         return self._owner
@@ -164,7 +164,7 @@ class LocalFabric:
         if self._up.only_reads:
             folder = tempfile.TemporaryDirectory(prefix="flowmesh-workers-")
             self._closed_to_others.callback(folder.cleanup)
-            state = replace(state, of_workers=Path(folder.name))
+            state = replace(state, worker_root=Path(folder.name))
         self._workers = LocalWorkers(
             state,
             options,
@@ -186,9 +186,9 @@ class LocalFabric:
 
     def _workers_changed(self, pids: Mapping[str, int]) -> None:
         self._owner = _replaced(self._owner, workers=dict(pids))
-        self._say(self._owner)
+        self._write_owner(self._owner)
 
-    def _say(self, owner: Owner) -> None:
+    def _write_owner(self, owner: Owner) -> None:
         """Lets others find it; who only reads a folder that cannot be written stays alone."""
         try:
             self._ownership.write(owner)
@@ -208,7 +208,7 @@ class LocalFabric:
             started_s=time.time(),
             workers=previous.workers if previous else {},
         )
-        self._say(owner)
+        self._write_owner(owner)
         return owner
 
     def _choose_port(self) -> int:
