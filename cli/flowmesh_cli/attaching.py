@@ -99,7 +99,7 @@ class Session:
         self.http.namespace = self._namespace
 
     def _own(self) -> bool:
-        ownership = claim(self.state)
+        ownership = claim(self.state, to_read=self._options.serves == "read")
         if ownership is None:
             return False
         from flowmesh_cli.local.fabric import LocalFabric  # noqa: PLC0415 - loads the control plane

@@ -256,6 +256,7 @@ def _repeatable(method: str, body: Any) -> bool:
 
 def error_of(status: int, data: bytes) -> CliError | SpecError:
     """The exception that an error answer stands for."""
+    found: Any = None
     try:
         found = json.loads(data)["error"]
         message, where = str(found["message"]), str(found.get("where", ""))
@@ -265,7 +266,8 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
         message, where, remedy, problems = data[:200].decode(errors="replace"), "", "", []
     if problems:
         return SpecError(problems)
-    code = _CODES.get(status, ExitCode.FAILED)
+    told = isinstance(found, dict) and found.get("code")  # no mistake of ours, whatever the status
+    code = ExitCode.FAILED if told else _CODES.get(status, ExitCode.FAILED)
     kind = ForbiddenError if status == http.HTTPStatus.FORBIDDEN else CliError
     return kind(message or f"HTTP {status}", code, where=where, remedy=remedy)
 

@@ -17,6 +17,8 @@ from types import TracebackType
 import msgspec
 
 from flowmesh_cli.state_dir import StateDir
+from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
+from flowmesh_store.oserrors import store_error
 
 _READ_WITHIN_S = 2.0
 _POLL_S = 0.02
@@ -47,34 +49,59 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ownership:
     """The lock on the owner file, held by this process."""
 
-    def __init__(self, descriptor: int, previous: Owner | None) -> None:
+    def __init__(self, lock: "_LockFile", previous: Owner | None) -> None:
         """Takes the locked file and what a dead owner left in it."""
-        self._descriptor = descriptor
+        self._lock = lock
         self.previous = previous
 
     def write(self, owner: Owner) -> None:
-        """Says who owns it."""
-        data = msgspec.json.format(msgspec.json.encode(owner)) + b"\n"
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        """Says who owns it.
+
+        Raises:
+            StoreError: the folder is full or read-only.
+        """
+        self._write(msgspec.json.format(msgspec.json.encode(owner)) + b"\n")
 
     def release(self, *, leave: Owner | None = None) -> None:
         """Lets go of an empty file, or of one that still names somebody's orphaned workers."""
-        if leave is None:
-            os.ftruncate(self._descriptor, 0)
-        else:
-            self.write(leave)
-        os.close(self._descriptor)
+        with contextlib.suppress(StoreError):
+            if leave is None:
+                self._write(b"")
+            else:
+                self.write(leave)
+        self._lock.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._lock.refusal is not None:
+            raise self._lock.refusal
+        descriptor = self._lock.descriptor
+        try:
+            os.pwrite(descriptor, data, 0)  # on a full disk what was there stays
+            os.ftruncate(descriptor, len(data))
+        except OSError as e:
+            raise store_error(e, str(self._lock.path)) from e
 
 
-def claim(state: StateDir) -> Ownership | None:
-    """Becomes the owner, unless another process is it."""
-    descriptor = os.open(state.owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if not _lock(descriptor, fcntl.LOCK_EX):
-        os.close(descriptor)
+def claim(state: StateDir, *, to_read: bool = False) -> Ownership | None:
+    """Becomes the owner, unless another process is it.
+
+    Args:
+        state: the folder.
+        to_read: a folder that cannot be written will do.
+
+    Raises:
+        StoreError: the folder is full or read-only.
+    """
+    lock = _LockFile(state.owner)
+    if not lock.take(fcntl.LOCK_EX):
+        lock.close()
         return None
-    os.fchmod(descriptor, 0o600)
-    return Ownership(descriptor, _decode(state.owner))
+    if lock.refusal is None:
+        os.fchmod(lock.descriptor, 0o600)
+    elif not to_read:
+        lock.close()
+        raise lock.refusal
+    return Ownership(lock, _decode(state.owner))
 
 
 def current(state: StateDir) -> Owner | None:
@@ -115,21 +142,54 @@ class Joined:
 
 def join(state: StateDir) -> Joined | None:
     """Tells the owner to stay; None where it is just leaving."""
-    descriptor = os.open(state.joined, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if _lock(descriptor, fcntl.LOCK_SH):
-        return Joined(descriptor)
-    os.close(descriptor)
+    lock = _LockFile(state.joined)
+    if lock.take(fcntl.LOCK_SH):
+        return Joined(lock.descriptor)
+    lock.close()
     return None
 
 
 @contextlib.contextmanager
 def nobody_joined(state: StateDir) -> Iterator[bool]:
     """Whether nobody else uses the fabric; as long as the block lasts, nobody can join."""
-    descriptor = os.open(state.joined, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = _LockFile(state.joined)
     try:
-        yield _lock(descriptor, fcntl.LOCK_EX)
+        yield lock.take(fcntl.LOCK_EX)
     finally:
-        os.close(descriptor)
+        lock.close()
+
+
+class _LockFile:
+    """A file that is there to be locked, also in a folder that cannot be written.
+
+    Attributes:
+        descriptor: -1 where the file is not there and cannot be made: then nobody holds its lock.
+        refusal: why it cannot be written; None where it can.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens it, and makes it where it is missing."""
+        self.path = path
+        self.refusal: StoreError | None = None
+        self.descriptor = -1
+        try:
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            self.refusal = store_error(e, str(path))
+            if not isinstance(self.refusal, StoreAccessError | StoreFullError):
+                raise self.refusal from e
+            with contextlib.suppress(OSError):
+                self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def take(self, kind: int) -> bool:
+        """Locks it; False where another process holds it."""
+        return self.descriptor < 0 or _lock(self.descriptor, kind)
+
+    def close(self) -> None:
+        """Lets go of it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def _lock(descriptor: int, kind: int) -> bool:
@@ -142,8 +202,8 @@ def _lock(descriptor: int, kind: int) -> bool:
 
 def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError):
         return False
     try:
         return not _lock(descriptor, fcntl.LOCK_SH)

@@ -9,6 +9,7 @@
     .flowmesh/…          everything else is the store
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,14 @@ DEFAULT = ".flowmesh"
 
 @dataclass(frozen=True, slots=True)
 class StateDir:
-    """Paths inside the folder."""
+    """Paths inside the folder.
+
+    Attributes:
+        worker_root: where workers keep theirs instead, since the folder cannot be written.
+    """
 
     path: Path
+    worker_root: Path | None = None
 
     @property
     def owner(self) -> Path:
@@ -38,7 +44,7 @@ class StateDir:
 
     def worker(self, name: str) -> Path:
         """A local worker's cache and log."""
-        return self.path / "workers" / name
+        return (self.worker_root or self.path) / "workers" / name
 
     def exists(self) -> bool:
         """Whether anything ever ran here."""
@@ -52,9 +58,6 @@ class StateDir:
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            ignore = self.path / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n")
         except OSError as e:
             raise CliError(
                 f"cannot make the state folder: {e.strerror}",
@@ -62,6 +65,10 @@ class StateDir:
                 where=str(self.path),
                 remedy="choose another one with --state-dir",
             ) from e
+        ignore = self.path / ".gitignore"
+        with contextlib.suppress(OSError):  # a folder that can only be read is left as it is
+            if not ignore.exists():
+                ignore.write_text("*\n")
 
 
 def state_dir(given: Path | None) -> StateDir:

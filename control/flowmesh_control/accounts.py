@@ -7,19 +7,24 @@ What an attempt had run up without an end that a ledger knows becomes the fabric
 says that it still runs or has ended: then it is taken up with what it had run up.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import msgspec
 
+from flowmesh_control.known_keys import numbered_keys
 from flowmesh_control.run_keys import ACCOUNTS, accounts_key
-from flowmesh_core.errors import ConditionFailedError
+from flowmesh_control.run_records import decode_record
+from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_core.figures.figures import ShareRow
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import HitKind
 from flowmesh_store.ports import RecordStore
+
+log = logging.getLogger("flowmesh.control")
 
 
 class AccountsRecord(msgspec.Struct, frozen=True):
@@ -135,12 +140,23 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
 
 
 async def read_last(records: RecordStore) -> AccountsRecord | None:
-    """The record of the latest epoch that wrote one."""
-    last = ""
-    async for key in records.keys(ACCOUNTS):
-        last = key
-    record = await records.read(last) if last else None
-    return None if record is None else msgspec.json.decode(record.data, type=AccountsRecord)
+    """The record of the latest epoch that wrote one that can be read.
+
+    What ended between an older record and the one that is damaged is counted by its ledgers, but
+    for runs that the index of ended runs tells of: those figures are lost.
+    """
+    for key in reversed(await numbered_keys(records, ACCOUNTS)):
+        record = await records.read(key)
+        if record is None:
+            continue
+        try:
+            return decode_record(_decoder, key, record.data)
+        except DamagedRecordError as e:
+            log.warning("%s; the accounts go on from the record before it", e)
+    return None
+
+
+_decoder = msgspec.json.Decoder(AccountsRecord)
 
 
 def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Opening:

@@ -3,11 +3,22 @@
 from collections import OrderedDict
 
 from flowmesh_control.run_keys import final_key
-from flowmesh_control.run_records import FinalRecord, Summary, final_decoder, summary_of
+from flowmesh_control.run_records import (
+    FinalRecord,
+    Summary,
+    decode_record,
+    final_decoder,
+    summary_of,
+)
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_store.ports import RecordStore
 
 SUMMARIES = 20_000
 WHOLE = 64
+FINAL_REMEDY = (
+    "restore the object from a copy of the store; or delete it, and run {uid} goes on where its "
+    "ledger ends when the control plane starts again"
+)
 
 
 class Archive:
@@ -22,6 +33,7 @@ class Archive:
         self._whole_max = whole
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self._whole: OrderedDict[str, FinalRecord] = OrderedDict()
+        self._damaged: dict[str, DamagedRecordError] = {}
 
     def add(self, final: FinalRecord) -> None:
         """Takes in a run that has ended."""
@@ -36,18 +48,38 @@ class Archive:
         while len(self._summaries) > self._summaries_max:
             self._summaries.popitem(last=False)
 
+    def note_damaged(self, run: Summary, error: DamagedRecordError) -> None:
+        """Takes in a run of which a record cannot be read: it is listed, and says so."""
+        self.note(run)
+        self._damaged[run.uid] = error
+
     async def get(self, uid: str) -> FinalRecord | None:
-        """How a run ended; None where it did not, or is unknown."""
+        """How a run ended; None where it did not, or is unknown.
+
+        Raises:
+            DamagedRecordError: the record of its end, or another of its records, cannot be read.
+        """
         held = self._whole.get(uid)
         if held is not None:
             self._whole.move_to_end(uid)
             return held
-        record = await self._records.read(final_key(uid))
-        return None if record is None else final_decoder.decode(record.data)
+        key = final_key(uid)
+        damaged = self._damaged.get(uid)
+        if damaged is not None and damaged.key != key:
+            raise damaged
+        record = await self._records.read(key)
+        if record is None:
+            return None
+        return decode_record(final_decoder, key, record.data, remedy=FINAL_REMEDY.format(uid=uid))
 
     def summaries(self) -> list[Summary]:
         """The latest ended runs, oldest first."""
         return list(self._summaries.values())
+
+    def namespace(self, uid: str) -> str | None:
+        """The namespace of one of the latest ended runs; None where it is not among them."""
+        known = self._summaries.get(uid)
+        return None if known is None else known.namespace
 
     def __contains__(self, uid: object) -> bool:
         """Whether the run is among the latest ended ones."""

@@ -38,7 +38,9 @@ from flowmesh_control.telling.teller import Teller
 from flowmesh_control.telling.tracing import Tracing
 from flowmesh_control.trouble import Trouble
 from flowmesh_control.views import Views
+from flowmesh_control.work_owners import WorkOwners
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.protocol.wire_ids import attempt_key
 from flowmesh_core.run.commands import Settled
@@ -49,6 +51,7 @@ from flowmesh_core.run.model import Run
 from flowmesh_core.scheduler import decide
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.patient import patient
 from flowmesh_store.store import Store
 
 
@@ -59,6 +62,7 @@ class Given:
     Attributes:
         failed: told of an error that ends this control plane.
         waiting: runs that cannot be taken up as they are pinned.
+        refusal: why the store is only read; None where it is written too.
     """
 
     epoch: int
@@ -80,6 +84,7 @@ class Given:
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
+    refusal: StoreError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,8 @@ def assemble(given: Given) -> Parts:
         book, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
     trouble = Trouble()
-    hands = Hands(failed=given.failed, waits=trouble.met)
+    owners = WorkOwners(state)
+    hands = Hands(failed=given.failed, waits=trouble.met, weight=owners.weight)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
     lineage = Lineage(store.records)
     content = Content(store.blobs, given.master_key)
@@ -129,6 +135,7 @@ def assemble(given: Given) -> Parts:
     tellers = _tellers(given)
     outside = Outside(
         blobs=store.blobs,
+        needed=patient(store),
         cache=cache,
         fleet=gateway,
         hands=hands,
@@ -137,6 +144,7 @@ def assemble(given: Given) -> Parts:
         finish=finishing,
         changed=changes.changed,
         secrets=given.secrets,
+        owners=owners,
         post=post,
     )
     loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)

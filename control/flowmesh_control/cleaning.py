@@ -6,10 +6,12 @@ import msgspec
 
 from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
+from flowmesh_control.known_keys import run_uids
 from flowmesh_control.roots import held_digests, live_artifacts
-from flowmesh_control.run_keys import RUNS, final_key
-from flowmesh_control.run_records import final_decoder
+from flowmesh_control.run_keys import final_key
+from flowmesh_control.run_records import FinalRecord, final_decoder
 from flowmesh_control.status_document import document_artifact
+from flowmesh_control.stored_roots import kept_artifacts
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import checkpoints
 from flowmesh_core.run.state import State
@@ -108,19 +110,26 @@ class Cleaning:
         return live | await mark_results(self._store.blobs, self._store.records)
 
     async def _of_ended_runs(self) -> list[Artifact]:
-        """Outputs are kept as long as results are."""
+        """Outputs are kept as long as results are; what an unfinished run needs, until it ends."""
         since_s = self._clock() - self._result_ttl_s
         found: list[Artifact] = []
-        last = ""
-        async for key in self._store.records.keys(RUNS):
-            uid = key.split("/")[1]
-            if uid == last:
+        for uid in await run_uids(self._store.records):
+            if uid in self._state.runs:
                 continue
-            last = uid
             record = await self._store.records.read(final_key(uid))
-            final = None if record is None else final_decoder.decode(record.data)
-            if final is not None and final.status.ended_s >= since_s:
+            final = None if record is None else _final_or_none(record.data)
+            if final is None:
+                found += await kept_artifacts(self._store.records, uid)
+            elif final.status.ended_s >= since_s:
                 found += (a for artifacts in final.outputs.values() for a in artifacts)
                 if overflows(final.status):
                     found.append(document_artifact(final.status))
         return found
+
+
+def _final_or_none(data: bytes) -> FinalRecord | None:
+    """How a run ended; None where the record is damaged."""
+    try:
+        return final_decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None

@@ -24,7 +24,7 @@ from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
 from flowmesh_control.ended_index import EndedIndex
-from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
+from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads, last_epoch
 from flowmesh_control.joining import Tokens
 from flowmesh_control.ledger import Ledger
 from flowmesh_control.metrics.metrics import Metrics
@@ -37,7 +37,12 @@ from flowmesh_control.recovery import Recovered, recover
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.telling.tracing import Tracing, wanted
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
+from flowmesh_core.errors import (
+    FlowMeshError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from flowmesh_core.figures.figures import Figures
 from flowmesh_core.run.machine import Machine
 from flowmesh_store.proof import prove_conditional_writes
@@ -135,6 +140,31 @@ class ControlPlane:
         self._run(self._keep_books(parts, epoch))
         log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
 
+    async def start_reading(
+        self, refusal: StoreError, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        """Serves what is stored and writes nothing: neither the proof of the store nor an epoch.
+
+        Runs that have not ended wait. What would write is refused, but for a collection on a full
+        disk, which frees it.
+
+        Args:
+            refusal: why the store cannot be written.
+            host: address to listen on.
+            port: 0 for any free one; see ``url``.
+
+        Raises:
+            StoreError: the store cannot be read either.
+            OSError: the address is taken.
+        """
+        collect_seldom()
+        parts, _ = await self._recover(await last_epoch(self._store.records), refusal)
+        self._parts = parts
+        self._run(parts.loop.run())
+        await self._listen(parts, host, port)
+        self._run(parts.gateway.watch_always())
+        log.info("on %s for reading alone: %s", self.url, refusal)
+
     async def wait(self) -> None:
         """Returns when stopped.
 
@@ -158,14 +188,16 @@ class ControlPlane:
         self._tasks.clear()
         if self._parts is not None:
             await self._parts.hands.stop()
-            if self._failure is None:
+            if self._failure is None and self._parts.given.refusal is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         self._ended.set()
 
-    async def _recover(self, epoch: int) -> tuple[Parts, Recovered]:
+    async def _recover(
+        self, epoch: int, refusal: StoreError | None = None
+    ) -> tuple[Parts, Recovered]:
         records, settings = self._store.records, self._settings
         ledger, archive, policies = (
             Ledger(records, epoch=epoch),
@@ -177,7 +209,12 @@ class ControlPlane:
         await audits.quarantine.load()
         index = EndedIndex(records, epoch=epoch)
         recovered = await recover(
-            records, ledger=ledger, archive=archive, index=index, catalog=self._catalog
+            records,
+            ledger=ledger,
+            archive=archive,
+            index=index,
+            catalog=self._catalog,
+            refusal=refusal,
         )
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
@@ -216,6 +253,7 @@ class ControlPlane:
             waiting=recovered.waiting,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,
+            refusal=refusal,
         )
         parts = assemble(given)
         self._books = Books(given, parts.metrics)

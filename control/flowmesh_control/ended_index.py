@@ -7,14 +7,18 @@ last second, is read whole and gets its line from the leader that found it.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import msgspec
 
+from flowmesh_control.known_keys import numbered_keys
 from flowmesh_control.run_keys import ENDED, ended_key
-from flowmesh_control.run_records import FinalRecord, Summary, summary_of
-from flowmesh_core.errors import ConditionFailedError
+from flowmesh_control.run_records import FinalRecord, Summary, decode_record, summary_of
+from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_store.ports import RecordStore
+
+log = logging.getLogger("flowmesh.control")
 
 LINES = 200
 """Of a segment: it is written every second while runs end."""
@@ -80,13 +84,17 @@ async def read_ended(records: RecordStore) -> dict[str, EndedLine]:
 
     To be called before the accounts are read: they then count whatever is found here.
     """
-    keys = [key async for key in records.keys(ENDED)]
+    keys = await numbered_keys(records, ENDED)
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def segment(key: str) -> list[EndedLine]:
         async with limit:
             record = await records.read(key)
-        return [] if record is None else _decoder.decode(record.data)
+        try:
+            return [] if record is None else decode_record(_decoder, key, record.data)
+        except DamagedRecordError as e:
+            log.warning("%s; the runs that it names are read whole", e)
+            return []
 
     segments = await asyncio.gather(*map(segment, keys))
     return {line.run.uid: line for lines in segments for line in lines}

@@ -7,7 +7,8 @@ keyed by the epoch; a leader that finds a later epoch stops.
 
 import orjson
 
-from flowmesh_control.run_keys import epoch_key
+from flowmesh_control.known_keys import numbered_keys
+from flowmesh_control.run_keys import EPOCHS, epoch_key, parse_epoch
 from flowmesh_core.errors import ConditionFailedError, FlowMeshError
 from flowmesh_store.ports import RecordStore
 
@@ -24,15 +25,19 @@ class SupersededError(FlowMeshError):
         )
 
 
+async def last_epoch(records: RecordStore) -> int:
+    """The number of the latest leadership; 0 where there never was one."""
+    keys = await numbered_keys(records, EPOCHS)
+    return max(map(parse_epoch, keys), default=0)
+
+
 async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
     """Creates the next epoch and so begins to lead.
 
     Returns:
         Its number, from 1.
     """
-    last = 0
-    async for key in records.keys("epochs/"):
-        last = max(last, int(key.rpartition("/")[2]))
+    last = await last_epoch(records)
     content = orjson.dumps({"owner": owner, "time_s": now_s})
     while True:
         last += 1

@@ -9,6 +9,7 @@ import msgspec
 
 from flowmesh_control.logs import LogBook
 from flowmesh_control.run_keys import logs_key
+from flowmesh_control.run_records import decode_record
 from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_core.protocol.messages import LogLine
 from flowmesh_core.run.ledger import HitLine
@@ -93,10 +94,11 @@ class KeptLogs:
 
     async def of(self, uid: str, step: str | None) -> list[StepLogLine]:
         """The kept lines of an ended run, or of one of its steps, in order of time."""
-        record = await self._records.read(logs_key(uid))
+        key = logs_key(uid)
+        record = await self._records.read(key)
         if record is None:
             return []
-        kept = _decoder.decode(record.data).steps
+        kept = decode_record(_decoder, key, record.data).steps
         chosen = kept if step is None else {step: kept.get(step, {})}
         found = [
             StepLogLine(attempt, time_s, text, path)

@@ -7,16 +7,20 @@ leader writes after that are not counted by anyone.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import orjson
 
 from flowmesh_control.epochs import SupersededError
+from flowmesh_control.known_keys import numbered_keys
 from flowmesh_control.run_keys import ledger_prefix, parse_segment, segment_key
-from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_core.run.ledger import Line, decode_lines, encode_lines
 from flowmesh_store.ports import RecordStore
+
+_Content = TypeVar("_Content")
 
 
 @dataclass(slots=True)
@@ -131,16 +135,20 @@ class Segments:
 
 
 async def read_segments(records: RecordStore, uid: str) -> Segments:
-    """Reads a run's ledger, leaving out what a former leader wrote too late."""
+    """Reads a run's ledger, leaving out what a former leader wrote too late.
+
+    Raises:
+        DamagedRecordError: a segment that counts cannot be read.
+    """
     data: dict[tuple[int, int], bytes] = {}
-    async for key in records.keys(ledger_prefix(uid)):
+    for key in await numbered_keys(records, ledger_prefix(uid)):
         record = await records.read(key)
         if record is not None:
             data[parse_segment(key)] = record.data
     opened = max((e for e, n in data if n == 0), default=0)
     bounds: dict[int, int] = {}
     if opened:
-        bounds = {int(e): n for e, n in orjson.loads(data[opened, 0]).items()}
+        bounds = {int(e): n for e, n in _decoded(orjson.loads, uid, (opened, 0), data).items()}
     counting = [
         (epoch, seq)
         for epoch, seq in sorted(data)
@@ -149,5 +157,20 @@ async def read_segments(records: RecordStore, uid: str) -> Segments:
     counts: dict[int, int] = {}
     for epoch, seq in counting:
         counts[epoch] = seq + 1
-    lines = [line for key in counting if key[1] > 0 for line in decode_lines(data[key])]
+    lines = [line for at in counting if at[1] > 0 for line in _decoded(decode_lines, uid, at, data)]
     return Segments(tuple(lines), counts, opened)
+
+
+def _decoded(
+    decode: Callable[[bytes], _Content],
+    uid: str,
+    at: tuple[int, int],
+    data: Mapping[tuple[int, int], bytes],
+) -> _Content:
+    """What a segment says."""
+    try:
+        return decode(data[at])
+    except ValueError as e:  # of msgspec and of orjson alike
+        raise DamagedRecordError(
+            segment_key(uid, *at), str(e), remedy="restore the object from a copy of the store"
+        ) from e

@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_store.oserrors import store_error
 
 KEY_BYTES = 32
 _FILE = "master.key"
@@ -20,9 +21,16 @@ def load_master_key(state_dir: Path) -> bytes:
     """Reads the key, or makes it where there is none.
 
     Raises:
-        FlowMeshError: others can read it, or it is damaged.
+        FlowMeshError: others can read it, it is damaged, or cannot be read or made.
     """
     path = state_dir / _FILE
+    try:
+        return _read(path)
+    except OSError as e:
+        raise store_error(e, str(path)) from e
+
+
+def _read(path: Path) -> bytes:
     if not path.exists():
         _make(path)
     if path.stat().st_mode & _OTHERS:

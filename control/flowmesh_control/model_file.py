@@ -4,6 +4,7 @@ import contextlib
 
 import msgspec
 
+from flowmesh_control.known_keys import numbered_keys
 from flowmesh_control.run_keys import LEARNED, learned_key
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
@@ -13,10 +14,8 @@ from flowmesh_store.ports import RecordStore
 
 async def load_model(records: RecordStore) -> CostModel:
     """The model that was last saved; the prior where there is none or it cannot be read."""
-    last = ""
-    async for key in records.keys(LEARNED):
-        last = key
-    record = await records.read(last) if last else None
+    keys = await numbered_keys(records, LEARNED)
+    record = await records.read(keys[-1]) if keys else None
     with contextlib.suppress(msgspec.MsgspecError):
         if record is not None:
             return decode_model(record.data)

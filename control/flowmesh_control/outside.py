@@ -1,7 +1,9 @@
 """Does what the machine says, and answers with events: the way out of the core.
 
 What only concerns a connected worker or the ledger's memory is done at once; what touches the store
-goes to the hands, which do it concurrently and again while the store is unavailable.
+goes to the hands, as work of the namespace that it is done for: they do it concurrently, the
+namespaces in turn, and again while the store is unavailable. What nobody waits for any more is
+dropped when its turn comes.
 """
 
 import contextlib
@@ -13,7 +15,8 @@ from typing import Any
 import msgspec
 
 from flowmesh_control.hands import Hands
-from flowmesh_control.ports import Finisher, Fleet, Secrets
+from flowmesh_control.pending_puts import PendingPut, PendingPuts
+from flowmesh_control.ports import Finisher, Fleet, Owners, Secrets
 from flowmesh_core.dataset import encode_manifest
 from flowmesh_core.errors import (
     BlobCorruptError,
@@ -53,9 +56,9 @@ from flowmesh_core.run.events import (
     PublishFailed,
 )
 from flowmesh_core.run.ledger import Line
-from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import Blobs
+from flowmesh_store.ports import BlobStore
 
 
 class Outside:
@@ -65,6 +68,7 @@ class Outside:
         self,
         *,
         blobs: Blobs,
+        needed: BlobStore,
         cache: ActionCache,
         fleet: Fleet,
         hands: Hands,
@@ -73,10 +77,27 @@ class Outside:
         finish: Finisher,
         changed: Callable[[str], None],
         secrets: Secrets,
+        owners: Owners,
         post: Callable[[Event], None],
     ) -> None:
-        """Takes everything that commands touch, and where to post the answers."""
+        """Starts nothing; the answers are posted.
+
+        Args:
+            blobs: the store's.
+            needed: the same, for what should be there: asked again before it is missed.
+            cache: where results are.
+            fleet: the way to the workers.
+            hands: do what touches the store.
+            append: adds a line to a run's ledger.
+            settled: told of paid attempts.
+            finish: makes a run's end durable.
+            changed: told of runs whose status has changed.
+            secrets: read for attempts.
+            owners: for whom work is done.
+            post: takes the answers.
+        """
         self._blobs = blobs
+        self._needed = needed
         self._cache = cache
         self._fleet = fleet
         self._hands = hands
@@ -84,8 +105,9 @@ class Outside:
         self._finisher = finish
         self._changed = changed
         self._secrets = secrets
+        self._owners = owners
         self._post = post
-        self._putting = set[Digest]()
+        self._puts = PendingPuts()
         self._table: Mapping[type, Callable[[Any], None]] = {
             LookUp: self._later(self._look_up),
             Publish: self._later(self._publish),
@@ -93,7 +115,7 @@ class Outside:
             PutBlob: self._put_later,
             CheckBlobs: self._later(self._check_blobs),
             Discard: self._later(self._discard),
-            Finish: self._later(self._finish),
+            Finish: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
             HoldOpen: lambda c: fleet.hold_open(c.worker, c.openings),
@@ -120,10 +142,12 @@ class Outside:
         return self._hands.backlog
 
     def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
-        give = self._hands.give
-        return lambda command: give(job, command)
+        give, namespaces = self._hands.give, self._owners.namespaces
+        return lambda command: give(job, command, namespaces(command))
 
     async def _look_up(self, c: LookUp) -> None:
+        if not self._owners.awaits(c):
+            return
         found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
         self._post(LookedUp(c.key, None if found is None else found.result))
 
@@ -153,10 +177,11 @@ class Outside:
         return Published(c.key, now.result, adopted=not ours)
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
-        self._putting.add(c.digest)
-        self._hands.give(self._put, c)
+        pending = self._puts.begin(c.uid, c.digest)
+        self._hands.give(self._put, (c, pending), self._owners.namespaces(c))
 
-    async def _put(self, c: PutManifest | PutBlob) -> None:
+    async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
+        c, pending = given
         data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
         with contextlib.suppress(LostBlobError):
             # References to outputs are issued: a spoiled copy is found by reading it, and replaced.
@@ -165,10 +190,13 @@ class Outside:
             await self._blobs.put(c.digest, data)
         except StoreFullError as e:
             raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
-        self._putting.discard(c.digest)
+        self._puts.end(pending)
 
     async def _check_blobs(self, c: CheckBlobs) -> None:
-        missing = await self._blobs.missing(c.digests - self._putting)
+        if not self._owners.awaits(c):
+            return
+        on_the_way = self._puts.join(c.uid, c.digests)  # the run's end waits for them
+        missing = await self._needed.missing(c.digests - on_the_way)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
     async def _discard(self, c: Discard) -> None:
@@ -181,16 +209,19 @@ class Outside:
                     continue
                 (Path(scratch) / digest).unlink()
 
+    def _finish_later(self, c: Finish) -> None:
+        """What a run's ``final`` names is durable before it: the blobs that are made here, too."""
+        namespaces = self._owners.namespaces(c)
+        self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
+
     async def _finish(self, c: Finish) -> None:
-        if self._putting:
-            raise StoreUnavailableError("contents of outputs are still being stored")
         await self._finisher.finish(c.uid)
         self._post(Finalised(c.uid))
         self._changed(c.uid)
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:
-            self._hands.give(self._assign_with_secrets, c)
+            self._hands.give(self._assign_with_secrets, c, (c.namespace,))
         else:
             self._fleet.assign(c.worker, c.assignment)
 

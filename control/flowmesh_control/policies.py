@@ -5,10 +5,12 @@ from collections.abc import Iterable
 import msgspec
 
 from flowmesh_control.run_keys import POLICIES, policy_key
+from flowmesh_control.run_records import decode_record
 from flowmesh_core.sharing.scopes import ANY_NAMESPACE, CachePolicy, ScopePlan, plan_scopes
 from flowmesh_store.ports import RecordStore
 
 _SOME_NAMESPACE = "any"
+_REMEDY = "restore the object from a copy of the store; or delete it, and write the policy again"
 _decoder = msgspec.json.Decoder(CachePolicy | None)
 
 
@@ -21,10 +23,18 @@ class Policies:
         self._policies: dict[str, CachePolicy] = {}
 
     async def load(self) -> None:
-        """Reads every policy; a removed one is a record of ``null``."""
+        """Reads every policy; a removed one is a record of ``null``.
+
+        Raises:
+            DamagedRecordError: one cannot be read: who may share with whom is not guessed.
+        """
         async for key in self._records.keys(POLICIES):
             record = await self._records.read(key)
-            policy = None if record is None else _decoder.decode(record.data)
+            policy = (
+                None
+                if record is None
+                else decode_record(_decoder, key, record.data, remedy=_REMEDY)
+            )
             if policy is not None:
                 self._policies[policy.name] = policy
 

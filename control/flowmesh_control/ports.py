@@ -5,7 +5,7 @@ from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
-from flowmesh_core.run.commands import Command
+from flowmesh_core.run.commands import CheckBlobs, Command, LookUp
 from flowmesh_core.run.events import Event
 
 
@@ -72,6 +72,18 @@ class Fleet(Protocol):
 
     def flush(self) -> None:
         """Sends what was gathered for each worker."""
+        ...
+
+
+class Owners(Protocol):
+    """Knows for whom store work is done."""
+
+    def namespaces(self, command: Command) -> Sequence[str]:
+        """Who wants it done, at least one; the empty one is the fabric itself."""
+        ...
+
+    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+        """Whether anybody still waits for the answer."""
         ...
 
 

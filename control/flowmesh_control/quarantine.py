@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import msgspec
 
 from flowmesh_control.failures import NotFoundError
+from flowmesh_control.known_keys import digest_keys
 from flowmesh_control.run_keys import QUARANTINE, quarantine_key
+from flowmesh_control.run_records import decode_record
 from flowmesh_core.audit.quarantine import Quarantined
 from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_core.units import Digest
@@ -29,10 +31,10 @@ class Quarantine:
 
     async def load(self) -> None:
         """Reads every class, released ones too: their bumps must not come again."""
-        async for key in self._records.keys(QUARANTINE):
+        for key in await digest_keys(self._records, QUARANTINE):
             record = await self._records.read(key)
             if record is not None:
-                entry = _decoder.decode(record.data)
+                entry = decode_record(_decoder, key, record.data)
                 self._entries[entry.signature_class] = entry
 
     def bumps(self) -> Mapping[Digest, int]:

@@ -9,16 +9,17 @@ bucket with thousands of runs only their names are listed.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
-from flowmesh_control.archive import Archive
+from flowmesh_control.archive import FINAL_REMEDY, Archive
 from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
+from flowmesh_control.known_keys import numbered_keys, run_uids
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_keys import (
-    RUNS,
     final_key,
     ledger_prefix,
     parse_segment,
@@ -29,13 +30,15 @@ from flowmesh_control.run_records import (
     FinalRecord,
     PinsRecord,
     SpecRecord,
+    decode_record,
     final_decoder,
     pins_decoder,
     spec_decoder,
+    unreadable,
 )
 from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
@@ -43,6 +46,11 @@ from flowmesh_core.run.repinning import PINS
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
+
+log = logging.getLogger("flowmesh.control")
+
+STORE_ONLY_READ = "store-only-read"
+"""Why an unfinished run waits where the store cannot be written."""
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -66,21 +74,37 @@ class Recovered:
 
 
 async def recover(
-    records: Records, *, ledger: Ledger, archive: Archive, index: EndedIndex, catalog: Catalog
+    records: Records,
+    *,
+    ledger: Ledger,
+    archive: Archive,
+    index: EndedIndex,
+    catalog: Catalog,
+    refusal: StoreError | None = None,
 ) -> Recovered:
-    """Finds every run; the ledger is open for the unfinished ones afterwards."""
+    """Finds every run; the ledger is open for the unfinished ones afterwards.
+
+    Args:
+        records: of the store.
+        ledger: of the new epoch.
+        archive: takes the ended runs, and those that cannot be read.
+        index: takes the lines of ended runs that have none.
+        catalog: the contracts that plans may use.
+        refusal: why the store is only read: nothing is written then, and unfinished runs wait.
+    """
     indexed = await read_ended(records)
     last, taken = await read_last(records), await read_taken(records)
     ended, others = [], []
-    async for uid in records.folders(RUNS):
+    for uid in await run_uids(records):
         line = indexed.get(uid)
-        if line is not None and line.epoch >= taken.get(uid, 0):
+        if line is not None and line.epoch >= taken[uid]:
             ended.append(line.run)
         else:
             others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
-    return await _Recovery(records, ledger, archive, index, catalog, last).of(others)
+    recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
+    return await recovery.of(others)
 
 
 class _Recovery:
@@ -94,6 +118,7 @@ class _Recovery:
         index: EndedIndex,
         catalog: Catalog,
         last: AccountsRecord | None,
+        refusal: StoreError | None,
     ) -> None:
         self._records = records
         self._ledger = ledger
@@ -101,6 +126,7 @@ class _Recovery:
         self._index = index
         self._catalog = catalog
         self._last = last
+        self._refusal = refusal
         self._found = Recovered()
 
     async def of(self, uids: Sequence[str]) -> Recovered:
@@ -109,26 +135,59 @@ class _Recovery:
         unfinished = [found for found in seen if isinstance(found, SpecRecord)]
         uncounted = await _each(self._ended, ended)
         epoch = self._ledger.epoch
-        await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
-        uncounted += await _each(self._open, unfinished)
+        if self._refusal is None:
+            await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
+            uncounted += await _each(self._open, unfinished)
+        else:
+            await _each(self._hold_back, unfinished)
         later = [line for lines in uncounted for line in lines]
         self._found.opening = bring_up_to_date(self._last, later)
         self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
         return self._found
 
     async def _look(self, uid: str) -> FinalRecord | SpecRecord | None:
-        """How a run ended, or what it is; None where nothing was accepted."""
-        spec = await _spec(self._records, uid)
-        if spec is None:
+        """How a run ended, or what it is; None where nothing was accepted, or cannot be read."""
+        spec: SpecRecord | None = None
+        try:
+            spec = await _spec(self._records, uid)
+            if spec is None:
+                return None
+            return await _final(self._records, uid) or spec
+        except DamagedRecordError as e:
+            self._unreadable(uid, spec, e)
             return None
-        return await _final(self._records, uid) or spec
+
+    def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
+        """One damaged record costs its run, not the others: it is listed, and left as it is."""
+        log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
+        self._archive.note_damaged(unreadable(uid, spec, error), error)
 
     async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:
         """Takes it in; its lines that the accounts do not count."""
-        restored = await self._ledger.open(spec.uid)
+        try:
+            restored = await self._ledger.open(spec.uid)
+            await _take_up(self._records, spec, restored, self._catalog, self._found)
+        except DamagedRecordError as e:
+            self._ledger.close(spec.uid)
+            self._unreadable(spec.uid, spec, e)
+            return ()
         self._found.specs[spec.uid] = spec
-        await _take_up(self._records, spec, restored, self._catalog, self._found)
         return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
+
+    async def _hold_back(self, spec: SpecRecord) -> None:
+        """Shows it as far as it is stored, and leaves it there."""
+        refusal = self._refusal
+        try:
+            lines = (await read_segments(self._records, spec.uid)).lines
+            pins = await read_pins(self._records, spec.uid, lines)
+        except DamagedRecordError as e:
+            self._unreadable(spec.uid, spec, e)
+            return
+        if refusal is not None:
+            reason = f"it has not ended; the store is only read now: {refusal.message}"
+            self._found.waiting[spec.uid] = _waiting(
+                spec, pins, lines, STORE_ONLY_READ, reason, refusal.remedy
+            )
 
     async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
         uid = final.status.uid
@@ -140,7 +199,11 @@ class _Recovery:
             if known is None:
                 return ()
             counted = known
-        return (await read_segments(self._records, uid)).lines[counted:]
+        try:
+            return (await read_segments(self._records, uid)).lines[counted:]
+        except DamagedRecordError as e:
+            log.warning("the accounts leave out what run %s paid last: %s", uid, e)
+            return ()
 
 
 async def _take_up(
@@ -153,7 +216,10 @@ async def _take_up(
     pins = await read_pins(records, spec.uid, restored)
     reason = _not_served(pins, catalog)
     if reason:
-        found.waiting[spec.uid] = _waiting(spec, pins, restored, reason)
+        remedy = f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it"
+        found.waiting[spec.uid] = _waiting(
+            spec, pins, restored, "version-not-offered", reason, remedy
+        )
         return
     found.submitted.append(
         Submitted(
@@ -183,8 +249,10 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
     record = await records.read(final_key(uid))
     if record is None:
         return None
-    final = final_decoder.decode(record.data)
-    segments = [parse_segment(key) async for key in records.keys(ledger_prefix(uid))]
+    final = decode_record(
+        final_decoder, final_key(uid), record.data, remedy=FINAL_REMEDY.format(uid=uid)
+    )
+    segments = [parse_segment(key) for key in await numbered_keys(records, ledger_prefix(uid))]
     opened = max((epoch for epoch, number in segments if number == 0), default=0)
     return None if final.epoch < opened else final
 
@@ -192,14 +260,14 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
     """What was submitted; None where the submission was cut off before it was accepted."""
     record = await records.read(spec_key(uid))
-    return None if record is None else spec_decoder.decode(record.data)
+    return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
 
 
 async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:
     """What a run is pinned to, by its ledger.
 
     Raises:
-        FlowMeshError: the record is missing.
+        DamagedRecordError: the record is missing, or cannot be read.
     """
     key = pins_key(uid)
     for line in lines:
@@ -207,12 +275,12 @@ async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> Pi
             key = line.changes.get(PINS, key)
     record = await records.read(key)
     if record is None:
-        raise FlowMeshError(
-            "the run's pins are missing, though its spec is there",
-            where=key,
+        raise DamagedRecordError(
+            key,
+            "it is missing, though the run's spec is there",
             remedy=f"restore the object, or delete everything under runs/{uid}/",
         )
-    return pins_decoder.decode(record.data)
+    return decode_record(pins_decoder, key, record.data)
 
 
 def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
@@ -227,7 +295,14 @@ def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
     return ""
 
 
-def _waiting(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...], reason: str) -> RunStatus:
+def _waiting(
+    spec: SpecRecord,
+    pins: PinsRecord,
+    lines: tuple[Line, ...],
+    reason: str,
+    message: str,
+    remedy: str,
+) -> RunStatus:
     paid = [line for line in lines if isinstance(line, AttemptLine)]
     hits = [line for line in lines if isinstance(line, HitLine)]
     steps = pins.plan.steps
@@ -242,7 +317,7 @@ def _waiting(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...], reason
         paid_nanousd=sum(line.share_nanousd for line in paid),
         saved_nanousd=sum(line.saved_nanousd for line in hits),
         budget_nanousd=pins.plan.budget_nanousd,
-        reason="version-not-offered",
-        message=reason,
-        remedy=f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it",
+        reason=reason,
+        message=message,
+        remedy=remedy,
     )

@@ -22,6 +22,7 @@ _EPOCH_DIGITS = 8
 _SEQ_DIGITS = 8
 
 RUNS = "runs/"
+EPOCHS = "epochs/"
 POLICIES = "policies/"
 ACCOUNTS = "accounts/"
 LEARNED = "learned/"

@@ -1,15 +1,21 @@
 """What is written of a run besides its ledger: the spec, the pins and the end."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.states import StepState
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
+
+UNREADABLE = "unreadable"
+"""The phase of a run in a list where a record of it is damaged."""
+
+_Content = TypeVar("_Content")
 
 
 class SpecRecord(msgspec.Struct, frozen=True):
@@ -103,6 +109,39 @@ def summary_of(status: RunStatus) -> Summary:
         saved_nanousd=status.saved_nanousd,
         message=status.message,
         audit_of=status.audit_of,
+    )
+
+
+def decode_record(
+    decoder: "msgspec.json.Decoder[_Content]", key: str, data: bytes, *, remedy: str = ""
+) -> _Content:
+    """What a record says.
+
+    Args:
+        decoder: of its type.
+        key: the record's, for the error.
+        data: its bytes.
+        remedy: where restoring it is not the only one.
+
+    Raises:
+        DamagedRecordError: it is not what its key says.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        remedy = remedy or "restore the object from a copy of the store"
+        raise DamagedRecordError(key, str(e), remedy=remedy) from e
+
+
+def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> Summary:
+    """The line of a run of which a record is damaged."""
+    return Summary(
+        uid=uid,
+        name="" if spec is None else spec.name,
+        namespace="" if spec is None else spec.namespace,
+        phase=UNREADABLE,
+        created_s=0.0 if spec is None else spec.created_s,
+        message=str(error),
     )
 
 

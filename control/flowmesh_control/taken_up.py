@@ -4,12 +4,20 @@
 of one of them afterwards, frozen and thawed, is void (``ended_index``).
 """
 
+import logging
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
+from flowmesh_control.known_keys import numbered_keys
 from flowmesh_control.run_keys import TAKEN, parse_epoch, taken_key
+from flowmesh_control.run_records import decode_record
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_store.ports import RecordStore
+
+log = logging.getLogger("flowmesh.control")
 
 
 async def write_taken(records: RecordStore, *, epoch: int, uids: Sequence[str]) -> None:
@@ -18,13 +26,23 @@ async def write_taken(records: RecordStore, *, epoch: int, uids: Sequence[str]) 
         await records.write(taken_key(epoch), msgspec.json.encode(uids))
 
 
-async def read_taken(records: RecordStore) -> dict[str, int]:
-    """The last epoch that took up each run; runs that nobody took over have none."""
-    found: dict[str, int] = {}
-    async for key in records.keys(TAKEN):
+async def read_taken(records: RecordStore) -> defaultdict[str, int]:
+    """The last epoch that took up each run; runs that nobody took over have none.
+
+    A record that cannot be read may name any run: then all count as taken up by that epoch.
+    """
+    found: defaultdict[str, int] = defaultdict(int)
+    for key in await numbered_keys(records, TAKEN):
         record = await records.read(key)
-        if record is not None:
-            found.update(dict.fromkeys(_decoder.decode(record.data), parse_epoch(key)))
+        if record is None:
+            continue
+        epoch = parse_epoch(key)
+        try:
+            uids = decode_record(_decoder, key, record.data)
+            found.update(dict.fromkeys(uids, epoch))
+        except DamagedRecordError as e:
+            log.warning("%s; every run before it is read whole", e)
+            found = defaultdict(partial(int, epoch), dict.fromkeys(found, epoch))
     return found
 
 

@@ -10,7 +10,9 @@ from flowmesh_control.failures import NotFoundError
 from flowmesh_control.former_references import renewed_final
 from flowmesh_control.kept_logs import KeptLogs, StepLogLine
 from flowmesh_control.ledger import Ledger, read_segments
-from flowmesh_control.run_records import Summary, summary_of
+from flowmesh_control.run_keys import spec_key
+from flowmesh_control.run_records import Summary, decode_record, spec_decoder, summary_of
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.receipts.receipt import Receipt, receipt
 from flowmesh_core.run.ledger import HitLine, Line
@@ -60,20 +62,34 @@ class Views:
             return [(name, run.plan.namespace)]
         if name in self._waiting:
             return [(name, self._waiting[name].namespace)]
-        if name not in self._archive:
-            known = sorted(self.summaries(), key=lambda s: s.created_s, reverse=True)
-            called = [s for s in known if s.name == name]
-            called += [s for s in known if s.uid.startswith(name) and s.name != name]
-            if called:
-                return [(s.uid, s.namespace) for s in called]
-        final = None if "/" in name else await self._archive.get(name)
-        return [] if final is None else [(name, final.status.namespace)]
+        namespace = self._archive.namespace(name)
+        if namespace is not None:
+            return [(name, namespace)]
+        known = sorted(self.summaries(), key=lambda s: s.created_s, reverse=True)
+        called = [s for s in known if s.name == name]
+        called += [s for s in known if s.uid.startswith(name) and s.name != name]
+        if called:
+            return [(s.uid, s.namespace) for s in called]
+        return [] if "/" in name else await self._long_ended(name)
+
+    async def _long_ended(self, uid: str) -> list[tuple[str, str]]:
+        """Uid and namespace of a run that ended so long ago that no line of it is at hand."""
+        try:
+            final = await self._archive.get(uid)
+        except DamagedRecordError:
+            record = await self._records.read(spec_key(uid))
+            if record is None:
+                return []
+            spec = decode_record(spec_decoder, spec_key(uid), record.data)
+            return [(uid, spec.namespace)]
+        return [] if final is None else [(uid, final.status.namespace)]
 
     async def status(self, uid: str) -> RunStatus:
         """A run as it is shown; ended only once its end is durable.
 
         Raises:
             NotFoundError: there is no such run.
+            DamagedRecordError: a record of it cannot be read.
         """
         if uid in self._state.runs and uid not in self._archive:
             return self._live(uid)

@@ -11,6 +11,8 @@
     │   │   ├── BlobNotFoundError
     │   │   └── BlobCorruptError
     │   ├── ConditionFailedError   a conditional write lost (412)
+    │   ├── DamagedRecordError     a stored record cannot be read; names its key
+    │   ├── StoreAccessError       the store may only be read, or not even that
     │   ├── StoreFullError         the disk or the quota is full
     │   └── StoreUnavailableError  retryable
     ├── ProtocolError        a message is malformed or of another version or epoch
@@ -178,6 +180,23 @@ class BlobCorruptError(LostBlobError):
 
 class ConditionFailedError(StoreError):
     """A conditional write found another version (HTTP 412)."""
+
+
+class DamagedRecordError(StoreError):
+    """A stored record is not what its key says: cut off, spoiled, or written by something else.
+
+    Attributes:
+        key: of the record; also ``where``.
+    """
+
+    def __init__(self, key: str, message: str, *, remedy: str = "") -> None:
+        """Names the record, and says what is wrong with it."""
+        super().__init__(f"the record cannot be read: {message}", where=key, remedy=remedy)
+        self.key = key
+
+
+class StoreAccessError(StoreError):
+    """The system refused: the store is read-only, or this user may not read or write it."""
 
 
 class StoreFullError(StoreError):

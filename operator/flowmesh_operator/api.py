@@ -84,7 +84,7 @@ class Api:
         )
 
     def impatient(self, timeout_s: float) -> "Api":
-        """The same with one short try, for who has a deadline of his own; counted together."""
+        """The same with one try of another length, for who has a deadline of his own."""
         return Api(
             self._client,
             fence=self._fence,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from flowmesh_control.hands import FIRST_RETRY_S, LAST_RETRY_S
+from flowmesh_control.pending_puts import PendingPut, PendingPuts
 from flowmesh_core.dataset.manifest import encode_manifest
 from flowmesh_core.run.commands import (
     Acknowledge,
@@ -37,7 +38,6 @@ from flowmesh_sim.store import SimStore
 
 if TYPE_CHECKING:
     from flowmesh_core.protocol.results import ActionResult
-    from flowmesh_core.units import Digest
 
 
 class Home(Protocol):
@@ -86,7 +86,7 @@ class SimOutside:
         self._home = home
         self._times = times
         self._rng = dice.stream("store")
-        self._putting: dict[Digest, None] = {}
+        self._puts = PendingPuts()
         self._table: Mapping[type, Callable[[Any], None]] = {
             LookUp: partial(self._request, self._look_up, times.look_up_s),
             Publish: partial(self._request, self._publish, times.publish_s),
@@ -94,7 +94,7 @@ class SimOutside:
             PutBlob: self._put_later,
             CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
             Discard: partial(self._request, self._discard, times.look_up_s),
-            Finish: partial(self._request, self._finish, times.final_s),
+            Finish: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
             HoldOpen: lambda c: gateway.hold_open(c.worker, c.openings),
@@ -169,25 +169,27 @@ class SimOutside:
         return True
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
-        self._putting[c.digest] = None
-        self._request(self._put, self._times.publish_s, c)
+        pending = self._puts.begin(c.uid, c.digest)
+        self._request(self._put, self._times.publish_s, (c, pending))
 
-    def _put(self, c: PutManifest | PutBlob) -> bool:
+    def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> bool:
+        c, pending = given
         size = len(c.data) if isinstance(c, PutBlob) else len(encode_manifest(c.manifest))
         self._store.discard([c.digest])
         self._store.put_blob(c.digest, size)
-        self._putting.pop(c.digest, None)
+        self._puts.end(pending)
         return True
 
     def _check_blobs(self, c: CheckBlobs) -> bool:
         if self._home.alive:
-            wanted = [d for d in c.digests if d not in self._putting]
+            wanted = c.digests - self._puts.join(c.uid, c.digests)
             self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
+    def _finish_later(self, c: Finish) -> None:
+        self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
+
     def _finish(self, c: Finish) -> bool:
-        if self._putting:
-            return False
         if self._home.alive:
             self._home.finish(c.uid)
             self._home.post(Finalised(c.uid))

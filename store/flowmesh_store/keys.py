@@ -38,10 +38,20 @@ def check_digest(digest: str) -> Digest:
     return Digest(digest)
 
 
+def is_digest(name: str) -> bool:
+    """Whether this is a digest; see :func:`check_digest`."""
+    return _DIGEST.fullmatch(name) is not None
+
+
 def blob_key(digest: str) -> str:
     """The key of a blob, ``cas/<2 hex>/<digest>``."""
     checked = check_digest(digest)
     return f"{CAS}/{checked[:2]}/{checked}"
+
+
+def is_key(key: str) -> bool:
+    """Whether a record may have this key; see :func:`check_key`."""
+    return _KEY.fullmatch(key) is not None
 
 
 def check_key(key: str) -> str:
@@ -53,7 +63,7 @@ def check_key(key: str) -> str:
     Raises:
         StoreError: the key is refused.
     """
-    if _KEY.fullmatch(key) is not None:
+    if is_key(key):
         return key
     raise StoreError(
         f"{key[:200]!r} is not a key of a record",

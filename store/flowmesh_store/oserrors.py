@@ -2,7 +2,12 @@
 
 import errno
 
-from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+from flowmesh_core.errors import (
+    StoreAccessError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -24,8 +29,9 @@ def store_error(error: OSError, where: str) -> StoreError:
             remedy="free space or raise the quota; `fmesh cache gc` removes what nobody needs",
         )
     if error.errno in _REFUSED:
-        return StoreError(
-            f"access was refused ({reason})",
+        said = "the store is read-only" if error.errno == errno.EROFS else "access was refused"
+        return StoreAccessError(
+            f"{said} ({reason})",
             where=where,
             remedy="let the user that runs FlowMesh read and write the store's directory",
         )

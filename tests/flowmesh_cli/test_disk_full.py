@@ -1,5 +1,6 @@
 """A state folder on a disk that fills up: it is said, nothing published is lost, work goes on."""
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 from tests.flowmesh_cli import flows
-from tests.flowmesh_cli.calling import fmesh, started
+from tests.flowmesh_cli.calling import answer, fmesh, started
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 
 from flowmesh_cli.exits import ExitCode
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +56,40 @@ def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:
             pass
     os.truncate(path, max(0, path.stat().st_size - leave_bytes))
     return path
+
+
+def put_garbage(store: Path, size_bytes: int) -> None:
+    """A blob that nothing needs, old enough to be collected."""
+    data = os.urandom(size_bytes)
+    asyncio.run(open_store(store).blobs.put(digest_of(data), data))
+    (path,) = store.glob(f"cas/*/{digest_of(data)}")
+    os.utime(path, (0, 0))
+
+
+def test_a_full_disk_can_be_read_and_is_freed_by_a_collection(tmp_path: Path) -> None:
+    """No fabric runs here: what serves the question finds no space for a proof or an epoch."""
+    with small_disk(tmp_path, DISK_MIB):
+        store = tmp_path / ".flowmesh"
+        first = flows.write(tmp_path, "first", rows(1))
+        assert fmesh("run", first, cwd=tmp_path).returncode == ExitCode.OK
+        put_garbage(store, 4 << 20)
+        with (store / "filling").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        epochs = len(list((store / "epochs").iterdir()))
+
+        refused = fmesh("run", first, cwd=tmp_path)
+        assert refused.returncode == ExitCode.FAILED
+        assert FULL in refused.stderr
+        assert f"remedy: {REMEDY}" in refused.stderr
+        (shown,) = answer("status", "--all", cwd=tmp_path)["runs"]
+        assert shown["phase"] == "Succeeded"
+        purge = fmesh("cache", "purge", "--yes", cwd=tmp_path)
+        assert (purge.returncode, FULL in purge.stderr) == (ExitCode.FAILED, True), purge.stderr
+        done = answer("cache", "gc", cwd=tmp_path)
+        assert (done["deleted"], done["deleted_bytes"]) == (1, 4 << 20)
+        assert len(list((store / "epochs").iterdir())) == epochs
+        assert answer("run", first, cwd=tmp_path)["runs"][0]["hits"] == 1
 
 
 def rows(number: int) -> dict[str, Any]:

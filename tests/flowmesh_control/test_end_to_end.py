@@ -75,6 +75,27 @@ async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fa
     assert fabric_status.unsettled_nanousd == 0
 
 
+async def test_what_a_failed_run_shows_as_its_outputs_can_be_had(fabric: Fabric) -> None:
+    fabric.worker("w1")
+    spec = {
+        "steps": [
+            {"name": "one", "uses": "data.sql", "with": {"query": "select 1 as n"}},
+            {
+                "name": "bad",
+                "uses": "test.fail",
+                "with": {"kind": "bad-input"},
+                "when": "steps.one.rows.count > 0",
+            },
+        ],
+        "outputs": {"rows": "one.rows"},
+    }
+    uid = await fabric.submit(workflow("half", spec))
+    status = await fabric.ended(uid)
+    assert (status.phase, status.failed_step) == ("Failed", "bad")
+    assert (status.outputs["rows"] or {})["rows"] == 1
+    assert await rows_of(fabric, uid, "rows") == [{"n": 1}]
+
+
 async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric) -> None:
     fabric.worker("w1")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))

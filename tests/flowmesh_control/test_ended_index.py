@@ -15,7 +15,7 @@ from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
 from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.load import builtin_catalog
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.ledger import AttemptLine, encode_lines
@@ -116,8 +116,9 @@ async def test_a_line_of_a_leader_that_was_superseded_does_not_count(store: Stor
     await late.write(1)
     await write_taken(store.records, epoch=2, uids=["a"])
     await store.records.write(segment_key("a", 2, 0), b'{"1": 0}')
-    with pytest.raises(FlowMeshError, match="pins are missing"):  # so it is taken up as it should
-        await taken_over(store.records, 3)
+    _, archive, _ = await taken_over(store.records, 3)
+    with pytest.raises(DamagedRecordError, match="it is missing"):  # so it is taken up as it should
+        await archive.get("a")
 
 
 async def test_a_leader_that_died_before_it_opened_a_run_makes_no_end_void(store: Store) -> None:
@@ -135,8 +136,11 @@ async def test_a_leader_says_what_it_opens_before_it_does(store: Store) -> None:
     await ends(store.records, "ended")
     spec = SpecRecord("open", "n", "team-a", "d", 0.5, {})
     await store.records.write(spec_key("open"), msgspec.json.encode(spec))
-    with pytest.raises(FlowMeshError, match="pins are missing"):
-        await taken_over(store.records, 2)
+    _, archive, _ = await taken_over(store.records, 2)
+    assert {run.uid: run.phase for run in archive.summaries()} == {
+        "ended": "Succeeded",
+        "open": "unreadable",
+    }
     assert await read_taken(store.records) == {"open": 2}
 
 

@@ -14,7 +14,7 @@ from flowmesh_control.hands import Hands
 from flowmesh_control.loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, Loop
 from flowmesh_control.outside import Outside
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
-from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
 from flowmesh_core.identity import digest_bytes
@@ -27,6 +27,7 @@ from flowmesh_core.run.commands import (
     Finish,
     LookUp,
     Publish,
+    PutBlob,
     PutManifest,
 )
 from flowmesh_core.run.events import (
@@ -94,6 +95,22 @@ class Workers:
 
 
 @dataclass
+class Askers:
+    """Knows whose work a look-up is by its scope, and what nobody waits for."""
+
+    left: set[ActionKey] = field(default_factory=set)
+    queued: Callable[[str], object] = str
+
+    def namespaces(self, command: Command) -> Sequence[str]:
+        found = command.key.scope if isinstance(command, LookUp | Publish) else "team-a"
+        self.queued(found)
+        return (found,)
+
+    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+        return not (isinstance(command, LookUp) and command.key in self.left)
+
+
+@dataclass
 class Bench:
     machine: Answers
     loop: Loop
@@ -103,6 +120,7 @@ class Bench:
     store: Store
     failures: list[BaseException]
     finished: list[str]
+    askers: Askers
     running: "asyncio.Task[None]"
 
     async def do(self, *commands: Command) -> None:
@@ -128,7 +146,7 @@ def nothing(*_: object) -> None: ...
 
 @pytest.fixture
 async def bench(store: Store) -> AsyncIterator[Bench]:
-    machine, workers, notes = Answers(), Workers(), Notes()
+    machine, workers, notes, askers = Answers(), Workers(), Notes(), Askers()
     failures: list[BaseException] = []
     hands = Hands(failed=failures.append, waits=nothing, count=4)
     cache = ActionCache(store.records)
@@ -139,6 +157,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
     outside = Outside(
         blobs=store.blobs,
+        needed=store.blobs,
         cache=cache,
         fleet=workers,
         hands=hands,
@@ -147,6 +166,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),
+        owners=askers,
         post=post,
     )
     loop = Loop(
@@ -155,7 +175,9 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
     posts.append(loop.post)
     hands.start()
     running = asyncio.create_task(loop.run())
-    yield Bench(machine, loop, hands, cache, workers, store, failures, notes.finished, running)
+    yield Bench(
+        machine, loop, hands, cache, workers, store, failures, notes.finished, askers, running
+    )
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError, RuntimeError):
         await running
@@ -247,7 +269,7 @@ async def test_an_unavailable_store_is_asked_again(
 async def test_a_manifest_is_stored_before_the_run_that_shows_it_ends(bench: Bench) -> None:
     manifest = Manifest(Schema())
     digest = digest_bytes(encode_manifest(manifest))
-    await bench.do(PutManifest(digest, manifest), Finish("run-1"))
+    await bench.do(PutManifest(digest, manifest, "run-1"), Finish("run-1"))
     await until(lambda: bench.machine.of(Finalised))
     assert await bench.store.blobs.get(digest) == encode_manifest(manifest)
     assert bench.finished == ["run-1"]
@@ -259,6 +281,117 @@ async def test_missing_blobs_are_named(bench: Bench) -> None:
     await bench.do(CheckBlobs("run-1", frozenset({D, digest_bytes(data)})))
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({D}))]
+
+
+def lookups(count: int, scope: str) -> list[Command]:
+    keys = (ActionKey(scope, digest_bytes(b"%d" % n)) for n in range(count))
+    return [LookUp(key, (scope,)) for key in keys]
+
+
+async def test_one_look_up_of_a_tenant_waits_for_few_of_the_thousands_of_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = bench.cache.lookup, list[str]()
+
+    async def across_the_network(digest: Digest, scopes: Sequence[str], **kwargs: Any) -> Any:
+        asked.append(scopes[0])
+        await asyncio.sleep(0)
+        return await real(digest, scopes, **kwargs)
+
+    monkeypatch.setattr(bench.cache, "lookup", across_the_network)
+    await bench.do(*lookups(4000, "ns-a"))
+    await until(lambda: len(asked) > 100)
+    before: list[int] = []
+    bench.askers.queued = lambda _: before.append(len(asked))
+    await bench.do(LookUp(ActionKey("ns-b", D), ("ns-b",)))
+    await until(lambda: "ns-b" in asked)
+    assert asked.index("ns-b") - before[0] <= 1
+    await until(lambda: len(bench.machine.of(LookedUp)) == 4001)
+
+
+async def test_a_look_up_that_nobody_waits_for_any_more_is_not_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = bench.cache.lookup, list[Digest]()
+
+    async def noted(digest: Digest, *args: Any, **kwargs: Any) -> Any:
+        asked.append(digest)
+        return await real(digest, *args, **kwargs)
+
+    monkeypatch.setattr(bench.cache, "lookup", noted)
+    commands = lookups(500, "ns-a")
+    bench.askers.left = {c.key for c in commands[:-1] if isinstance(c, LookUp)}
+    await bench.do(*commands)
+    await until(lambda: bench.machine.of(LookedUp))
+    assert len(asked) == 1
+    assert bench.hands.backlog == 0
+
+
+async def test_a_store_that_fails_for_one_tenant_does_not_hold_up_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bench.cache.lookup
+
+    async def fails_for_a(digest: Digest, scopes: Sequence[str], **kwargs: Any) -> Any:
+        if scopes[0] == "ns-a":
+            raise StoreUnavailableError("try later", where="actions/ns-a")
+        return await real(digest, scopes, **kwargs)
+
+    monkeypatch.setattr(bench.cache, "lookup", fails_for_a)
+    await bench.do(*lookups(100, "ns-a"))
+    await until(lambda: bench.hands.retries >= 4)
+    await bench.do(*lookups(100, "ns-b"))
+    await until(lambda: len(bench.machine.of(LookedUp)) == 100)
+    assert {e.key.scope for e in bench.machine.of(LookedUp)} == {"ns-b"}
+
+
+class FailingPuts:
+    """Blobs of which some cannot be put until the store has space again."""
+
+    def __init__(self, inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused: set[Digest] = set()
+        self._put = inner.put
+        monkeypatch.setattr(inner, "put", self.put)
+
+    async def put(self, digest: Digest, data: Any) -> None:
+        if digest in self.refused:
+            raise StoreFullError("no space is left", where=f"cas/{digest}", remedy="free space")
+        await self._put(digest, data)
+
+
+async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, others = (digest_bytes(d) for d in (b"mine", b"another's"))
+    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts.refused.add(others)
+    await bench.do(
+        PutBlob(others, b"another's", "run-a"),
+        CheckBlobs("run-a", frozenset()),
+        PutBlob(mine, b"mine", "run-b"),
+        Finish("run-a"),
+        Finish("run-b"),
+    )
+    await until(lambda: bench.finished == ["run-b"] and bench.hands.retries >= 2)
+    assert await bench.store.blobs.get(mine) == b"mine"
+    puts.refused.clear()
+    await until(lambda: bench.finished == ["run-b", "run-a"])
+    assert await bench.store.blobs.get(others) == b"another's"
+
+
+async def test_a_runs_end_waits_for_a_blob_that_is_stored_for_another_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = digest_bytes(b"shared")
+    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts.refused.add(digest)
+    await bench.do(PutBlob(digest, b"shared", "run-a"), CheckBlobs("run-b", frozenset({digest, D})))
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-b", frozenset({D}))]
+    await bench.do(Finish("run-b"), Finish("run-c"))
+    await until(lambda: bench.finished == ["run-c"] and bench.hands.retries >= 2)
+    puts.refused.clear()
+    await until(lambda: bench.finished == ["run-c", "run-b"])
 
 
 async def test_secrets_are_read_for_the_attempt_that_names_them(bench: Bench) -> None:

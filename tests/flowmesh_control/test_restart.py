@@ -91,6 +91,37 @@ async def test_a_killed_control_plane_takes_its_runs_up_again_and_nothing_publis
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
+async def test_an_end_waits_for_an_output_that_cannot_be_stored_yet_also_across_a_kill(
+    fabric_elsewhere: Fabric,
+) -> None:
+    fabric, control = fabric_elsewhere, fabric_elsewhere.control
+    fabric.worker("w1")
+    cas = fabric.root / "store" / "cas"
+    cas.symlink_to(cas)  # nothing can be read or written below it: the store is unavailable
+    step = {"name": "one", "uses": "test.noop", "with": {"value": 7}}
+    uid = await fabric.submit(
+        workflow("small", {"steps": [step], "outputs": {"seven": "one.metrics"}})
+    )
+    run = fabric.root / "store" / "runs" / uid
+
+    def verdict_is_known() -> bool:
+        return any(b"Succeeded" in s.read_bytes() for s in run.glob("ledger/*"))
+
+    async with asyncio.timeout(180):
+        while True:
+            if verdict_is_known() and (await accounts(fabric)).trouble:
+                break
+            await asyncio.sleep(0.05)
+    assert not (run / "final").exists()
+    control.kill()  # type: ignore[attr-defined]
+    assert not (run / "final").exists()
+    cas.unlink()
+    await control.start(fabric.http)  # type: ignore[arg-type,func-returns-value]
+    status = await fabric.ended(uid)
+    assert (status.phase, status.executed) == ("Succeeded", 1)
+    assert (await fabric.call("GET", f"/v1/runs/{uid}/outputs/seven"))["value"] == 7
+
+
 async def test_an_attempt_that_outlives_the_control_plane_is_adopted_not_repeated(
     fabric_elsewhere: Fabric,
 ) -> None:

@@ -15,6 +15,7 @@ from flowmesh_control.joining import StaticTokens
 from flowmesh_control.master_key import load_master_key
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_core.run.settings import Settings
 from flowmesh_store.store import open_store
 
@@ -38,7 +39,7 @@ async def serve_control(
     *,
     dispatches: bool,
     weights: Mapping[str, float],
-    ready: Callable[[str], None],
+    ready: Callable[[str, bool], None],
     stop: asyncio.Event,
 ) -> None:
     """Leads the folder's fabric until told to stop.
@@ -46,9 +47,10 @@ async def serve_control(
     Args:
         folder: the state folder, which is the store too.
         door: where to listen.
-        dispatches: whether there will be workers; without, nothing is given up as unplaceable.
+        dispatches: whether there will be workers; without, nothing is given up as unplaceable, and
+            a folder that cannot be written is opened for reading alone.
         weights: of tenants in the fair share.
-        ready: told the address.
+        ready: told the address, and whether the folder is only read.
         stop: ends it.
 
     Raises:
@@ -57,18 +59,30 @@ async def serve_control(
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
     machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights)
     store = open_store(folder)
-    plane = ControlPlane(
-        store,
-        ControlSettings(machine=machine),
-        catalog=load_catalog(),
-        master_key=load_master_key(folder),
-        users=StaticUsers(door.token),
-        tokens=StaticTokens({POOL: door.worker_token}),
-        secrets=EnvironmentSecrets(),
-    )
+
+    def make() -> ControlPlane:
+        return ControlPlane(
+            store,
+            ControlSettings(machine=machine),
+            catalog=load_catalog(),
+            master_key=load_master_key(folder),
+            users=StaticUsers(door.token),
+            tokens=StaticTokens({POOL: door.worker_token}),
+            secrets=EnvironmentSecrets(),
+        )
+
+    plane = make()
+    refusal: StoreError | None = None
     try:
-        await plane.start(door.host, door.port)
-        ready(plane.url)
+        try:
+            await plane.start(door.host, door.port)
+        except (StoreAccessError, StoreFullError) as e:
+            if dispatches:
+                raise
+            await plane.stop()
+            plane, refusal = make(), e
+            await plane.start_reading(e, door.host, door.port)
+        ready(plane.url, refusal is not None)
         await _first(plane.wait(), stop.wait())
     finally:
         await plane.stop()

@@ -6,11 +6,12 @@ import logging
 import os
 import secrets
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_ove
 from flowmesh_cli.owner import Owner, Ownership
 from flowmesh_cli.state_dir import StateDir
 from flowmesh_control.telling.log_format import formatter
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import FlowMeshError, StoreError
 
 HOST = "127.0.0.1"
 _STARTS_WITHIN_S = 60.0
@@ -39,6 +40,7 @@ class _Up:
     loop: asyncio.AbstractEventLoop | None = None
     error: BaseException | None = None
     url: str = ""
+    only_reads: bool = False
 
 
 class LocalFabric:
@@ -66,7 +68,7 @@ class LocalFabric:
         if not self._up.ready.wait(_STARTS_WITHIN_S) or self._up.error is not None:
             self._give_up()
         self._owner = _replaced(self._owner, url=self._up.url, port=_port_of(self._up.url))
-        self._ownership.write(self._owner)
+        self._write_owner(self._owner)
         if self._options.workers:
             self._start_workers()
         return self._owner
@@ -113,8 +115,8 @@ class LocalFabric:
     async def _serve(self) -> None:
         self._up.loop, self._up.stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def ready(url: str) -> None:
-            self._up.url = url
+        def ready(url: str, only_reads: bool) -> None:
+            self._up.url, self._up.only_reads = url, only_reads
             self._up.ready.set()
 
         door = Door(HOST, self._port, self._owner.token, self._owner.worker_token)
@@ -158,8 +160,13 @@ class LocalFabric:
             token=self._owner.worker_token,
             price_usd_per_hour=self._options.price_usd_per_hour,
         )
+        state = self._state
+        if self._up.only_reads:
+            folder = tempfile.TemporaryDirectory(prefix="flowmesh-workers-")
+            self._closed_to_others.callback(folder.cleanup)
+            state = replace(state, worker_root=Path(folder.name))
         self._workers = LocalWorkers(
-            self._state,
+            state,
             options,
             self._worker_names(),
             changed=self._workers_changed,
@@ -179,7 +186,15 @@ class LocalFabric:
 
     def _workers_changed(self, pids: Mapping[str, int]) -> None:
         self._owner = _replaced(self._owner, workers=dict(pids))
-        self._ownership.write(self._owner)
+        self._write_owner(self._owner)
+
+    def _write_owner(self, owner: Owner) -> None:
+        """Lets others find it; who only reads a folder that cannot be written stays alone."""
+        try:
+            self._ownership.write(owner)
+        except StoreError:
+            if not self._is_reader:
+                raise
 
     def _introduce(self) -> Owner:
         """Who we are; the token stays the same for workers that a killed owner left."""
@@ -193,7 +208,7 @@ class LocalFabric:
             started_s=time.time(),
             workers=previous.workers if previous else {},
         )
-        self._ownership.write(owner)
+        self._write_owner(owner)
         return owner
 
     def _choose_port(self) -> int:
@@ -217,7 +232,12 @@ def _replaced(owner: Owner, **changes: object) -> Owner:
 
 
 class _QuietFile(logging.FileHandler):
-    """A log that is left out where the disk is full: the terminal is not its place."""
+    """A log that is left out where the disk is full or read-only: the terminal is not its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the line, where the file can be made at all."""
+        with contextlib.suppress(OSError):
+            super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         """Drops the line."""

@@ -16,11 +16,13 @@ from flowmesh_control.failures import (
     UnmeetableError,
 )
 from flowmesh_core.errors import (
+    DamagedRecordError,
     FlowMeshError,
     IdentityError,
     InvalidReferenceError,
     LostBlobError,
     SpecError,
+    StoreAccessError,
     StoreFullError,
     StoreUnavailableError,
 )
@@ -38,10 +40,17 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (LostBlobError, 410),
     (ConflictError, 409),
     (StoreFullError, 507),
+    (DamagedRecordError, 500),
+    (StoreAccessError, 500),
     (StoreUnavailableError, 503),
     (NotAskedError, 503),
     (FlowMeshError, 400),
 )
+_CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
+    (DamagedRecordError, "damaged-record"),
+    (StoreAccessError, "store-access"),
+)
+"""Of errors whose status alone would be taken for a fault of the control plane."""
 
 
 def answer(value: Any, *, status: int = 200) -> web.Response:
@@ -52,7 +61,7 @@ def answer(value: Any, *, status: int = 200) -> web.Response:
 
 
 def refusal(error: FlowMeshError) -> web.Response:
-    """An error as JSON: ``{"error": {message, where, remedy, problems}}``."""
+    """An error as JSON: ``{"error": {message, where, remedy, problems, code?}}``."""
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
     response = _error(
         status,
@@ -61,6 +70,7 @@ def refusal(error: FlowMeshError) -> web.Response:
         error.remedy,
         problems=error.problems if isinstance(error, SpecError) else [],
         retry_after_s=error.retry_after_s if error.retryable else 0.0,
+        code=next((code for kind, code in _CODES if isinstance(error, kind)), ""),
     )
     if isinstance(error, UnknownUserError):
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -75,8 +85,11 @@ def _error(
     *,
     problems: Any = (),
     retry_after_s: float = 0.0,
+    code: str = "",
 ) -> web.Response:
     body = {"message": message, "where": where, "remedy": remedy, "problems": problems}
+    if code:
+        body["code"] = code
     response = answer({"error": body}, status=status)
     if retry_after_s:
         response.headers["Retry-After"] = str(max(1, round(retry_after_s)))

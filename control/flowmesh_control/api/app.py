@@ -1,5 +1,7 @@
 """The web application: the workers' door, the API and the metrics on one port."""
 
+from typing import TYPE_CHECKING
+
 from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Users
@@ -8,6 +10,7 @@ from flowmesh_control.api.audits import AuditRoom
 from flowmesh_control.api.data import Data
 from flowmesh_control.api.doors import Guard
 from flowmesh_control.api.fabric import Fabric
+from flowmesh_control.api.only_reading import refusing_writes
 from flowmesh_control.api.origins import Origins
 from flowmesh_control.api.probes import Probes
 from flowmesh_control.api.receipts import AllReceipts
@@ -15,6 +18,9 @@ from flowmesh_control.api.runs import Runs
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import Cleaning
 from flowmesh_control.planner import Planner
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
 BODY_BYTES_MAX = 128 << 20
 
@@ -39,7 +45,10 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
         result_ttl_s=given.settings.machine.result_ttl_s,
         clock=given.clock,
     )
-    app = web.Application(middlewares=[errors_as_json], client_max_size=BODY_BYTES_MAX)
+    middlewares: list[Middleware] = [errors_as_json]
+    if given.refusal is not None:
+        middlewares.append(refusing_writes(given.refusal))
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.router.add_get("/worker", parts.gateway.handle)
     probes = Probes(parts)
     app.add_routes(probes.open_routes())

@@ -13,7 +13,7 @@ from flowmesh_core.run.commands import CancelAttempt, LookUp
 from flowmesh_core.run.estimate import name_of, spec_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import HitLine
-from flowmesh_core.run.model import Action, Part, Run, StepRun, Subscriber
+from flowmesh_core.run.model import Action, Part, PendingLookUp, Run, StepRun, Subscriber
 from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ActionState, HitKind, StepState
@@ -31,6 +31,10 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
         if action is not None:
             part.key = action.key
             action.subscribers[subscriber] = None
+            if action.state is ActionState.LOOKING_UP and action.look_up is not None:
+                besides = action.look_up.asked_by(run)
+                if besides is not None:
+                    state.emit(besides)
             ready.outdated(state, action)
             checkpoints.begin(state, run, action, now_s)
             if action.attempts:
@@ -44,7 +48,10 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
     state.actions[key] = action
     checkpoints.begin(state, run, action, now_s)
     max_age_s = step.plan.cache.max_age_s
-    state.emit(LookUp(key, lookup, run.created_s - max_age_s if max_age_s else 0.0))
+    oldest_s = run.created_s - max_age_s if max_age_s else 0.0
+    command = LookUp(key, lookup, oldest_s, run.uid)
+    action.look_up = PendingLookUp(command, (run.plan.namespace,))
+    state.emit(command)
 
 
 def remake(
@@ -252,7 +259,15 @@ def fail(state: State, action: Action, failure: Failure) -> None:
 
 
 def unsubscribe(state: State, run: Run, step: StepRun) -> None:
-    """Takes a step off all its actions; an action without subscribers is withdrawn."""
+    """Takes a step off all its actions; an action without subscribers is withdrawn.
+
+    Its step-level look-up is no longer awaited either: who wants the same later asks anew.
+    """
+    waiting = state.step_lookups.get(step.lookup) if step.lookup is not None else None
+    if step.lookup is not None and waiting is not None:
+        waiting.steps.pop((run.uid, step.plan.path), None)
+        if not waiting.steps:
+            del state.step_lookups[step.lookup]
     for number, part in step.parts.items():
         if part.key is None or part.result is not None:
             continue

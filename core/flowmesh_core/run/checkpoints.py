@@ -144,7 +144,7 @@ def _newer(state: State, action: Action, kept: KeptCheckpoint, now_s: float) -> 
 
 
 def _spoiled(state: State, action: Action, report: Checkpoint) -> None:
-    state.emit(Discard(frozenset(report.spoiled)))
+    state.emit(Discard(frozenset(report.spoiled), action.first_run()))
     attempt = action.attempts.get(report.attempt_id)
     if attempt is not None:
         attempt.resumed = ""

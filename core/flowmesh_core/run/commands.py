@@ -16,11 +16,14 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         scopes: tried in this order.
         not_before_s: results created earlier are too old (``maxAge``); 0 takes any.
+        uid: the run that asks; what another namespace asks too is asked again for it, so that it
+            does not wait for the turn of the first.
     """
 
     key: ActionKey
     scopes: tuple[str, ...]
     not_before_s: float = 0.0
+    uid: str = ""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
@@ -103,17 +106,19 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutManifest(msgspec.Struct, frozen=True, gc=False):
-    """Store a composed manifest under ``cas/`` (it is about to be referred to)."""
+    """Store a composed manifest under ``cas/``: this run's end is about to refer to it."""
 
     digest: Digest
     manifest: Manifest
+    uid: str
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
-    """Store a small blob that travelled inside a result (it is about to be referred to)."""
+    """Store a small blob that travelled inside a result: this run's end is about to refer to it."""
 
     digest: Digest
     data: bytes
+    uid: str
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
@@ -124,9 +129,14 @@ class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Discard(msgspec.Struct, frozen=True, gc=False):
-    """Delete those of these blobs whose bytes do not match their digest."""
+    """Delete those of these blobs whose bytes do not match their digest.
+
+    Attributes:
+        uid: a run that needs them.
+    """
 
     digests: frozenset[Digest]
+    uid: str
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):

@@ -137,14 +137,19 @@ def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
 
 
 def end_if_over(state: State, run: Run, now_s: float) -> None:
-    """Ends a run when its steps have ended, its money is settled and its outputs are there."""
+    """Ends a run when its steps have ended, its money is settled and its outputs are there.
+
+    What a failed or cancelled run has made is shown too, so it is stored; that it is all there is
+    promised only of a run that succeeds.
+    """
     if run.open_steps or run.checking or run.finishing or run.unsettled:
         return
-    if not run.failure and not run.cancel_reason and not run.checked:
+    if not run.checked:
         digests = _output_blobs(state, run)
-        run.checking = True
-        state.emit(CheckBlobs(run.uid, digests))
-        return
+        if not run.failure and not run.cancel_reason:
+            run.checking = True
+            state.emit(CheckBlobs(run.uid, digests))
+            return
     _finish(state, run, now_s)
 
 
@@ -164,9 +169,9 @@ def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
     for artifact in _outputs(run):
         for digest in artifact.blobs():
             if digest in run.inline:
-                state.emit(PutBlob(digest, run.inline[digest]))
+                state.emit(PutBlob(digest, run.inline[digest], run.uid))
             elif artifact.manifest is not None and digest == artifact.blob:
-                state.emit(PutManifest(digest, artifact.manifest))
+                state.emit(PutManifest(digest, artifact.manifest, run.uid))
             else:
                 check.add(digest)
     return frozenset(check)

@@ -18,6 +18,7 @@ from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.run.commands import LookUp
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import HitLine, Line
 from flowmesh_core.run.states import ENDED, TRANSITIONS, ActionState, Phase, StepState
@@ -165,6 +166,28 @@ class Attempt(msgspec.Struct, eq=False):
     rate_mark: tuple[float, int] = (0.0, 0)
 
 
+class PendingLookUp(msgspec.Struct, eq=False):
+    """A look-up whose answer is awaited.
+
+    Attributes:
+        command: as the first who wanted it asked.
+        namespaces: that it was asked for, each in its own turn.
+        steps: of a step-level look-up, (uid, step path) of those that wait: at least one.
+    """
+
+    command: LookUp
+    namespaces: tuple[str, ...]
+    steps: dict[tuple[str, str], None] = {}
+
+    def asked_by(self, run: "Run") -> LookUp | None:
+        """What to ask besides, where only other namespaces asked: their turn may come late."""
+        namespace = run.plan.namespace
+        if namespace in self.namespaces:
+            return None
+        self.namespaces += (namespace,)
+        return msgspec.structs.replace(self.command, uid=run.uid)
+
+
 class Action(msgspec.Struct, eq=False):
     """An action in flight.
 
@@ -178,6 +201,7 @@ class Action(msgspec.Struct, eq=False):
         view: what the index of ready actions has of it; None while it is not in there.
         checkpoint: where its next attempt begins.
         noted_s: when the ledgers last heard of a checkpoint.
+        look_up: what was asked of the store; None where nothing was.
     """
 
     key: ActionKey
@@ -202,6 +226,11 @@ class Action(msgspec.Struct, eq=False):
     view: ReadyAction | None = None
     checkpoint: KeptCheckpoint | None = None
     noted_s: float = float("-inf")
+    look_up: PendingLookUp | None = None
+
+    def first_run(self) -> str:
+        """Uid of the run that subscribed first; empty where none does."""
+        return next(iter(self.subscribers)).uid if self.subscribers else ""
 
     def runs(self) -> list[str]:
         """Uids of the subscribed runs, in order of subscription."""

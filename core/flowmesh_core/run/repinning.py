@@ -37,6 +37,4 @@ def _let_go(state: State, run: Run) -> None:
     for step in run.steps.values():
         if not step.ended:
             actions.unsubscribe(state, run, step)
-    for key, waiting in list(state.step_lookups.items()):
-        state.step_lookups[key] = [(uid, path) for uid, path in waiting if uid != run.uid]
     del state.runs[run.uid]

@@ -14,7 +14,7 @@ from flowmesh_core.protocol.messages import Opening
 from flowmesh_core.receipts.book import Book
 from flowmesh_core.run.commands import Append, Changed, Command
 from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.model import Action, Attempt, Run, SharedShape, Worker
+from flowmesh_core.run.model import Action, Attempt, PendingLookUp, Run, SharedShape, Worker
 from flowmesh_core.run.settings import Settings
 from flowmesh_core.units import Digest
 
@@ -33,7 +33,7 @@ class State:
     Attributes:
         shapes: what steps share that are alike, by what makes them so.
         openings: by signature, what a worker must know to open a host for it.
-        step_lookups: step-level look-ups under way: key → (uid, step path) of those who wait.
+        step_lookups: step-level look-ups under way.
         ready: actions that wait for a placement, in order of readiness.
         unseen: those of them that the index does not show, or not as they are.
         index: the others, as the scheduler sees them, and ``replicas``.
@@ -71,7 +71,7 @@ class State:
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SharedShape] = field(default_factory=dict)
     openings: dict[Digest, Opening] = field(default_factory=dict)
-    step_lookups: dict[ActionKey, list[tuple[str, str]]] = field(default_factory=dict)
+    step_lookups: dict[ActionKey, PendingLookUp] = field(default_factory=dict)
     ready: dict[ActionKey, Action] = field(default_factory=dict)
     unseen: dict[ActionKey, Action] = field(default_factory=dict)
     index: ReadyIndex = field(default_factory=ReadyIndex)

@@ -21,7 +21,7 @@ from flowmesh_core.run.compose import compose, dataset_artifact, manifest_of, pu
 from flowmesh_core.run.estimate import name_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import StepLine
-from flowmesh_core.run.model import Part, Run, StepRun
+from flowmesh_core.run.model import Part, PendingLookUp, Run, StepRun
 from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ENDED, StepState
@@ -169,17 +169,22 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     publish, lookup = scopes_of(run, step, step.inputs)
     key = ActionKey(publish, name_of(run, step, step.inputs))
     step.lookup = key
-    waiting = state.step_lookups.setdefault(key, [])
-    waiting.append((run.uid, step.plan.path))
-    if len(waiting) == 1:
-        max_age_s = step.plan.cache.max_age_s
-        oldest_s = run.created_s - max_age_s if max_age_s else 0.0
-        state.emit(LookUp(key, lookup, oldest_s))
+    max_age_s = step.plan.cache.max_age_s
+    oldest_s = run.created_s - max_age_s if max_age_s else 0.0
+    waiting = state.step_lookups.get(key)
+    if waiting is None:
+        command = LookUp(key, lookup, oldest_s, run.uid)
+        waiting = state.step_lookups[key] = PendingLookUp(command, (run.plan.namespace,))
+        state.emit(command)
+    elif (besides := waiting.asked_by(run)) is not None:
+        state.emit(besides)
+    waiting.steps[run.uid, step.plan.path] = None
 
 
 def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
     """Takes the answer to a step-level look-up: a hit completes the step, a miss expands it."""
-    for uid, path in state.step_lookups.pop(key, ()):
+    waiting = state.step_lookups.pop(key, None)
+    for uid, path in waiting.steps if waiting is not None else ():
         run = state.runs.get(uid)
         step = run.steps[path] if run is not None else None
         if run is None or step is None or step.ended or step.parts:

@@ -87,6 +87,7 @@ class WorkflowController:
             self._follow(parts),
             *(self._queue.serve(self._look) for _ in range(LOOKERS)),
             *(self.writer.serve() for _ in range(WRITERS)),
+            self.writer.serve_large(),
         )
 
     async def _follow(self, parts: Parts) -> None:

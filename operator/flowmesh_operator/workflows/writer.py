@@ -1,5 +1,12 @@
-"""Writes statuses: at most one a second a workflow, none where nothing changed."""
+"""Writes statuses: at most one a second a workflow, none where nothing changed.
 
+With each write the API server checks the whole object again, its spec too: seconds of its processor
+for one of ten thousand steps. Such objects are written one at a time, for a quarter of the time at
+most, and each of them the more seldom the longer it takes; the others do not wait for them, nor
+does the Lease.
+"""
+
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -28,7 +35,14 @@ GAP_S = 1.0
 MINOR_GAP_S = 10.0
 """The same, where only figures changed that change all the time."""
 PROJECTION_FACTOR = 10
-"""A run that is slow to project is shown less often."""
+"""A run that is slow to project, or slow to write, is shown less often."""
+LARGE_STEPS = 1000
+"""An object with more steps is large; so is one whose last write took ``SLOW_S``."""
+SLOW_S = 1.0
+REST = 3.0
+"""After the write of a large object no large one is written for so many times as long."""
+LARGE_TIMEOUT_S = 60.0
+"""For the one try of such a write: a second one would only add to the API server's work."""
 AGAIN_S = 0.2
 """After a conflict: the watch brings what changed."""
 LATER_S = 2.0
@@ -46,12 +60,16 @@ class _Entry:
         said: why it is not accepted; None once it is.
         next_s: no write before.
         minor_s: no write before where only minor figures changed.
+        wrote_s: how long the last write took.
+        large: its run was seen to have many steps.
     """
 
     generation: int
     said: list[Said] | None = None
     next_s: float = 0.0
     minor_s: float = 0.0
+    wrote_s: float = 0.0
+    large: bool = False
 
 
 class StatusWriter:
@@ -60,11 +78,14 @@ class StatusWriter:
     def __init__(self, api: Api, mirror: Mirror, parts: Parts) -> None:
         """Takes where to write, what is written there, and what should be."""
         self._api = api
+        self._patient_api = api.impatient(LARGE_TIMEOUT_S)
         self._mirror = mirror
         self._parts = parts
         self._entries: dict[str, _Entry] = {}
         self._queue = WorkQueue()
+        self._large = WorkQueue()
         self._clock = time.monotonic
+        self._sleep = asyncio.sleep
         self.written = 0
 
     def show(self, uid: str, generation: int, said: list[Said] | None = None) -> None:
@@ -92,7 +113,29 @@ class StatusWriter:
         """Writes until cancelled; may run several times at once."""
         await self._queue.serve(self._look)
 
+    async def serve_large(self) -> None:
+        """Writes the large objects until cancelled; runs once."""
+        await self._large.serve(self._look_at_large)
+
     async def _look(self, uid: str) -> None:
+        entry = self._entries.get(uid)
+        if entry is not None and self._is_large(uid, entry):
+            self._large.add(uid)
+        else:
+            await self._look_at(uid)
+
+    async def _look_at_large(self, uid: str) -> None:
+        started = self._clock()
+        await self._look_at(uid)
+        await self._sleep(REST * (self._clock() - started))
+
+    def _is_large(self, uid: str, entry: _Entry) -> bool:
+        run = self._parts.given.machine.state.runs.get(uid)
+        if run is not None:
+            entry.large = len(run.steps) > LARGE_STEPS
+        return entry.large or entry.wrote_s > SLOW_S
+
+    async def _look_at(self, uid: str) -> None:
         entry, obj = self._entries.get(uid), self._mirror.workflows.get(uid)
         if entry is None or obj is None:
             self.forget(uid)
@@ -126,9 +169,14 @@ class StatusWriter:
             self._queue.add_after(uid, entry.minor_s - started)
             return
         if changed:
-            entry.next_s = started + max(GAP_S, PROJECTION_FACTOR * took_s)
             entry.minor_s = started + MINOR_GAP_S
-            await self._write(obj, changed)
+            written = self._clock()
+            try:
+                await self._write(obj, changed, large=self._is_large(uid, entry))
+            finally:
+                entry.wrote_s = self._clock() - written
+                took_s += entry.wrote_s
+                entry.next_s = started + max(GAP_S, PROJECTION_FACTOR * took_s)
         if status["phase"] in ENDED and self._entries.get(uid) is entry:
             self.forget(uid)
             if any(shown.get(key) != status[key] for key in ("phase", "message")):
@@ -157,7 +205,8 @@ class StatusWriter:
         labels = self._mirror.namespaces.get(run.namespace, {})
         return known or await store_document(self._parts.given, run, labels)
 
-    async def _write(self, obj: Object, changed: Status) -> None:
+    async def _write(self, obj: Object, changed: Status, *, large: bool) -> None:
+        api = self._patient_api if large else self._api
         meta = obj["metadata"]
         body: dict[str, Any] = {
             "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
@@ -165,13 +214,13 @@ class StatusWriter:
         }
         where = (*WORKFLOWS, meta["namespace"], meta["name"])
         try:
-            answer = await self._api.patch_status(*where, body)
+            answer = await api.patch_status(*where, body)
         except ApiError as e:
             if e.status not in _TOO_LARGE or not any(key in changed for key in _LARGE):
                 raise
             log.warning("%s/%s: shown without its rows: %s", meta["namespace"], meta["name"], e)
             body["status"] = {k: v for k, v in changed.items() if k not in _LARGE}
-            answer = await self._api.patch_status(*where, body)
+            answer = await api.patch_status(*where, body)
         self.written += 1
         self._mirror.seen("workflows", "MODIFIED", answer)
 
@@ -180,7 +229,7 @@ class StatusWriter:
             self.forget(uid)
         elif error.status == CONFLICT:
             entry = self._entries.get(uid)
-            if entry is not None:
+            if entry is not None and entry.wrote_s <= SLOW_S:
                 entry.next_s = 0.0
             self._queue.add_after(uid, AGAIN_S)
         else:

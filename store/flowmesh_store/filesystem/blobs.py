@@ -9,23 +9,27 @@ core's cold cache as much again. Blobs are not synced to the disk one by one (se
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
-from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.errors import BlobCorruptError, StoreAccessError, StoreFullError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.files import is_cached, place, read_whole, sync_directory, write_beside
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, mismatch, require
-from flowmesh_store.keys import CAS, blob_key, check_digest
+from flowmesh_store.keys import CAS, blob_key, is_digest
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
 
+log = logging.getLogger("flowmesh.store")
+
 _INLINE_BYTES = 1 << 20
+_STRAY_SHOWN = 10
 _WHOLE_BYTES = 4 << 20
 _INLINE_STATS = 128
 _DIRECTORIES = tuple(f"{number:02x}" for number in range(256))
@@ -261,33 +265,51 @@ class FilesystemBlobs:
 
     def _discard(self, digest: Digest) -> None:
         path = Path(self.path(digest))
-        with self._root.locked(digest), contextlib.suppress(FileNotFoundError):
-            if digest_of_file(path) != digest:
-                path.unlink()
+        try:
+            with self._root.locked(digest):
+                if digest_of_file(path) != digest:
+                    path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # Where it cannot be removed, whoever reads it still learns that it is spoiled.
+            if not isinstance(store_error(error, str(path)), StoreAccessError | StoreFullError):
+                raise
 
     def _list(self, directory: str) -> list[StoredBlob]:
         now = self._clock()
         found: list[StoredBlob] = []
+        stray: list[str] = []
         with (
             contextlib.suppress(FileNotFoundError),
             os.scandir(self._root.locate(f"{CAS}/{directory}")) as entries,
         ):
             for entry in entries:
+                if not is_digest(entry.name):
+                    stray.append(entry.name)
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     age = max(0.0, now - status.st_mtime)
-                    found.append(StoredBlob(check_digest(entry.name), status.st_size, age))
+                    found.append(StoredBlob(Digest(entry.name), status.st_size, age))
+        if stray:
+            log.warning(
+                "in %s/%s of the store there is what FlowMesh did not write: %s; remove it",
+                CAS,
+                directory,
+                ", ".join(repr(name)[:200] for name in sorted(stray)[:_STRAY_SHOWN]),
+            )
         return sorted(found, key=lambda blob: blob.digest)
 
     def _delete(self, digest: Digest, older_than_s: float) -> bool:
         path = self.path(digest)
-        with self._root.locked(digest):
-            try:
+        try:
+            with self._root.locked(digest):
                 if self._clock() - os.stat(path).st_mtime < older_than_s:
                     return False
                 os.unlink(path)
-            except FileNotFoundError:
-                return False
-            except OSError as error:
-                raise store_error(error, path) from error
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise store_error(error, path) from error
         return True

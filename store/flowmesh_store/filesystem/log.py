@@ -50,6 +50,7 @@ _LEAST_BYTES = _START.size + _HEAD.size
 _PUT, _DELETED = 0, 1
 _CHUNK_BYTES = 1 << 20
 _PAGE_BYTES = 4096
+_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _LENGTH = (1 << 32) - 1
 _LONGEST_KEY = (1 << 16) - 1
 
@@ -69,10 +70,17 @@ class _Frame(NamedTuple):
 class _File:
     """An open file, closed when nobody refers to it any more."""
 
-    __slots__ = ("descriptor", "identity", "pid")
+    __slots__ = ("descriptor", "identity", "pid", "writable")
 
-    def __init__(self, path: str, flags: int = 0) -> None:
-        self.descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    def __init__(self, path: str, flags: int = 0, *, to_read: bool = False) -> None:
+        self.writable = True
+        try:
+            self.descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if not to_read or error.errno not in _REFUSED:
+                raise
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.writable = False
         status = os.fstat(self.descriptor)
         self.identity = status.st_dev, status.st_ino
         self.pid = os.getpid()
@@ -281,8 +289,9 @@ class RecordLog:
 
     def _present(self, wait: bool) -> _File:
         """The file, made where it is missing."""
-        if self._file is not None and self._file.pid == os.getpid():
-            return self._file
+        held = self._file
+        if held is not None and held.pid == os.getpid() and held.writable:
+            return held
         if not wait:
             raise _busy()
         with contextlib.suppress(FileExistsError):
@@ -322,7 +331,7 @@ class RecordLog:
         while status := self._status():
             file, size = self._file, status.st_size
             if file is None or file.identity != (status.st_dev, status.st_ino):
-                file = _File(self._path)
+                file = _File(self._path, to_read=True)
                 self._begin_with(file)
                 size = os.fstat(file.descriptor).st_size
             self._take_in(file, size, wait, alone=False)

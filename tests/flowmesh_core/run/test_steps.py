@@ -287,6 +287,48 @@ def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World)
     assert isinstance(commands[-1], c.Changed)
 
 
+def test_a_look_up_that_only_a_cancelled_run_awaited_is_asked_anew_by_the_next(
+    world: World,
+) -> None:
+    """The store need not answer the first one: nobody would wait for it for ever."""
+    world.join("w1")
+    world.mute_store = True
+    rows = dataset("one", "two")
+    made = plan(step("m", rows_of(rows), uses=MAP), step("n", value=1))
+    first = world.submit(made, artifacts=[rows])
+    asked, state = list(world.unanswered), world.machine.state
+    assert [type(command) for command in asked] == [c.LookUp, c.LookUp]
+    world.apply(e.CancelRequested(first, "not needed"))
+    assert not state.step_lookups
+    assert not state.actions
+    world.unanswered.clear()  # dropped: they are never answered
+    second = world.submit(made, artifacts=[rows])
+    assert [_key_of(command) for command in world.unanswered] == [_key_of(a) for a in asked]
+    world.answer()
+    world.run()
+    assert world.finals[second].phase == "Succeeded"
+
+
+def _key_of(command: c.Command) -> e.ActionKey:
+    assert isinstance(command, c.LookUp)
+    return command.key
+
+
+def test_a_look_up_that_another_run_awaits_too_stays(world: World) -> None:
+    world.join("w1")
+    world.mute_store = True
+    rows = dataset("one", "two")
+    made = plan(step("m", rows_of(rows), uses=MAP), step("n", value=1))
+    first = world.submit(made, artifacts=[rows])
+    second = world.submit(made, artifacts=[rows])
+    assert len(world.unanswered) == 2
+    world.apply(e.CancelRequested(first, "not needed"))
+    assert len(world.machine.state.step_lookups) == len(world.machine.state.actions) == 1
+    world.answer()
+    world.run()
+    assert world.finals[second].phase == "Succeeded"
+
+
 def test_a_result_whose_name_leaves_an_input_out_stays_in_its_own_scope(world: World) -> None:
     world.join("w1")
     rows = dataset(*"abcdefgh")

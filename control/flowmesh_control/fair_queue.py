@@ -1,0 +1,121 @@
+"""A queue that serves its tenants in turn, whatever each of them has put into it.
+
+Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): every tenant has a virtual time that
+grows by one over its weight with each item, and the tenant with the least is next. One that comes
+back begins at the virtual time of now: nobody saves up turns. Used for the store work of the
+control plane (``hands``), with the weights of placement.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Line(Generic[T]):
+    """One tenant's items.
+
+    Attributes:
+        turn: the virtual time of its next item.
+        in_service: items that were taken and are not done.
+        ready: whether the heap has it.
+    """
+
+    __slots__ = ("in_service", "ready", "tenant", "turn", "waiting")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.waiting: deque[T] = deque()
+        self.turn = 0.0
+        self.in_service = 0
+        self.ready = False
+
+
+class FairQueue(Generic[T]):
+    """Items of several tenants: each tenant's in order of arrival, the tenants in turn."""
+
+    def __init__(self, *, weight: Callable[[str], float], limit: int) -> None:
+        """Starts empty.
+
+        Args:
+            weight: of a tenant; one of weight 2 has two turns for another's one.
+            limit: items of one tenant that may be in service at once.
+        """
+        self._weight = weight
+        self._limit = limit
+        self._lines: dict[str, _Line[T]] = {}
+        self._heap: list[tuple[float, int, _Line[T]]] = []
+        self._entered = 0
+        self._now = 0.0
+        self._waiting = 0
+        self._in_service = 0
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return self._waiting
+
+    def soonest(self, tenants: Collection[str]) -> str:
+        """The one of these tenants by which an item that is added now would be served first."""
+        return min(tenants, key=self._served_at)
+
+    def _served_at(self, tenant: str) -> float:
+        line = self._lines.get(tenant)
+        if line is None:
+            return self._now
+        return max(line.turn, self._now) + len(line.waiting) / self._weight(tenant)
+
+    def push(self, tenant: str, item: T) -> None:
+        """Adds an item behind the others of its tenant."""
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = _Line(tenant)
+        line.waiting.append(item)
+        self._waiting += 1
+        self._offer(line)
+
+    def pop(self) -> tuple[str, T] | None:
+        """Takes the next item, with its tenant; None where none may be taken now.
+
+        It is in service until :meth:`done` or :meth:`give_back`.
+        """
+        if not self._heap:
+            return None
+        self._now, _, line = heappop(self._heap)
+        line.ready = False
+        line.in_service += 1
+        self._in_service += 1
+        line.turn = self._now + 1.0 / self._weight(line.tenant)
+        item = line.waiting.popleft()
+        self._waiting -= 1
+        self._offer(line)
+        return line.tenant, item
+
+    def done(self, tenant: str) -> None:
+        """An item of this tenant is no longer in service."""
+        line = self._lines[tenant]
+        line.in_service -= 1
+        self._in_service -= 1
+        self._offer(line)
+        if not self._waiting and not self._in_service:
+            self._lines.clear()
+            self._now = 0.0
+
+    def give_back(self, tenant: str, item: T) -> None:
+        """Puts an item that was taken in front of the others of its tenant."""
+        line = self._lines[tenant]
+        line.in_service -= 1
+        self._in_service -= 1
+        line.waiting.appendleft(item)
+        self._waiting += 1
+        self._offer(line)
+
+    def _offer(self, line: _Line[T]) -> None:
+        """Lets a tenant have its turn where it has anything that may be taken."""
+        if line.ready or not line.waiting or line.in_service >= self._limit:
+            return
+        line.ready = True
+        line.turn = max(line.turn, self._now)
+        self._entered += 1
+        heappush(self._heap, (line.turn, self._entered, line))

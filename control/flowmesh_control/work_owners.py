@@ -1,0 +1,65 @@
+"""For whom a piece of store work is done, and whether anybody still waits for its answer.
+
+Asked by ``outside``: the work of a namespace is queued as that namespace's, and a question whose
+last asker has left (its run was cancelled, or has ended) is not put to the store any more.
+"""
+
+from collections.abc import Sequence
+
+from flowmesh_core.run.commands import (
+    Assign,
+    CheckBlobs,
+    Command,
+    Discard,
+    Finish,
+    LookUp,
+    Publish,
+    PutBlob,
+    PutManifest,
+)
+from flowmesh_core.run.events import ActionKey
+from flowmesh_core.run.state import State
+from flowmesh_core.run.states import ActionState
+
+
+class WorkOwners:
+    """Reads who waits for what from the machine's state."""
+
+    def __init__(self, state: State) -> None:
+        """Asks this state whenever it is asked."""
+        self._state = state
+
+    def weight(self, namespace: str) -> float:
+        """The namespace's weight, as in placement."""
+        return self._state.fair.weights.get(namespace, 1.0)
+
+    def namespaces(self, command: Command) -> Sequence[str]:
+        """Who wants it done; the empty one where no run does."""
+        match command:
+            case LookUp() | PutManifest() | PutBlob() | CheckBlobs() | Finish() | Discard():
+                return (self._of_run(command.uid),)
+            case Publish():
+                return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)
+            case Assign():
+                return (command.namespace,)
+        return ("",)
+
+    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+        """Whether the answer changes anything: the machine ignores one that it does not await."""
+        if isinstance(command, CheckBlobs):
+            run = self._state.runs.get(command.uid)
+            return run is not None and run.checking
+        action = self._state.actions.get(command.key)
+        if action is not None and action.state is ActionState.LOOKING_UP:
+            return True
+        return command.key in self._state.step_lookups
+
+    def _subscribed(self, key: ActionKey) -> Sequence[str]:
+        action = self._state.actions.get(key)
+        if action is None:
+            return ()
+        return tuple(dict.fromkeys(self._of_run(uid) for uid in action.runs()))
+
+    def _of_run(self, uid: str) -> str:
+        run = self._state.runs.get(uid)
+        return "" if run is None else run.plan.namespace

@@ -1,0 +1,85 @@
+"""A decorator that asks again before it believes that a blob which is needed is gone.
+
+A server may say once that a blob is not there which it has: behind a cache, during a failover. A
+run must not fail, nor make anything again, for that. Workers read their inputs through here, and
+the control plane checks a run's outputs. Who expects that a blob may not be there asks the store
+itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from flowmesh_core.errors import BlobNotFoundError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.store import Store
+
+PAUSES_S = (1.0, 4.0)
+"""Before the second and before the third time that a missing blob is asked for."""
+
+_Read = TypeVar("_Read")
+
+
+class PatientBlobs:
+    """Blobs of which those that are missing are asked for three times, over five seconds."""
+
+    def __init__(
+        self, inner: Blobs, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Asks the inner store; ``sleep`` waits for so many seconds."""
+        self._inner = inner
+        self._sleep = sleep
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`."""
+        return await self._read(digest, lambda: self._inner.get(digest))
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+        return await self._read(digest, lambda: self._inner.fetch(digest, target))
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        found = await self._inner.missing(digests)
+        for pause_s in PAUSES_S:
+            if not found:
+                break
+            await self._sleep(pause_s)
+            found = await self._inner.missing(found)
+        return found
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`."""
+        await self._inner.put(digest, data)
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`Spooling.spool`."""
+        return self._inner.spool(expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: Spooled) -> None:
+        """As :meth:`Spooling.put_spooled`."""
+        await self._inner.put_spooled(spooled)
+
+    async def _read(self, digest: Digest, read: Callable[[], Awaitable[_Read]]) -> _Read:
+        try:
+            return await read()
+        except BlobNotFoundError as e:
+            first = e
+        for pause_s in PAUSES_S:
+            await self._sleep(pause_s)
+            # The question is cheap, and its answer comes from elsewhere than a cached "not there".
+            if await self._inner.missing([digest]):
+                continue
+            try:
+                return await read()
+            except BlobNotFoundError:
+                continue
+        raise first
+
+
+def patient(store: Store) -> Blobs:
+    """A store's blobs, asked again where the store may err: a directory does not."""
+    return PatientBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs

@@ -1,0 +1,255 @@
+"""One damaged record costs what it says, and nothing else; stray files cost nothing."""
+
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.flowmesh_control.fabric import control_plane
+from tests.flowmesh_control.test_ended_index import ends, taken_over
+
+from flowmesh_control.accounts import Accounts, AccountsRecord, read_last
+from flowmesh_control.archive import Archive
+from flowmesh_control.cleaning import Cleaning
+from flowmesh_control.ended_index import EndedIndex
+from flowmesh_control.epochs import begin_epoch, last_epoch
+from flowmesh_control.model_file import load_model
+from flowmesh_control.policies import Policies
+from flowmesh_control.quarantine import Quarantine
+from flowmesh_control.run_keys import (
+    accounts_key,
+    ended_key,
+    epoch_key,
+    final_key,
+    learned_key,
+    pins_key,
+    policy_key,
+    quarantine_key,
+    segment_key,
+    spec_key,
+    taken_key,
+)
+from flowmesh_control.run_records import UNREADABLE, PinsRecord, SpecRecord
+from flowmesh_control.taken_up import write_taken
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.model import CostModel
+from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.receipts.book import Book
+from flowmesh_core.run.ledger import StepLine, encode_lines
+from flowmesh_core.run.machine import Machine
+from flowmesh_core.run.settings import Settings
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.ports import RecordStore
+from flowmesh_store.store import Store, open_store
+
+CUT = b'{"epoch": 1, "status": {"uid'
+
+
+async def damage(records: RecordStore, key: str) -> None:
+    """Leaves half a record."""
+    there = await records.read(key)
+    await records.write(key, CUT, if_match=None if there is None else there.etag)
+
+
+async def unfinished(records: RecordStore, uid: str) -> None:
+    spec = SpecRecord(uid, "n", "team-a", "d", 0.5, {})
+    await records.write(spec_key(uid), msgspec.json.encode(spec))
+
+
+@pytest.mark.parametrize("which", ["final", "spec", "pins", "ledger"])
+async def test_a_run_with_a_damaged_record_is_listed_as_unreadable_and_the_others_as_they_are(
+    store: Store, which: str
+) -> None:
+    records = store.records
+    await ends(records, "whole", ended_s=5.0)
+    if which in ("final", "spec"):
+        await ends(records, "bad")
+        key = final_key("bad") if which == "final" else spec_key("bad")
+    else:
+        await unfinished(records, "bad")
+        key = pins_key("bad") if which == "pins" else segment_key("bad", 1, 1)
+    await damage(records, key)
+    found, archive, _ = await taken_over(records, 2)
+    assert not found.submitted
+    by_uid = {run.uid: run for run in archive.summaries()}
+    assert by_uid["whole"].phase == "Succeeded"
+    assert by_uid["bad"].phase == UNREADABLE
+    assert key in by_uid["bad"].message
+    assert by_uid["bad"].namespace == ("" if which == "spec" else "team-a")
+    with pytest.raises(DamagedRecordError) as caught:
+        await archive.get("bad")
+    assert caught.value.key == key
+    assert "restore the object" in caught.value.remedy
+    assert (await archive.get("whole")) is not None
+
+
+async def test_a_final_that_was_restored_is_read_again(store: Store) -> None:
+    final = await ends(store.records, "bad")
+    await damage(store.records, final_key("bad"))
+    _, archive, _ = await taken_over(store.records, 2)
+    record = await store.records.read(final_key("bad"))
+    assert record is not None
+    data = msgspec.json.encode(final)
+    await store.records.write(final_key("bad"), data, if_match=record.etag)
+    assert await archive.get("bad") == final
+
+
+async def test_a_damaged_index_of_ended_runs_is_read_from_the_runs(store: Store) -> None:
+    index = EndedIndex(store.records, epoch=1)
+    index.add(await ends(store.records, "a"))
+    await index.write(1)
+    await damage(store.records, ended_key(1, 1))
+    _, archive, _ = await taken_over(store.records, 2)
+    assert [(run.uid, run.phase) for run in archive.summaries()] == [("a", "Succeeded")]
+
+
+async def test_after_a_damaged_record_of_what_was_taken_up_no_line_before_it_is_believed(
+    store: Store,
+) -> None:
+    late = EndedIndex(store.records, epoch=1)
+    late.add(await ends(store.records, "a"))
+    await late.write(1)
+    await write_taken(store.records, epoch=2, uids=["a"])
+    await damage(store.records, taken_key(2))
+    await store.records.write(segment_key("a", 2, 0), b'{"1": 0}')
+    _, archive, _ = await taken_over(store.records, 3)
+    # Taken up again, as it should be: what it is pinned to is asked for, and missing here.
+    assert [run.phase for run in archive.summaries()] == [UNREADABLE]
+
+
+async def test_damaged_accounts_go_on_from_those_before(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = AccountsRecord(1.0, Book(receipts_nanousd=5), {}, {}, {}, epoch=1)
+    await Accounts(store.records, epoch=1).write(before)
+    await damage(store.records, accounts_key(2))
+    logging.getLogger("flowmesh").propagate = True
+    with caplog.at_level(logging.WARNING, logger="flowmesh.control"):
+        assert await read_last(store.records) == before
+    assert accounts_key(2) in caplog.text
+
+
+async def test_a_damaged_policy_is_named_and_not_guessed(store: Store) -> None:
+    await damage(store.records, policy_key("shared"))
+    with pytest.raises(DamagedRecordError, match="policies/shared"):
+        await Policies(store.records).load()
+
+
+async def test_a_damaged_class_in_quarantine_is_named_and_not_guessed(store: Store) -> None:
+    await damage(store.records, quarantine_key("a" * 64))
+    with pytest.raises(DamagedRecordError, match="quarantine/a"):
+        await Quarantine(store.records).load()
+
+
+STRAY = [
+    epoch_key(1) + ".bak",
+    "epochs/notes.txt",
+    accounts_key(9) + ".bak",
+    ended_key(9, 1) + ".bak",
+    taken_key(9) + ".bak",
+    learned_key(9) + ".bak",
+    "quarantine/notes.txt",
+    segment_key("a", 1, 1) + ".bak",
+]
+
+
+@pytest.mark.parametrize("key", STRAY)
+async def test_a_stray_file_is_passed_over_and_named(
+    store: Store, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = store.records
+    assert await begin_epoch(records, owner="me", now_s=1.0) == 1
+    await ends(records, "a")
+    await records.write(key, b"what somebody left here")
+    logging.getLogger("flowmesh").propagate = True
+    with caplog.at_level(logging.WARNING, logger="flowmesh.control"):
+        assert await last_epoch(records) == 1
+        assert await begin_epoch(records, owner="me", now_s=1.0) == 2
+        await Quarantine(records).load()
+        await load_model(records)
+        _, archive, _ = await taken_over(records, 2)
+    assert [(run.uid, run.phase) for run in archive.summaries()] == [("a", "Succeeded")]
+    assert repr(key) in caplog.text
+
+
+async def put(store: Store, data: bytes) -> Artifact:
+    digest = digest_of(data)
+    await store.blobs.put(digest, data)
+    return Artifact("blob", digest, digest, len(data))
+
+
+def cleaning(store: Store) -> Cleaning:
+    """Of a control plane that took nothing up."""
+    machine = Machine(epoch=2, catalog=Catalog(()), settings=Settings(), model=CostModel())
+    return Cleaning(
+        store=store,
+        state=machine.state,
+        archive=Archive(store.records),
+        result_ttl_s=3600.0,
+        clock=lambda: 10.0,
+    )
+
+
+def grow_old(folder: Path) -> None:
+    """Two days pass for all blobs."""
+    for path in folder.glob("cas/*/*"):
+        os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("final", ["none", "damaged"])
+async def test_a_collection_keeps_what_a_run_needs_that_is_neither_live_nor_known_to_have_ended(
+    final: str, tmp_path: Path
+) -> None:
+    store = open_store(tmp_path / "store")
+    given, made, nobodys = [await put(store, data) for data in (b"given", b"made", b"nobody's")]
+    await unfinished(store.records, "waits")
+    pins = PinsRecord(
+        1, Plan("n", "team-a", (), {}), ScopePlan("ns-a", ("ns-a",), "ns-a"), {"r": given}
+    )
+    await store.records.write(pins_key("waits"), msgspec.json.encode(pins))
+    line = StepLine(1.0, "s", "COMPLETED", outputs={"o": made})
+    await store.records.write(segment_key("waits", 1, 1), encode_lines([line]))
+    if final == "damaged":
+        await damage(store.records, final_key("waits"))
+    grow_old(tmp_path / "store")
+    done = await cleaning(store).collect(dry_run=False)
+    assert done.deleted == 1
+    assert await store.blobs.missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
+
+
+async def test_a_stray_file_among_the_blobs_ends_no_collection(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    digest = digest_of(b"x")
+    await store.blobs.put(digest, b"x")
+    (tmp_path / "store" / "cas" / digest[:2] / "notes.txt").write_text("what somebody left")
+    assert [blob.digest async for blob in store.sweepable_blobs.blobs()] == [digest]
+
+
+@pytest.mark.slow
+async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
+    tmp_path: Path,
+) -> None:
+    from aiohttp import ClientSession
+    from tests.flowmesh_control.fabric import Fabric
+
+    control = control_plane(tmp_path)
+    records = control._store.records
+    await ends(records, "whole")
+    await ends(records, "bad")
+    await damage(records, final_key("bad"))
+    await control.start()
+    async with ClientSession() as http:
+        fabric = Fabric(tmp_path, control, http)
+        listed = {r["uid"]: r["phase"] for r in await fabric.call("GET", "/v1/runs")}
+        assert listed == {"whole": "Succeeded", "bad": UNREADABLE}
+        assert (await fabric.call("GET", "/v1/runs/whole"))["phase"] == "Succeeded"
+        refused = await fabric.call("GET", "/v1/runs/bad", status=500)
+    await control.stop()
+    refused = msgspec.json.decode(refused) if isinstance(refused, bytes) else refused
+    assert refused["error"]["code"] == "damaged-record"
+    assert refused["error"]["where"] == final_key("bad")
+    assert "restore the object" in refused["error"]["remedy"]
