@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
-from flowmesh_core.graph.cel import ConditionError, known_functions
+from flowmesh_core.graph.cel import ConditionError, check_size, known_functions
 from flowmesh_core.graph.matrix import Instance, SelectionError, select
 from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.reads import ROOTS, Reads, StepRead, reads
@@ -29,6 +29,7 @@ def read_condition(
     keys = (*entry.keys, "when")
     try:
         text = fill(entry.spec.when, scope.params(), instance.matrix)
+        check_size(text)
         found = reads(text)
     except ConditionError as e:
         scope.report(keys, str(e))

@@ -6,6 +6,7 @@ from typing import Any
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import actions, checkpoints, ready, repair, steps
 from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
@@ -73,6 +74,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         phase=Phase.SUSPENDED if plan.suspend else Phase.RUNNING,
         suspended=plan.suspend,
         bumps=event.bumps,
+        conditions=EvaluationBudget.of(sum(bool(step.when) for step in plan.steps)),
     )
     run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
     return run
