@@ -107,6 +107,8 @@ def test_honest_conditions_hold_within_few_steps(text: str, steps: int) -> None:
 def test_nesting_and_size_are_refused_at_admission() -> None:
     with pytest.raises(ConditionError, match="nested 4 deep, of at most 3"):
         check_size(NEEDS_TOO_MUCH["macros nested four deep"])
+    with pytest.raises(ConditionError, match="nested 60 deep"):
+        check_size("[1].all(a, " * 60 + "true" + ")" * 60)
     with pytest.raises(ConditionError, match="parts, of at most 5,000"):
         check_size("[" + ",".join("1" * 600) + "] == []")
     for text in HONEST:

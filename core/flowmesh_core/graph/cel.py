@@ -97,8 +97,8 @@ def _unclosed(text: str) -> int | None:
     at = 0
     while at < len(text):
         if text.startswith("//", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+            line_end = text.find("\n", at)
+            at = len(text) if line_end < 0 else line_end
         elif text[at] in {"'", '"'}:
             end = _string_end(text, at)
             if end is None:
@@ -149,11 +149,10 @@ def check_size(text: str) -> None:
 
 def _nesting(node: Any) -> int:
     """How many macros stand inside one another at the deepest place."""
-    children = getattr(node, "children", ())
-    deepest = max(map(_nesting, children), default=0)
-    if getattr(node, "data", "") == "member_dot_arg" and str(children[1]) in MACROS:
-        return max(deepest, 1 + max(map(_nesting, children[2:]), default=0))
-    return deepest
+    depths = [_nesting(child) for child in getattr(node, "children", ())]
+    if getattr(node, "data", "") == "member_dot_arg" and str(node.children[1]) in MACROS:
+        depths.append(1 + max(depths[2:], default=0))
+    return max(depths, default=0)
 
 
 def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool:

@@ -91,7 +91,7 @@ class Meter:
         return known[1]
 
 
-class MeteredEvaluator(Evaluator):
+class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
     """The library's evaluator with a meter."""
 
     def __init__(self, ast: Any, activation: "Names") -> None:
@@ -145,7 +145,7 @@ class MeteredEvaluator(Evaluator):
         return CELEvalError("a condition makes no objects: {'name': value} is a map", tree=tree)
 
 
-class Names(Activation):
+class Names(Activation):  # type: ignore[misc]  # celpy is untyped
     """What a condition may name, and its functions; each call counts."""
 
     def __init__(self, meter: Meter, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -173,7 +173,8 @@ class Names(Activation):
         Raises:
             KeyError: there is none.
         """
-        function, meter = self.functions[name], self.meter
+        function: Callable[..., Any] = self.functions[name]
+        meter = self.meter
         if name in _FREE:
             return function
 
