@@ -59,8 +59,13 @@ def parse(text: str) -> Any:
         ConditionError: it is no CEL, or too long.
     """
     if len(text) > LONGEST:
-        raise ConditionError(f"the condition is of {len(text)} characters, of at most {LONGEST}")
+        raise ConditionError(too_long(len(text)))
     return _short_tree(text) if len(text) <= SHORT else _long_tree(text)
+
+
+def too_long(size: int) -> str:
+    """What is said of a condition of so many characters."""
+    return f"the condition is of {size} characters, of at most {LONGEST}"
 
 
 @lru_cache(maxsize=1024)
