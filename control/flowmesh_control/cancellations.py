@@ -20,6 +20,7 @@ from flowmesh_core.run.states import Phase
 from flowmesh_store.ports import RecordStore
 
 AT_ONCE = 16
+_NO_REASON = "cancelled"
 
 Withdrawn = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 """Told the uids of unfinished runs, says which of them nobody wants any more, and why."""
@@ -89,14 +90,17 @@ async def _written(records: RecordStore, uid: str) -> str:
     record = await records.read(cancelled_key(uid))
     if record is None:
         return ""
-    return _decoder.decode(record.data).reason or "cancelled"
+    try:
+        return _decoder.decode(record.data).reason or _NO_REASON
+    except msgspec.DecodeError:  # that it is there says enough
+        return _NO_REASON
 
 
 def _by_verdict(run: Submitted) -> str:
     """The reason of a verdict whose run was cut off before its end was written."""
     for line in run.restored:
         if isinstance(line, VerdictLine) and line.phase == Phase.CANCELLED:
-            return line.message or "cancelled"
+            return line.message or _NO_REASON
     return ""
 
 

@@ -124,6 +124,13 @@ async def test_a_run_that_was_cancelled_but_not_ended_by_an_older_release_is_not
     await _ends_cancelled(tmp_path, uid, "stop")
 
 
+@pytest.mark.usefixtures("nothing_is_evaluated")
+async def test_a_wish_that_cannot_be_read_is_a_wish(tmp_path: Path, uid: str) -> None:
+    store = control_plane(tmp_path)._store
+    await store.records.write(cancelled_key(uid), b'{"time_s": 1.0, "rea')
+    await _ends_cancelled(tmp_path, uid, "cancelled")
+
+
 async def test_a_cancelled_run_that_waits_for_its_engines_ends_too(
     tmp_path: Path, uid: str
 ) -> None:
