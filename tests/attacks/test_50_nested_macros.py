@@ -22,7 +22,7 @@ from flowmesh_core.graph.evaluation_budget import (
 TWENTY = "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]"
 ONES = f"[{','.join('1' * 300)}]"
 DOUBLED = "[1]" + ".map(x, [x, x])" * 60
-PARAMS = {"list": ["x" * 10] * 3000, "huge": ["x"] * 60_000}
+PARAMS = {"list": ["x" * 10] * 3000, "huge": ["x"] * 60_000, "text": "x" * 60_000}
 
 NEEDS_TOO_MUCH = {
     "macros nested four deep": (
@@ -41,6 +41,7 @@ NEEDS_TOO_MUCH = {
     "strings doubled by reduce": f"{TWENTY}.reduce(r, i, 'aaaaaaaaaa', r + r) == 'a'",
     "patterns that are large when compiled": ONES + r".exists(x, 'q'.matches('(\\pL{30}){30}'))",
     "values of a large list": "size(params.huge) > 1",
+    "a long text letter by letter": "'a' in params.text",
 }
 CANNOT_BE_DECIDED = {
     "errors that print errors, by a macro": f"[{','.join('123456789' * 8)}].all(x, 'a\"b')",

@@ -184,7 +184,8 @@ class Names(Activation):  # type: ignore[misc]  # celpy is untyped
                 meter.count(PATTERN_STEPS)
             elif name in {"_in_", "contains"}:
                 container, item = args if name == "contains" else reversed(args)
-                size = len(container) if isinstance(container, list | dict) else 0
+                one_by_one = _SIZED if name == "_in_" else (list, dict)
+                size = len(container) if isinstance(container, one_by_one) else 0
                 meter.count(size * meter.weight(item) // VALUES_PER_STEP)
             return function(*args)
 
