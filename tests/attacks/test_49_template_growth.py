@@ -10,7 +10,7 @@ import pytest
 from jinja2.exceptions import SecurityError
 from tests.attacks.renderings import render
 
-from flowmesh_core.catalog.template_meter import MADE_MAX, PRINTED_MAX
+from flowmesh_core.catalog.template_meter import COPIED_MAX, MADE_MAX, PRINTED_MAX
 from flowmesh_core.catalog.templates import environment, undeclared
 
 LETTERS = "a" * 1000
@@ -137,7 +137,43 @@ HONEST = {
     ),
     "{% set a, b = 1, 2 %}{{ (a, b) }} {{ [a, b] + [3] }} {{ [0] * 2 }}": "(1, 2) [1, 2, 3] [0, 0]",
     "{% block b %}in{% endblock %} {{ self.b() }}": "in in",
+    "{{ 'abc'[1:] }} {{ [1, 2, 3][:-1] }} {{ rows[0]['a'] }} {{ 'abc'[::-1] | first }}": (
+        "bc [1, 2] x c"
+    ),
+    "{{ ' a ' | trim | default('b') }} {{ [2, 1] | sort | join }} {{ 'ab' | length }}": "a 12 2",
+    "{{ rows | groupby('a') | map('first') | list }} {{ 'a b' | wordcount }}": "['x', 'y'] 2",
+    "{{ 'A' | lower }} {{ missing | default('none') }} {{ 3.7 | int }} {{ '4' | float }}": (
+        "a none 3 4.0"
+    ),
+    "{{ rows | selectattr('b', 'gt', 1) | map(attribute='a') | first }} {{ [1, 2] | max }}": "y 2",
 }
+
+
+COPYING = {
+    "a filter": "text | upper",
+    "a filter by map": "[text] | map('upper') | first",
+    "a method": "text.upper()",
+    "a slice": "text[1:]",
+    "a slice of a list": "numbers[1:]",
+    "a copy": "numbers.copy()",
+    "a macro": "m()",
+}
+
+
+@pytest.mark.parametrize("expression", COPYING.values(), ids=COPYING)
+def test_what_is_copied_again_and_again_is_counted(expression: str) -> None:
+    text = (
+        "{% macro m() %}{{ text }}{% endmacro %}{% for i in range(90000) %}"
+        "{% set x = " + expression + " %}{% endfor %}"
+    )
+    with pytest.raises(SecurityError) as caught:
+        render(text, {"text": "a" * 2_000_000, "numbers": [1] * 2_000_000})
+    meter = caught.value.meter  # type: ignore[attr-defined]
+    assert meter.copied <= COPIED_MAX + 1
+    assert meter.turns <= 200
+    once = text.replace("90000", "2")
+    _, meter = render(once, {"text": "a" * 2_000_000, "numbers": [1] * 2_000_000})
+    assert meter.made <= 4
 
 
 @pytest.mark.parametrize(

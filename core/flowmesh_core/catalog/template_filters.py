@@ -133,6 +133,12 @@ def made(context: Context, value: Any) -> Any:
     return _meter(context).makes(value)
 
 
+@pass_context
+def copied(context: Context, value: Any) -> Any:
+    """A part of a text or a list."""
+    return _meter(context).copies(value)
+
+
 def _meter(context: Context) -> RenderingMeter:
     meter: RenderingMeter = context.meter  # type: ignore[attr-defined]
     return meter
@@ -240,8 +246,20 @@ def bounded_filters(known: Mapping[str, Callable[..., Any]]) -> dict[str, Callab
     Args:
         known: of an environment.
     """
+    copying = {name: _copying(function) for name, function in known.items()}
     bounded = {name: _bounded(name, known[name], e) for name, e in _ESTIMATES.items()}
-    return {**known, **bounded, "list": _list, "sum": _sum, "string": _string}
+    return {**copying, **bounded, "list": _list, "sum": _sum, "string": _string}
+
+
+def _copying(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose result is no larger than what it is given."""
+    first = filters_argument(function)
+
+    @pass_context
+    def copying(context: Context, *args: Any, **kwargs: Any) -> Any:
+        return _meter(context).copies(function(*first(context), *args, **kwargs))
+
+    return copying
 
 
 def _bounded(
@@ -258,7 +276,7 @@ def _bounded(
         result = function(*first(context), value, *args, **kwargs)
         if name in _LAZY:
             return (meter.makes(item) for item in result)
-        return result if name in _SHORTENING else meter.makes(result)
+        return meter.copies(result) if name in _SHORTENING else meter.makes(result)
 
     return bounded
 

@@ -15,6 +15,10 @@ MADE_MAX = 1_000_000
 """Characters and items that operators and filters make in one rendering, all together."""
 PRINTED_MAX = 10_000_000
 """Characters that expressions, macros and blocks print; what is nested prints several times."""
+COPIED_MAX = 100_000_000
+"""Characters of what other filters, methods and slices give: no more than they take."""
+CHARS_PER_ITEM = 10
+"""What an item of a copied list counts."""
 ONCE_MAX = 10 * MADE_MAX
 """An estimate beyond this is refused, though what is made may be less."""
 BITS_MAX = 1024
@@ -25,7 +29,7 @@ class RenderingMeter:
     """Counts one rendering.
 
     Attributes:
-        turns, made, printed: so far.
+        turns, made, printed, copied: so far.
     """
 
     def __init__(self) -> None:
@@ -33,6 +37,7 @@ class RenderingMeter:
         self.turns = 0
         self.made = 0
         self.printed = 0
+        self.copied = 0
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def turn(self) -> None:
@@ -70,6 +75,19 @@ class RenderingMeter:
         if isinstance(value, str | bytes | list | tuple | dict):
             self.make(len(value))
         return self.checked(value)
+
+    def copies(self, value: Any) -> Any:
+        """The value, which is a part or another form of what there was, counted.
+
+        Raises:
+            SecurityError: there were too many.
+        """
+        if isinstance(value, str | bytes | list | tuple | dict):
+            size = len(value) * (1 if isinstance(value, str | bytes) else CHARS_PER_ITEM)
+            self.copied = min(self.copied + size, COPIED_MAX + 1)
+            if self.copied > COPIED_MAX:
+                raise SecurityError(f"more than {COPIED_MAX:,} characters copied for one row")
+        return value
 
     def checked(self, value: Any) -> Any:
         """The value, if it would not be very large written out.

@@ -27,6 +27,7 @@ from flowmesh_core.catalog.template_filters import (
     bound_method,
     bound_widths,
     bounded_filters,
+    copied,
     counted,
     joined,
     made,
@@ -42,7 +43,7 @@ ROW = "row"
 TAGS_MAX = 4_000
 """Statements, and their ends, of a template: what each sees of the others has to be worked out."""
 PRINTS_MAX = 20_000
-_COUNTED, _JOINED, _MADE = "_counted", "_joined", "_made"
+_COUNTED, _JOINED, _MADE, _COPIED = "_counted", "_joined", "_made", "_copied"
 _RANDOM_GLOBALS = ("lipsum",)
 _RANDOM_FILTERS = ("random",)
 _BRACKETS_MAX = 198
@@ -77,7 +78,7 @@ class _Rendering(Context):
 
 
 class _Counting(NodeTransformer):
-    """Has loops, ``~`` and what holds other values counted."""
+    """Has loops, ``~``, slices and what holds other values counted."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
@@ -96,6 +97,10 @@ class _Counting(NodeTransformer):
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
         return node if not node.items else _filtered(node, _MADE)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return _filtered(node, _COPIED) if isinstance(node.arg, nodes.Slice) else node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
@@ -158,7 +163,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             on = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
             bound_method(meter, name, on, (*args, *kwargs.values()))
         result = super().call(__context, __obj, *args, **kwargs)
-        return meter.makes(result) if name in GROWING or __obj is dict else result
+        grows = name in GROWING or __obj is dict
+        return meter.makes(result) if grows else meter.copies(result)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Adds, multiplies, and formats, within bounds."""
@@ -219,6 +225,7 @@ def environment() -> ImmutableSandboxedEnvironment:
         _COUNTED: counted,
         _JOINED: joined,
         _MADE: made,
+        _COPIED: copied,
     }
     env.globals["namespace"] = Names
     for name in _RANDOM_GLOBALS:
