@@ -65,7 +65,7 @@ def test_a_template_reaches_no_python_object(text: str) -> None:
 def test_a_template_turns_at_most_so_often(text: str) -> None:
     with pytest.raises((SecurityError, OverflowError)) as caught:
         render(text, {})
-    assert caught.value.meter.turns <= TURNS_MAX + 1  # type: ignore[union-attr]
+    assert caught.value.meter.turns <= TURNS_MAX + 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("text", WIDTHS)
