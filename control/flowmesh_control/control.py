@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Users, no_labels
@@ -20,6 +21,7 @@ from flowmesh_control.api.app import build_app
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
 from flowmesh_control.audits import Audits
+from flowmesh_control.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
@@ -68,6 +70,7 @@ class ControlPlane:
         secrets: Secrets,
         certificate: Certificate | None = None,
         labels: NamespaceLabels = no_labels,
+        withdrawn: Withdrawn = none_withdrawn,
         clock: Clock = system_clock,
         owner: str = "",
     ) -> None:
@@ -83,6 +86,7 @@ class ControlPlane:
             secrets: reads secrets for attempts.
             certificate: for TLS; without one it speaks plainly, which is for the loopback only.
             labels: of namespaces, for policies that select by label.
+            withdrawn: knows what was cancelled while no control plane ran; asked at the start.
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
@@ -97,6 +101,7 @@ class ControlPlane:
         self._secrets = secrets
         self._certificate = certificate
         self._labels = labels
+        self._withdrawn = withdrawn
         self._clock = clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,11 +135,16 @@ class ControlPlane:
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
         parts, recovered = await self._recover(epoch)
         self._parts = parts
+        cancelled = await find_cancelled(records, recovered, self._withdrawn)
         parts.hands.start()
         self._run(parts.loop.run())
         for event in recovered.submitted:
-            parts.admission.remember(recovered.specs[event.uid])
-            await parts.loop.ask(event)
+            if event.uid not in cancelled:
+                parts.admission.remember(recovered.specs[event.uid])
+            reason = cancelled.get(event.uid, "")
+            await parts.loop.ask(msgspec.structs.replace(event, cancelled=reason))
+        for uid in cancelled.keys() & recovered.waiting.keys():
+            await parts.repinning.cancel(uid, cancelled[uid])
         await self._listen(parts, host, port)
         self._run(parts.gateway.watch_always())
         self._run(self._keep_books(parts, epoch))

@@ -7,6 +7,7 @@
     runs/<uid>/repins/<epoch>-<n>       later pins; those of the last amendment count
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
     runs/<uid>/logs                     the last lines that its steps printed
+    runs/<uid>/cancelled                that somebody wants it to stop, and why
     runs/<uid>/final                    the verdict and the last status
     runs/<uid>/audit                    of an audit, what it found; written before final
     quarantine/<class>                  signature classes whose results did not repeat
@@ -44,6 +45,11 @@ def pins_key(uid: str) -> str:
 def repins_key(uid: str, epoch: int, number: int) -> str:
     """What it was compiled to later, by the versions of then."""
     return f"runs/{uid}/repins/{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
+
+
+def cancelled_key(uid: str) -> str:
+    """That it is to stop; written before it does."""
+    return f"runs/{uid}/cancelled"
 
 
 def final_key(uid: str) -> str:

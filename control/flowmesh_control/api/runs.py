@@ -13,13 +13,14 @@ from flowmesh_control.admission import Submission
 from flowmesh_control.api.answers import answer, flag
 from flowmesh_control.api.doors import Route, Visit, of_known, of_run, of_workflow
 from flowmesh_control.assembly import Parts
+from flowmesh_control.cancellations import cancel
 from flowmesh_control.explain import explain_step
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_control.planner import Planner, refuse_unmeetable
 from flowmesh_control.views import OVER
 from flowmesh_control.why import why_step
 from flowmesh_core.errors import Problem, SpecError
-from flowmesh_core.run.events import Amended, CancelRequested
+from flowmesh_core.run.events import Amended
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
@@ -141,9 +142,7 @@ class Runs:
         body = await visit.request.read()
         said = str(msgspec.json.decode(body).get("reason", "")) if body else ""
         reason = said or "cancelled by the user"
-        if uid in self._parts.given.waiting:
-            return answer(await self._parts.repinning.cancel(uid, reason))
-        await self._parts.loop.ask(CancelRequested(uid, reason))
+        await cancel(self._parts, uid, reason)
         return answer(await self._parts.views.status(uid))
 
     async def amend(self, visit: Visit) -> web.Response:

@@ -4,31 +4,53 @@ A template sees each column of the row as a name, and all of them as ``row`` (fo
 names are no identifiers: ``{{ row["my column"] }}``). It reaches no Python objects, draws no random
 numbers and reads no clock, so equal rows render equal text. An undefined name is an error, and so
 is a null where a value is printed.
+
+A template is what a tenant wrote. The control plane parses it and walks its tree; only an engine
+host compiles it, and folds no constants: what a template makes is made, and counted, in rendering.
 """
 
-import math
-import re
-from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, filters, meta, nodes, pass_context
+from jinja2 import StrictUndefined, TemplateSyntaxError, nodes, pass_context
+from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.meta import TrackingCodeGenerator
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from flowmesh_core.catalog.template_filters import (
+    GROWING,
+    Names,
+    bound_format,
+    bound_method,
+    bound_widths,
+    bounded_filters,
+    copied,
+    counted,
+    joined,
+    made,
+)
+from flowmesh_core.catalog.template_meter import (
+    BITS_MAX,
+    MADE_MAX,
+    RenderingMeter,
+    small_number,
+)
 
 ROW = "row"
-VALUE_MAX = 1_000_000
-"""Characters, items or digits that a multiplication in a template may make."""
-TURNS_MAX = 100_000
-"""Turns of loops, and calls, in one rendering: it holds up all tenants of its engine host."""
-_COUNTED = "_counted"
-_WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
-_FORMATTING = frozenset({"format", "format_map"})
-_DIGITS = re.compile(r"\d+")
-_DIGITS_READ = 20
+TAGS_MAX = 4_000
+"""Statements, and their ends, of a template: what each sees of the others has to be worked out."""
+PRINTS_MAX = 20_000
+_COUNTED, _JOINED, _MADE, _COPIED = "_counted", "_joined", "_made", "_copied"
 _RANDOM_GLOBALS = ("lipsum",)
 _RANDOM_FILTERS = ("random",)
+_BRACKETS_MAX = 198
+_INDENTS_MAX = 98
+_LOOPS_MAX = 20
+"""Python reads no code that is nested more deeply (200, 100, 20)."""
+_TOO_DEEP = "nested too deeply"
 
 
 class NullPrintedError(TemplateRuntimeError):
@@ -36,113 +58,156 @@ class NullPrintedError(TemplateRuntimeError):
 
 
 class _Rendering(Context):
-    """One rendering, which counts the turns of its loops."""
+    """One rendering, with its meter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.turns = [0]
+        self.meter = RenderingMeter()
 
     def derived(self, locals: dict[str, Any] | None = None) -> Context:  # noqa: A002 - jinja2's name
         """A block's view of the same rendering."""
         inner = super().derived(locals)
         if isinstance(inner, _Rendering):
-            inner.turns = self.turns
+            inner.meter = self.meter
         return inner
 
-    def turn(self) -> None:
-        """Counts one.
-
-        Raises:
-            SecurityError: there were too many.
-        """
-        self.turns[0] += 1
-        if self.turns[0] > TURNS_MAX:
-            raise SecurityError(f"more than {TURNS_MAX:,} turns of loops and calls for one row")
+    def joined(self, parts: list[str]) -> str:
+        """What a macro or a block printed."""
+        self.meter.print(sum(map(len, parts)))
+        return "".join(parts)
 
 
-@pass_context
-def _counted(rendering: _Rendering, values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        rendering.turn()
-        yield value
+class _Counting(NodeTransformer):
+    """Has loops, ``~``, slices and what holds other values counted."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, _COUNTED)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        first, *rest = node.nodes
+        return _filtered(first, _JOINED, rest)
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return node if _constant(node) else _filtered(node, _MADE)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return node if not node.items else _filtered(node, _MADE)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return _filtered(node, _COPIED) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return node if node.ctx != "load" or _constant(node) else _filtered(node, _MADE)
+
+
+def _filtered(node: Any, name: str, args: list[nodes.Expr] | None = None) -> nodes.Filter:
+    return nodes.Filter(node, name, args or [], [], None, None, lineno=node.lineno)
+
+
+def _constant(node: nodes.List | nodes.Tuple) -> bool:
+    return all(isinstance(item, nodes.Const) for item in node.items)
+
+
+class _Generator(CodeGenerator):
+    """Writes the Python of a template: no constant is folded, what blocks print is counted."""
+
+    def write_commons(self) -> None:
+        super().write_commons()
+        self.writeline("concat = context.joined")
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Any, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Refuses values that would exhaust a worker's memory, and loops that would not end."""
 
     context_class = _Rendering
-    intercepted_binops = frozenset({"*", "**", "%"})
+    code_generator_class = _Generator
+    intercepted_binops: ClassVar[frozenset[str]] = frozenset({"+", "*", "**", "%"})  # type: ignore[misc]
+
+    @staticmethod
+    def concat(parts: Any) -> str:
+        """What a block printed, called as ``self.name()``."""
+        meter, pieces = RenderingMeter(), []
+        for part in parts:
+            meter.print(len(part))
+            pieces.append(part)
+        return "".join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Reads a template and has the turns of its loops counted."""
-        tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
+        """Reads a template and has counted what it does."""
+        tree: nodes.Template = _Counting().visit(super()._parse(source, name, filename))
+        tree.set_environment(self)
         return tree
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in jinja2, so that a macro may have an argument of any name
         """Calls what a template calls; a recursive loop's inner turns count too."""
-        __context.turn()
+        meter: RenderingMeter = __context.meter
+        meter.turn()
         if isinstance(__obj, LoopContext) and args:
-            args = (_counted(__context, args[0]), *args[1:])
+            args = (counted(__context, args[0]), *args[1:])
         name = getattr(__obj, "__name__", "")
-        if name in _WIDENING or name in _FORMATTING:
-            _bound_widths([*args, *kwargs.values()])
-        text = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
-        if name in _FORMATTING and isinstance(text, str):
-            _bound_widths(_numbers_in(text))
-        return super().call(__context, __obj, *args, **kwargs)
+        if name == "join" and args and not hasattr(args[0], "__len__"):
+            args = (list(meter.items(args[0])), *args[1:])
+        if name in GROWING:
+            on = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
+            bound_method(meter, name, on, (*args, *kwargs.values()))
+        result = super().call(__context, __obj, *args, **kwargs)
+        grows = name in GROWING or __obj is dict
+        return meter.makes(result) if grows else meter.copies(result)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Multiplies, and formats, within bounds."""
-        if operator == "%" and isinstance(left, str):
-            given = right if isinstance(right, tuple) else (right,)
-            _bound_widths([*_numbers_in(left), *(given if "*" in left else ())])
-            return super().call_binop(context, operator, left, right)
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if operator == "**" or not numbers:
-            size = _size_of(operator, left, right)
-            if size > VALUE_MAX:
-                raise SecurityError(f"a value of size {size:g}, of at most {VALUE_MAX}")
-        return super().call_binop(context, operator, left, right)
+        """Adds, multiplies, and formats, within bounds."""
+        meter: RenderingMeter = context.meter
+        if operator == "%" and isinstance(left, str | bytes):
+            text = left if isinstance(left, str) else left.decode("latin-1")
+            bound_format(meter, text, "%", right)
+            if "*" in text:
+                bound_widths(right if isinstance(right, tuple) else (right,))
+            return meter.makes(super().call_binop(context, operator, left, right))
+        size = _size_of(operator, left, right)
+        if size > MADE_MAX:
+            raise SecurityError(f"a value of size {size:g}, of at most {MADE_MAX}")
+        result = super().call_binop(context, operator, left, right)
+        return small_number(result) if isinstance(result, int) else meter.makes(result)
 
 
-def _finalized(value: Any) -> Any:
+@pass_context
+def _finalized(rendering: _Rendering, value: Any) -> Any:
     """What a template prints; a null would be printed as a word."""
     if value is None:
         raise NullPrintedError("prints a null")
+    rendering.meter.print(1 + rendering.meter.size(value))
     return value
 
 
-def _bound_widths(values: Iterable[Any]) -> None:
-    for value in values:
-        if isinstance(value, int) and value > VALUE_MAX:
-            raise SecurityError(f"a width of {value}, of at most {VALUE_MAX}")
-
-
-def _numbers_in(pattern: str) -> list[int]:
-    return [int(digits[:_DIGITS_READ]) for digits in _DIGITS.findall(pattern)]
-
-
-def _widened(text: Any, width: int = 80) -> str:
-    """The filter ``center`` within bounds."""
-    _bound_widths([width])
-    return filters.do_center(text, width)
-
-
-def _formatted(text: Any, *args: Any, **kwargs: Any) -> str:
-    """The filter ``format`` within bounds."""
-    _bound_widths([*_numbers_in(str(text)), *(args if "*" in str(text) else ())])
-    return filters.do_format(text, *args, **kwargs)
-
-
 def _size_of(operator: str, left: Any, right: Any) -> float:
-    """Characters, items or digits of the product."""
-    if operator == "**":
-        digits = len(str(abs(left))) if isinstance(left, int) else 1
-        return digits * abs(right) if isinstance(right, int) else 1
-    lengths = (len(v) if hasattr(v, "__len__") else abs(v) for v in (left, right))
-    return float(math.prod(lengths))
+    """Characters or items of a sum or product; of a number, which is checked by itself, zero.
+
+    Raises:
+        SecurityError: an integer would have too many digits.
+    """
+    sizes = [len(v) if hasattr(v, "__len__") else None for v in (left, right)]
+    if operator == "+":
+        return sum(size or 0 for size in sizes)
+    if operator == "*" and sizes != [None, None]:
+        counts = [v if s is None else s for s, v in zip(sizes, (left, right), strict=True)]
+        return float(counts[0] * counts[1]) if all(isinstance(c, int) for c in counts) else 0
+    if operator == "**" and isinstance(left, int) and isinstance(right, int) and abs(left) > 1:
+        bits = (left.bit_length() - 1) * right
+        if bits > BITS_MAX:
+            raise SecurityError(f"an integer of {bits} bits, of at most {BITS_MAX}")
+    return 0
 
 
 @cache
@@ -153,8 +218,16 @@ def environment() -> ImmutableSandboxedEnvironment:
         keep_trailing_newline=True,
         autoescape=False,
         finalize=_finalized,
+        optimized=False,
     )
-    env.filters |= {_COUNTED: _counted, "center": _widened, "format": _formatted}
+    env.filters = {
+        **bounded_filters(env.filters),
+        _COUNTED: counted,
+        _JOINED: joined,
+        _MADE: made,
+        _COPIED: copied,
+    }
+    env.globals["namespace"] = Names
     for name in _RANDOM_GLOBALS:
         env.globals.pop(name, None)
     for name in _RANDOM_FILTERS:
@@ -167,18 +240,70 @@ def context(row: dict[str, Any]) -> dict[str, Any]:
     return {ROW: row, **row}
 
 
+class _Walk(TrackingCodeGenerator):
+    """Finds the names that a template reads, and what the compiler would refuse; writes nothing."""
+
+    def __init__(self, env: ImmutableSandboxedEnvironment) -> None:
+        super().__init__(env)
+        self.optimizer = None  # it would compute what is constant
+        self.too_deep = False
+        self._open = 0
+        self._loops = 0
+
+    def write(self, x: str) -> None:
+        """Counts brackets, as Python's reader will; what is quoted is a constant."""
+        if x[:1] not in {"'", '"'}:
+            self._open += sum(map(x.count, "([{")) - sum(map(x.count, ")]}"))
+        deep = self._open > _BRACKETS_MAX or self._indentation > _INDENTS_MAX
+        self.too_deep = self.too_deep or deep
+
+    def newline(self, node: nodes.Node | None = None, extra: int = 0) -> None:
+        """A line of Python: its brackets begin anew."""
+        super().newline(node, extra)
+        self._open = 0
+
+    def visit_For(self, node: nodes.For, frame: Any) -> None:  # noqa: N802 - jinja2's name
+        self._loops += 1
+        self.too_deep = self.too_deep or self._loops > _LOOPS_MAX
+        super().visit_For(node, frame)
+        self._loops -= 1
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Any, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
 @lru_cache(maxsize=4096)
 def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
-    """What is wrong with a template (empty where nothing is), and the columns that it names."""
+    """What is wrong with a template (empty where nothing is), and the columns that it names.
+
+    Its tree is walked; nothing is compiled and nothing computed.
+    """
     if "{" not in text:
         return "", ()
     env = environment()
+    walk = _Walk(env)
+    problem = _too_long(text)
     try:
-        tree = env.parse(text)
-        env.compile(tree)
-        names = meta.find_undeclared_variables(tree)
+        if not problem:
+            walk.visit(env.parse(text))
     except TemplateSyntaxError as e:
-        return f"not a template: {e.message} (line {e.lineno} of it)", ()
+        problem = f"{e.message} (line {e.lineno} of it)"
     except RecursionError:
-        return "not a template: nested too deeply", ()
-    return "", tuple(sorted(names - set(env.globals) - {ROW}))
+        problem = _TOO_DEEP
+    except ValueError as e:
+        problem = str(e)
+    if walk.too_deep:
+        problem = problem or _TOO_DEEP
+    if problem:
+        return f"not a template: {problem}", ()
+    return "", tuple(sorted(walk.undeclared_identifiers - set(env.globals) - {ROW}))
+
+
+def _too_long(text: str) -> str:
+    if (tags := text.count("{%")) > TAGS_MAX:
+        return f"{tags:,} times '{{%', of at most {TAGS_MAX:,}"
+    if (prints := text.count("{{")) > PRINTS_MAX:
+        return f"{prints:,} times '{{{{', of at most {PRINTS_MAX:,}"
+    return ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
-from flowmesh_core.graph.cel import ConditionError, known_functions
+from flowmesh_core.graph.cel import LONGEST, ConditionError, check_size, known_functions, too_long
 from flowmesh_core.graph.matrix import Instance, SelectionError, select
 from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.reads import ROOTS, Reads, StepRead, reads
@@ -29,6 +29,7 @@ def read_condition(
     keys = (*entry.keys, "when")
     try:
         text = fill(entry.spec.when, scope.params(), instance.matrix)
+        check_size(text)
         found = reads(text)
     except ConditionError as e:
         scope.report(keys, str(e))
@@ -42,22 +43,31 @@ def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str
     """The condition with ``${…}`` filled in: as text inside quotes, as a literal elsewhere.
 
     Raises:
-        ConditionError: it names nothing.
+        ConditionError: it names nothing, or is too long.
     """
     if "${" not in text:
         return text
+    if len(text) > LONGEST:
+        raise ConditionError(too_long(len(text)))
     names = Substitution(params, matrix)
+    filled = len(text)
 
     def replaced(match: re.Match[str]) -> str:
         try:
             value = names.look_up(match[1])
         except UnknownNameError as e:
             raise ConditionError(str(e)) from e
+        nonlocal filled
         before = text[: match.start()]
         inside_quotes = before.count("'") % 2 or before.count('"') % 2
         if inside_quotes:
-            return matrix_text(value)
-        return repr(value) if isinstance(value, str) else value_text(value)
+            written = matrix_text(value)
+        else:
+            written = repr(value) if isinstance(value, str) else value_text(value)
+        filled += len(written) - len(match[0])
+        if filled > LONGEST:
+            raise ConditionError(too_long(filled))
+        return written
 
     return _REFERENCE.sub(replaced, text)
 

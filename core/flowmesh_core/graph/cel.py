@@ -1,7 +1,8 @@
 """CEL as conditions use it: parsed once, with numbers that compare by value.
 
 The library compares integers with integers only; the API server compares 1 with 1.0, and so do
-conditions here. Values of different kinds are unequal rather than an error.
+conditions here. Values of different kinds are unequal rather than an error. A condition is what a
+tenant wrote: its form is bounded before it is parsed, and its evaluation is counted.
 """
 
 import re
@@ -14,10 +15,19 @@ from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError, base_functions
 
+from flowmesh_core.graph.cel_evaluator import Meter, MeteredEvaluator, Names, OverBudgetError
+from flowmesh_core.graph.evaluation_budget import MADE_MAX, NESTING_MAX, STEPS_MAX, EvaluationBudget
+
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 LONGEST = 4096
 """Characters of a condition."""
+SHORT = 200
+"""Characters; the trees of longer conditions are large, and few are kept."""
 TOO_DEEP = "the condition is nested too deeply; split it over several steps"
+_REASON_CHARS = 300
+_ESCAPES_MAX = 16
+"""Escapes and carriage returns: each doubles the ways to read a string that does not end."""
+_ESCAPED = frozenset("abfnrtv\"'\\")
 _CLASS = re.compile(r"<class 'celpy\.celtypes\.(\w+?)(?:Type)?'>")
 _TOKEN = re.compile(r"Token\('\w+', '(\w+)'\)")
 _SPECIAL_FUNCTIONS = frozenset({"has", "dyn"})
@@ -28,15 +38,52 @@ class ConditionError(ValueError):
     """A condition that is no CEL, names what is not there, or gives no truth value."""
 
 
-@lru_cache(maxsize=4096)
+class OverBudgetConditionError(ConditionError):
+    """A condition that would need more than its share; whatever it reads, it cannot be decided.
+
+    Attributes:
+        remedy: what its writer may do.
+    """
+
+    def __init__(self, message: str, remedy: str) -> None:
+        """Says what was exceeded, and what to do."""
+        super().__init__(f"{message}; {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
 def parse(text: str) -> Any:
     """The syntax tree of a condition.
 
     Raises:
-        ConditionError: it is no CEL.
+        ConditionError: it is no CEL, or too long.
     """
     if len(text) > LONGEST:
-        raise ConditionError(f"the condition is of {len(text)} characters, of at most {LONGEST}")
+        raise ConditionError(too_long(len(text)))
+    return _short_tree(text) if len(text) <= SHORT else _long_tree(text)
+
+
+def too_long(size: int) -> str:
+    """What is said of a condition of so many characters."""
+    return f"the condition is of {size} characters, of at most {LONGEST}"
+
+
+@lru_cache(maxsize=1024)
+def _short_tree(text: str) -> Any:
+    return _tree(text)
+
+
+@lru_cache(maxsize=8)
+def _long_tree(text: str) -> Any:
+    return _tree(text)
+
+
+def _tree(text: str) -> Any:
+    unclosed = _unclosed(text)
+    if unclosed is not None:
+        raise ConditionError(
+            f"{text!r} is no CEL condition; the string at character {unclosed + 1} does not end"
+        )
     try:
         return _environment().compile(text)
     except RecursionError as e:
@@ -47,40 +94,130 @@ def parse(text: str) -> Any:
         raise ConditionError(f"{text!r} is no CEL condition{at}") from e
 
 
-@lru_cache(maxsize=4096)
-def program(text: str) -> Any:
-    """A condition ready to be evaluated.
+def _unclosed(text: str) -> int | None:
+    """Where a string begins that does not end and holds many escapes; None where none does.
+
+    The library's lexer would try every way to read its escapes, which are exponentially many.
+    """
+    at = 0
+    while at < len(text):
+        if text.startswith("//", at):
+            line_end = text.find("\n", at)
+            at = len(text) if line_end < 0 else line_end
+        elif text[at] in {"'", '"'}:
+            end = _string_end(text, at)
+            if end is None:
+                ways = text.count("\\", at) + text.count("\r", at)
+                return at if ways > _ESCAPES_MAX else None
+            at = end
+        else:
+            at += 1
+    return None
+
+
+def _string_end(text: str, start: int) -> int | None:
+    """Behind the string that begins here; None where it does not end."""
+    quote = text[start] * 3 if text.startswith(text[start] * 3, start) else text[start]
+    at = start + len(quote)
+    while at < len(text):
+        if text.startswith(quote, at):
+            return at + len(quote)
+        if text[at] == "\n" and len(quote) == 1:
+            return None
+        at += 2 if text[at] == "\\" and text[at + 1 : at + 2] in _ESCAPED else 1
+    return None
+
+
+def check_size(text: str) -> None:
+    """Refuses a condition that could not be evaluated within its budget.
 
     Raises:
-        ConditionError: it is no CEL.
+        ConditionError: its macros are nested too deeply, or it has too many parts.
     """
-    return _environment().program(parse(text), functions=_FUNCTIONS)
+    tree = parse(text)
+    try:
+        nested = _nesting(tree)
+    except RecursionError as e:
+        raise ConditionError(TOO_DEEP) from e
+    if nested > NESTING_MAX:
+        raise ConditionError(
+            f"its macros ({', '.join(sorted(MACROS))}) are nested {nested} deep, of at most"
+            f" {NESTING_MAX}; compare values that a step has computed"
+        )
+    parts = sum(1 for _ in tree.iter_subtrees())
+    if parts > STEPS_MAX:
+        raise ConditionError(
+            f"the condition has {parts:,} parts, of at most {STEPS_MAX:,}; split it over several"
+            " steps"
+        )
 
 
-def truth(text: str, names: Mapping[str, Any]) -> bool:
+def _nesting(node: Any) -> int:
+    """How many macros stand inside one another at the deepest place."""
+    depths = [_nesting(child) for child in getattr(node, "children", ())]
+    if getattr(node, "data", "") == "member_dot_arg" and str(node.children[1]) in MACROS:
+        depths.append(1 + max(depths[2:], default=0))
+    return max(depths, default=0)
+
+
+def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool:
     """Evaluates a condition.
 
     Args:
         text: the condition.
         names: what it may name, as JSON-like values.
+        budget: of the run; what the evaluation takes is added.
 
     Raises:
         ConditionError: it cannot be evaluated on these values, or gives neither true nor false.
+        OverBudgetConditionError: it, or all of the run's together, would take too long.
     """
+    meter = Meter(min(STEPS_MAX, budget.left))
     try:
-        value = program(text).evaluate({n: json_to_cel(_plain(v)) for n, v in names.items()})
+        value = _evaluated(text, names, meter)
+    except OverBudgetError as e:
+        raise _over(text, meter, budget) from e
     except RecursionError as e:
         raise ConditionError(TOO_DEEP) from e
-    except (CELEvalError, ValueError, TypeError) as e:
-        reason = _in_words(str(e.args[0] if e.args else e))
+    except ConditionError:
+        raise
+    except Exception as e:  # the library lets through whatever Python raises for a wrong argument
+        said = str(e.args[0]) if isinstance(e, CELEvalError | TypeError) and e.args else str(e)
+        reason = _in_words(said or type(e).__name__)
         raise ConditionError(f"the condition {text!r} failed: {reason}") from e
+    finally:
+        budget.spent += meter.steps
+    if isinstance(value, list | dict):
+        raise ConditionError(f"the condition {text!r} gave a list or a map, not true or false")
     if not isinstance(value, celtypes.BoolType):
-        raise ConditionError(f"the condition {text!r} gave {str(value)!r}, not true or false")
+        given = str(value)[:_REASON_CHARS]
+        raise ConditionError(f"the condition {text!r} gave {given!r}, not true or false")
     return bool(value)
+
+
+def _evaluated(text: str, names: Mapping[str, Any], meter: Meter) -> Any:
+    values = {name: json_to_cel(_plain(value, meter)) for name, value in names.items()}
+    activation = Names(meter, _FUNCTIONS)
+    return MeteredEvaluator(parse(text), activation).evaluate(values)
+
+
+def _over(text: str, meter: Meter, budget: EvaluationBudget) -> OverBudgetConditionError:
+    remedy = "compare values that a step has computed"
+    if meter.steps > budget.left < STEPS_MAX:
+        return OverBudgetConditionError(
+            f"the run's conditions need more than {budget.total:,} steps together", remedy
+        )
+    shown = text if len(text) <= SHORT else f"{text[:SHORT]}..."
+    if meter.steps > STEPS_MAX:
+        why = f"needs more than {STEPS_MAX:,} steps"
+    else:
+        why = f"makes a string or list of more than {MADE_MAX:,}"
+    return OverBudgetConditionError(f"the condition {shown!r} {why}", remedy)
 
 
 def _in_words(reason: str) -> str:
     """The library's reason without the names of its classes."""
+    reason = reason[:_REASON_CHARS]
     return _CLASS.sub(lambda m: m[1].lower(), _TOKEN.sub(r"\1", reason))
 
 
@@ -94,12 +231,16 @@ def _environment() -> Any:
     return celpy.Environment()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, meter: Meter) -> Any:
+    """A value as the library takes it, counted."""
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
+        plain: Any = {k: _plain(v, meter) for k, v in value.items()}
+    elif isinstance(value, list | tuple):
+        plain = [_plain(v, meter) for v in value]
+    else:
+        plain = value
+    meter.value(plain)
+    return plain
 
 
 def _compared(name: str) -> Callable[[Any, Any], Any]:

@@ -4,10 +4,11 @@ The machine evaluates a condition once the steps that it reads have ended. A con
 field of a skipped step is false, so that skipping goes on; ``steps['x'] == null`` asks for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 
 StepValues = Mapping[str, Mapping[str, Any]]
 """Of one step: its ports' fields."""
@@ -19,6 +20,7 @@ def evaluate(
     params: Mapping[str, Any],
     matrix: Mapping[str, Any],
     steps: Mapping[str, StepValues | None],
+    budget: EvaluationBudget,
 ) -> bool:
     """Whether a step runs.
 
@@ -28,18 +30,39 @@ def evaluate(
         matrix: ``StepPlan.matrix``.
         steps: for every path of ``StepPlan.when_steps``: its ports' fields (the values of metrics;
             ``{"count": rows}`` for a data set), or None where it was skipped.
+        budget: of the run's conditions; what this evaluation takes is added.
 
     Raises:
-        AttemptError: the condition cannot be evaluated on these values (kind ``bad-input``).
+        AttemptError: the condition cannot be evaluated on these values, or not within the budget
+            (kind ``bad-input``).
     """
-    from flowmesh_core.graph.cel import ConditionError, truth  # noqa: PLC0415 - CEL is slow to load
+    from flowmesh_core.graph.cel import (  # noqa: PLC0415 - CEL is slow to load
+        ConditionError,
+        OverBudgetConditionError,
+        truth,
+    )
+    from flowmesh_core.graph.reads import reads  # noqa: PLC0415 - so is what parses it
 
     try:
-        return truth(text, {"params": params, "matrix": matrix, "steps": steps})
+        paths = reads(text).paths
+        names = _picked({"params": params, "matrix": matrix, "steps": steps}, paths)
+        return truth(text, names, budget)
+    except OverBudgetConditionError as e:
+        raise AttemptError(Failure(FailureKind.BAD_INPUT, e.message, e.remedy)) from e
     except ConditionError as e:
         if any(s is None for s in steps.values()):
             return False
         raise _failed(str(e)) from e
+
+
+def _picked(value: Any, paths: Collection[tuple[str, ...]]) -> Any:
+    """A value without what no path leads to."""
+    if () in paths or not isinstance(value, Mapping):
+        return value
+    below: dict[str, list[tuple[str, ...]]] = {}
+    for first, *rest in paths:
+        below.setdefault(first, []).append(tuple(rest))
+    return {name: _picked(value[name], rest) for name, rest in below.items() if name in value}
 
 
 def _failed(message: str) -> AttemptError:

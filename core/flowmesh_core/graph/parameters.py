@@ -31,6 +31,9 @@ def read_params(
         Parameters after defaults, and the identity fields.
     """
     keys = (*entry.keys, "with")
+    if scope.full:  # that is reported
+        params, fields = _defaults(scope, contract)
+        return dict(params), dict(fields)
     given, unfilled = _filled(scope, entry, own, keys)
     scope.use_bytes(json_size(given))
     params, fields = (dict(d) for d in _defaults(scope, contract))

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from flowmesh_core.graph.cel import MACROS, TOO_DEEP, ConditionError, parse
@@ -31,6 +32,8 @@ class Reads:
         unknown: identifiers that are neither roots nor bound by a macro.
         functions: functions that are called.
         dynamic: whether ``steps`` is used other than by a fixed name.
+        paths: where in params, matrix values and steps it looks, as names from the root; a path
+            stands for all that is below it.
     """
 
     steps: tuple[StepRead, ...]
@@ -38,6 +41,7 @@ class Reads:
     unknown: tuple[str, ...]
     functions: tuple[str, ...]
     dynamic: bool
+    paths: tuple[tuple[str, ...], ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -62,7 +66,16 @@ def reads(text: str) -> Reads:
         unknown=tuple(i for i in dict.fromkeys(found.idents) if i not in bound and i not in ROOTS),
         functions=tuple(dict.fromkeys([*functions, *methods])),
         dynamic="steps" in found.idents,
+        paths=_paths(tree, found),
     )
+
+
+def _paths(tree: Any, found: "_Found") -> tuple[tuple[str, ...], ...]:
+    if any(tree.find_data("dot_ident")):  # .params.x: a form that admission does not look into
+        return tuple((root,) for root in ROOTS)
+    steps = (("steps", *takewhile(bool, (s.step, s.port, s.field))) for s in found.steps)
+    whole = ((root,) for root in ROOTS if root in found.idents)
+    return tuple(dict.fromkeys([*steps, *found.names, *whole]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,11 @@ from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 
 INPUTS = "inputs"
 _FORM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:\[(.*)\])?\.([A-Za-z0-9_-]+)", re.DOTALL)
-_PAIR = re.compile(r"""\s*([A-Za-z_]\w*)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,"']*?)\s*(?:,|$)""")
+_PAIR = re.compile(
+    r"""\s*+([A-Za-z_]\w*+)\s*+=\s*+"""
+    r"""("(?:[^"\\]|\\.)*+"|'[^']*+'|[^,"'\s]++(?:\s++[^,"'\s]++)*+|)\s*+(?:,|$)"""
+)
+"""Possessive: what one part has taken no other tries, so long texts are read in one pass."""
 
 
 class ReferenceFormError(ValueError):

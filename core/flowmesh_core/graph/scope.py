@@ -68,11 +68,16 @@ class Scope:
     def use_bytes(self, count: int) -> None:
         """Counts bytes of parameters against the limit."""
         self.params_bytes += count
-        if self.params_bytes > self.limits.params_bytes:
+        if self.full:
             self.report(
                 ("spec", "steps"),
                 f"more than {self.limits.params_bytes} bytes of parameters, once filled in",
             )
+
+    @property
+    def full(self) -> bool:
+        """Whether there are too many bytes of parameters: the rest is not filled in any more."""
+        return self.params_bytes > self.limits.params_bytes
 
     def params(self) -> dict[str, Any]:
         """The workflow's params."""

@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flowmesh_core.graph.limits import Limits, json_size
 from flowmesh_core.graph.values import value_text
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.paths import Key
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}?")
+FILLED_BYTES_MAX = Limits().params_bytes
+"""Of all that is filled in into one step."""
 _NAME = re.compile(r"\s*(params|matrix)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\s*")
 
 Report = Callable[[tuple[Key, ...], str], None]
@@ -28,6 +31,8 @@ class Substitution:
     def __init__(self, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> None:
         """Takes the workflow's params and the instance's matrix values."""
         self._scopes: dict[str, Mapping[str, Any]] = {"params": params, "matrix": matrix}
+        self._sizes: dict[str, int] = {}
+        self._filled_bytes = 0
 
     def fill(self, value: Any, report: Report, keys: tuple[Key, ...] = ()) -> Any:
         """The value with every reference filled in.
@@ -84,7 +89,20 @@ class Substitution:
             report(keys, f"{match[0][:20]!r} has no closing brace; write $${{ for a plain ${{")
             return match[0]
         try:
-            return self.look_up(match[2])
+            value = self.look_up(match[2])
         except UnknownNameError as e:
             report(keys, str(e))
             return match[0]
+        if self._filled_bytes > FILLED_BYTES_MAX:
+            return match[0]  # that is reported
+        self._filled_bytes += self._size(match[2], value)
+        if self._filled_bytes <= FILLED_BYTES_MAX:
+            return value
+        most = f"more than {FILLED_BYTES_MAX} bytes once filled in"
+        report(keys, f"{most}; name large values less often")
+        return match[0]
+
+    def _size(self, name: str, value: Any) -> int:
+        if name not in self._sizes:
+            self._sizes[name] = json_size(value)
+        return self._sizes[name]

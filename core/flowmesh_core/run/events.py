@@ -29,6 +29,7 @@ class Submitted(msgspec.Struct, frozen=True):
         artifacts: the content of every ``cas:`` reference in the plan, already verified.
         restored: ledger lines of an unfinished run that is taken up again.
         bumps: signature classes that were in quarantine when the run was accepted.
+        cancelled: why it is only to end; empty where it goes on. Nothing of it is evaluated then.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class Submitted(msgspec.Struct, frozen=True):
     artifacts: Mapping[str, Artifact] = {}
     restored: tuple[Line, ...] = ()
     bumps: Mapping[Digest, int] = {}
+    cancelled: str = ""
 
 
 class LookedUp(msgspec.Struct, frozen=True, gc=False):

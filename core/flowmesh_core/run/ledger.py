@@ -150,6 +150,9 @@ class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True
 RAN = frozenset({"published", "adopted", "audited"})
 """Outcomes of attempts that a run had executed to a result."""
 
+PINS = "pins"
+"""The field of an amendment that names the record of the new pins."""
+
 Line = AttemptLine | HitLine | CheckpointLine | AmendmentLine | StepLine | VerdictLine
 
 _decoder = msgspec.json.Decoder(Line)

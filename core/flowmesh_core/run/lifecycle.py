@@ -1,25 +1,29 @@
 """Runs come, are amended or cancelled, and end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import actions, checkpoints, ready, repair, steps
 from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import (
+    PINS,
     AmendmentLine,
     AttemptLine,
     CheckpointLine,
     HitLine,
+    Line,
+    StepLine,
     VerdictLine,
 )
 from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
-from flowmesh_core.run.states import Phase
+from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.units import Digest, usd_text
 
 STEP_S = 1.0
@@ -29,13 +33,17 @@ OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
 def submitted(state: State, event: Submitted, now_s: float) -> None:
-    """Takes up a run; one that is known already is left alone."""
+    """Takes up a run; one that is known already is left alone, and a cancelled one ends."""
     if event.uid in state.runs:
         return
     run = run_of(state.catalog, event)
     state.runs[event.uid] = run
     _restore(run, event)
     state.changed(run)
+    if event.cancelled:
+        _restore_ends(run, event.restored)
+        cancel(state, run.uid, Failure(FailureKind.CANCELLED, event.cancelled), now_s)
+        return
     for path, step in run.steps.items():
         if not step.waiting:
             state.touch(run, path)
@@ -73,6 +81,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         phase=Phase.SUSPENDED if plan.suspend else Phase.RUNNING,
         suspended=plan.suspend,
         bumps=event.bumps,
+        conditions=EvaluationBudget.of(sum(bool(step.when) for step in plan.steps)),
     )
     run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
     return run
@@ -96,6 +105,22 @@ def _restore(run: Run, event: Submitted) -> None:
             checkpoints.restore(run, line)
         elif isinstance(line, AmendmentLine):
             _apply(run, line.changes)
+
+
+def _restore_ends(run: Run, lines: Iterable[Line]) -> None:
+    """Says of each step how it ended by the ledger; what goes on finds that out anew."""
+    ends: dict[str, StepLine] = {}
+    for line in lines:
+        if isinstance(line, StepLine):
+            ends[line.step] = line
+        elif isinstance(line, AmendmentLine) and PINS in line.changes:
+            ends.clear()  # it began again with other versions
+    for path, end in ends.items():
+        step = run.steps.get(path)
+        if step is not None:
+            step.state, step.reason = StepState(end.state), end.reason
+            step.outputs, step.ended_s = dict(end.outputs), end.time_s
+            run.open_steps -= 1
 
 
 def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) -> None:

@@ -14,6 +14,7 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.ready import ReadyAction, Work
 from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -335,6 +336,7 @@ class Run:
         checkpoints: what a restored ledger says of actions that are not wanted again yet.
         bumps: signature classes that were in quarantine when it was accepted.
         works: some action of it was not found and had to be made.
+        conditions: what the evaluation of its conditions may take.
     """
 
     uid: str
@@ -370,6 +372,7 @@ class Run:
     checking: bool = False
     checked: bool = False
     works: bool = False
+    conditions: EvaluationBudget = field(default_factory=lambda: EvaluationBudget.of(0))
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))

@@ -4,13 +4,13 @@ Its steps begin anew by the new plan. Those whose engines have not changed find 
 look-up; the others are made again. What the run has paid stays paid.
 """
 
-from flowmesh_core.run import actions, lifecycle
+from flowmesh_core.run import actions, ledger, lifecycle
 from flowmesh_core.run.events import Repinned
 from flowmesh_core.run.ledger import AmendmentLine
 from flowmesh_core.run.model import Run
 from flowmesh_core.run.state import State
 
-PINS = "pins"
+PINS = ledger.PINS
 """The field of an amendment that names the record of the new pins."""
 
 

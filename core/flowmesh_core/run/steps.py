@@ -97,7 +97,13 @@ def _of(source: object, step: str) -> bool:
 
 def _condition(run: Run, step: StepRun) -> bool:
     values = {path: _fields(run.steps[path]) for path in step.plan.when_steps}
-    return evaluate(step.plan.when, params=run.plan.params, matrix=step.plan.matrix, steps=values)
+    return evaluate(
+        step.plan.when,
+        params=run.plan.params,
+        matrix=step.plan.matrix,
+        steps=values,
+        budget=run.conditions,
+    )
 
 
 def _fields(step: StepRun) -> dict[str, Mapping[str, Any]] | None:

@@ -1,15 +1,21 @@
 """The nearest valid name, for errors that say what to write instead."""
 
 import difflib
+import itertools
 from collections.abc import Iterable
 
 _SHOWN = 8
+_LONGEST = 64
+"""Characters of a name that is compared letter by letter: that takes as many squared."""
+_COMPARED = 1000
 _BEGUN = 3  # letters after which a name that one valid name begins with is taken for it
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name most like this one, or None where none is near."""
-    names = list(valid)
+    if len(name) > _LONGEST:
+        return None
+    names = list(itertools.islice((n for n in valid if len(n) <= _LONGEST), _COMPARED))
     by_folded = {n.casefold(): n for n in names}
     begun = [
         n for f, n in by_folded.items() if len(name) >= _BEGUN and f.startswith(name.casefold())

@@ -1,5 +1,7 @@
 """The control plane that the leader runs, made of the operator's settings and ports."""
 
+from functools import partial
+
 from flowmesh_control.certificate import Certificate
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.plugins import load_catalog
@@ -11,6 +13,7 @@ from flowmesh_operator.access.worker_tokens import ReviewedTokens
 from flowmesh_operator.api import Api
 from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.workflows.absences import withdrawn
 from flowmesh_store.store import Store
 
 REVIEW_S = 4.0
@@ -26,7 +29,7 @@ def make_control_plane(
         settings: the operator's.
         store: the bucket.
         api: of the leader.
-        mirror: knows the namespaces' labels.
+        mirror: knows the namespaces' labels; told of the workflows there are.
         owner: who leads, for people who read ``epochs/``.
     """
     return ControlPlane(
@@ -45,5 +48,6 @@ def make_control_plane(
         secrets=NamespaceSecrets(api, settings),
         certificate=Certificate.of(settings.tls_cert, settings.tls_key),
         labels=lambda namespace: mirror.namespaces.get(namespace, {}),
+        withdrawn=partial(withdrawn, api, mirror),
         owner=owner,
     )

@@ -1,17 +1,19 @@
 """Finds the objects that are gone although no watch said so.
 
 A watch that has to begin anew lists, and a list does not tell what is missing: objects deleted
-while no operator ran, or while the API server was away.
+while no operator ran, or while the API server was away. A control plane that starts asks before it
+takes a run up.
 """
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flowmesh_operator.api import Api
 from flowmesh_operator.kinds import WORKFLOWS
-from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.mirror import Mirror, Object
 
+DELETED = "its object was deleted"
 GAP_S = 2.0
 """A watch's list is a burst; one list of ours follows it."""
 ANYWAY_S = 600.0
@@ -49,21 +51,60 @@ class Absences:
         Raises:
             ApiError: the workflows cannot be listed.
         """
-        while True:
+        if self._mirror.complete.is_set():  # the control plane has asked at its start
+            self._report(self._of_objects())
+        else:
             await self.look()
+        while True:
             try:
                 await asyncio.wait_for(self._mirror.listed_again(), ANYWAY_S)
                 await asyncio.sleep(GAP_S)
             except TimeoutError:
-                continue
+                pass
+            await self.look()
 
     async def look(self) -> None:
         """Looks once."""
-        live = [uid for uid in self._live() if _UID.fullmatch(uid)]
-        before = self._mirror.begin("workflows")
-        found = await self._api.list(*WORKFLOWS, metadata_only=True)
-        self._mirror.listed("workflows", before, found)
-        self._mirror.complete.set()
+        live = self._of_objects()
+        await list_workflows(self._api, self._mirror)
+        self._report(live)
+
+    def _of_objects(self) -> list[str]:
+        return [uid for uid in self._live() if _UID.fullmatch(uid)]
+
+    def _report(self, live: Iterable[str]) -> None:
         for uid in live:
             if not self._mirror.exists(uid):
                 self._absent(uid)
+
+
+async def list_workflows(api: Api, mirror: Mirror) -> list[Object]:
+    """All workflows' names; the mirror is told of them, and complete.
+
+    Raises:
+        ApiError: they cannot be listed.
+    """
+    before = mirror.begin("workflows")
+    found = await api.list(*WORKFLOWS, metadata_only=True)
+    mirror.listed("workflows", before, found)
+    mirror.complete.set()
+    return found
+
+
+async def withdrawn(api: Api, mirror: Mirror, uids: Sequence[str]) -> Mapping[str, str]:
+    """Those of the runs whose object is gone or going, and why they end.
+
+    Args:
+        api: reads only.
+        mirror: told of the list.
+        uids: of unfinished runs; those that were submitted without an object go on.
+
+    Raises:
+        ApiError: the workflows cannot be listed.
+    """
+    of_objects = [uid for uid in uids if _UID.fullmatch(uid)]
+    if not of_objects:
+        return {}
+    found = [obj["metadata"] for obj in await list_workflows(api, mirror)]
+    there = {meta["uid"] for meta in found if not meta.get("deletionTimestamp")}
+    return {uid: DELETED for uid in of_objects if uid not in there}

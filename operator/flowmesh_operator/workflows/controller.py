@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from flowmesh_control.admission import Submission
 from flowmesh_control.assembly import Parts
+from flowmesh_control.cancellations import cancel
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.epochs import SupersededError
 from flowmesh_control.failures import NotFoundError
@@ -22,7 +23,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.run.events import Amended, CancelRequested
+from flowmesh_core.run.events import Amended
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import WORKFLOWS
@@ -31,7 +32,7 @@ from flowmesh_operator.mirror import ENDED, Mirror, Object
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
 from flowmesh_operator.work_queue import WorkQueue
-from flowmesh_operator.workflows.absences import Absences
+from flowmesh_operator.workflows.absences import DELETED, Absences
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.documents import submission, words
@@ -44,7 +45,6 @@ LOOKERS = 8
 WRITERS = 8
 RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
-DELETED = "its object was deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,8 @@ class WorkflowController:
             self.writer.forget(uid)
             self._waits.pop(uid, None)
         match what:
-            case Need.CANCEL if uid in parts.given.waiting:
-                await parts.repinning.cancel(uid, DELETED)
             case Need.CANCEL:
-                await parts.loop.ask(CancelRequested(uid, DELETED))
+                await cancel(parts, uid, DELETED)
             case Need.SUBMIT if obj is not None:
                 await self._submit(parts, uid, obj)
             case Need.AMEND if obj is not None:

@@ -1,11 +1,19 @@
 """Conditions on values."""
 
+from typing import Any
+
 import pytest
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.graph import conditions
 from flowmesh_core.graph.cel import ConditionError
-from flowmesh_core.graph.conditions import evaluate
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.reads import StepRead, reads
+
+
+def evaluate(text: str, **names: Any) -> bool:
+    return conditions.evaluate(text, budget=EvaluationBudget.of(1), **names)
+
 
 STEPS = {
     "score": {"metrics": {"accuracy": 1, "name": "x"}, "rows": {"count": 10}},

@@ -44,6 +44,9 @@ def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> 
         ({"messages": [{"role": "user", "content": "{% if %}"}]}, "messages[0].content"),
         ({"prompt": "{{ 1 // 0 }}"}, "ZeroDivisionError"),
         ({"prompt": "{{ q.__class__.__mro__ }}"}, "fails for row 3|undefined"),
+        ({"prompt": "{% for a in q %}" * 21 + "{% endfor %}" * 21}, "nested too deeply"),
+        ({"prompt": "{{ " + "not " * 300 + "q }}"}, "nested too deeply"),
+        ({"prompt": "{{ 'x' * 900000 ~ 'x' * 200000 }}"}, "more than 1,000,000 characters made"),
         ({"prompt": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"}, "calls itself without end"),
     ],
 )
@@ -54,7 +57,7 @@ def test_a_prompt_that_cannot_be_used_says_why(params: dict[str, object], says: 
 
 
 def test_a_loop_that_renders_for_ever_is_stopped_by_its_size() -> None:
-    loop = "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}"
+    loop = "{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}"
     assert f"{MAX_CHARS:,}" in str(refused({"prompt": loop}))
 
 

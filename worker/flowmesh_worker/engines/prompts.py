@@ -49,6 +49,10 @@ class RowTemplate:
             self._template: Template = environment().from_string(source)
         except TemplateError as e:
             raise bad_input(f"with.{where} is no valid template: {e}", "mend the template") from e
+        except (SyntaxError, RecursionError, MemoryError) as e:  # of the Python that it becomes
+            raise bad_input(
+                f"with.{where} is nested too deeply", "split the template, or write it flatter"
+            ) from e
 
     def render(self, row: Mapping[str, Any], number: int) -> str:
         """Renders one row.

@@ -1,0 +1,17 @@
+"""Renders a template and keeps its meter, also when it fails."""
+
+from typing import Any
+
+from flowmesh_core.catalog.template_meter import RenderingMeter
+from flowmesh_core.catalog.templates import context, environment
+
+
+def render(text: str, row: dict[str, Any]) -> tuple[str, RenderingMeter]:
+    """The text and what was counted; an error has it as ``meter``."""
+    template = environment().from_string(text)
+    rendering: Any = template.new_context(context(row))
+    try:
+        return "".join(template.root_render_func(rendering)), rendering.meter
+    except Exception as e:
+        e.meter = rendering.meter  # type: ignore[attr-defined]
+        raise
