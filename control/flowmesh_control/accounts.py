@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from flowmesh_control.run_keys import ACCOUNTS, accounts_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.figures.figures import ShareRow
 from flowmesh_core.receipts.book import Book
@@ -137,7 +138,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
 async def read_last(records: RecordStore) -> AccountsRecord | None:
     """The record of the latest epoch that wrote one."""
     last = ""
-    async for key in records.keys(ACCOUNTS):
+    async for key, _ in known_keys(records, ACCOUNTS, parse_epoch):
         last = key
     record = await records.read(last) if last else None
     return None if record is None else msgspec.json.decode(record.data, type=AccountsRecord)

@@ -5,9 +5,12 @@ Creation is conditional, so an epoch has one owner. Everything that is not write
 keyed by the epoch; a leader that finds a later epoch stops.
 """  # noqa: D205
 
+import secrets
+
 import orjson
 
-from flowmesh_control.run_keys import epoch_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import EPOCHS, epoch_key, parse_epoch
 from flowmesh_core.errors import ConditionFailedError, FlowMeshError
 from flowmesh_store.ports import RecordStore
 
@@ -31,9 +34,10 @@ async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
         Its number, from 1.
     """
     last = 0
-    async for key in records.keys("epochs/"):
-        last = max(last, int(key.rpartition("/")[2]))
-    content = orjson.dumps({"owner": owner, "time_s": now_s})
+    async for _, number in known_keys(records, EPOCHS, parse_epoch):
+        last = max(last, number)
+    # The nonce: a store counts equal bytes as written, and of two leaders one only may win.
+    content = orjson.dumps({"owner": owner, "time_s": now_s, "nonce": secrets.token_hex(16)})
     while True:
         last += 1
         try:

@@ -4,7 +4,8 @@ import contextlib
 
 import msgspec
 
-from flowmesh_control.run_keys import LEARNED, learned_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import LEARNED, learned_key, parse_epoch
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.errors import ConditionFailedError
@@ -14,7 +15,7 @@ from flowmesh_store.ports import RecordStore
 async def load_model(records: RecordStore) -> CostModel:
     """The model that was last saved; the prior where there is none or it cannot be read."""
     last = ""
-    async for key in records.keys(LEARNED):
+    async for key, _ in known_keys(records, LEARNED, parse_epoch):
         last = key
     record = await records.read(last) if last else None
     with contextlib.suppress(msgspec.MsgspecError):

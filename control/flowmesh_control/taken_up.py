@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import TAKEN, parse_epoch, taken_key
 from flowmesh_store.ports import RecordStore
 
@@ -21,10 +22,10 @@ async def write_taken(records: RecordStore, *, epoch: int, uids: Sequence[str]) 
 async def read_taken(records: RecordStore) -> dict[str, int]:
     """The last epoch that took up each run; runs that nobody took over have none."""
     found: dict[str, int] = {}
-    async for key in records.keys(TAKEN):
+    async for key, epoch in known_keys(records, TAKEN, parse_epoch):
         record = await records.read(key)
         if record is not None:
-            found.update(dict.fromkeys(_decoder.decode(record.data), parse_epoch(key)))
+            found.update(dict.fromkeys(_decoder.decode(record.data), epoch))
     return found
 
 

@@ -178,6 +178,7 @@ class S3Records:
             found = await obstore.list_with_delimiter_async(self._store)
         except BaseError as error:
             raise self._error(error, prefix) from error
+        top: dict[str, StoredRecord | None]
         top = {f"{path}/": None for path in found["common_prefixes"]}
         top |= {item["path"]: self._record(item, self._now()) for item in found["objects"]}
         for name, alone in sorted(top.items()):
