@@ -10,7 +10,8 @@ from flowmesh_control.api.answers import answer
 from flowmesh_control.api.doors import Route, Visit, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made
+from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, Made
+from flowmesh_control.lineage_keys import PREFIX_MIN
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_pins import accepted_pins
 from flowmesh_control.run_records import PinsRecord
