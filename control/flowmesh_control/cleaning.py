@@ -16,10 +16,12 @@ from flowmesh_core.run.state import State
 from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
+from flowmesh_store.batches import in_batches
 from flowmesh_store.collect import Collected, Collector
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.mark import mark, mark_results
 from flowmesh_store.store import Store
+from flowmesh_store.sweep import StoredRecord
 
 _WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
 
@@ -90,14 +92,17 @@ class Cleaning:
             scope: e.g. ``ns-team-a``.
             engine: only results of this engine; all where empty.
         """
-        deleted = 0
-        async for record in self._store.sweepable_records.aged(f"{ACTIONS}/{scope}/"):
+        records = self._store.sweepable_records
+
+        async def delete(record: StoredRecord) -> bool:
             if engine:
                 result = decoded(await self._store.records.read(record.key))
                 if result is not None and result.engine != engine:
-                    continue
-            deleted += await self._store.sweepable_records.delete(record.key, older_than_s=0.0)
-        return deleted
+                    return False
+            return await records.delete(record.key, older_than_s=0.0)
+
+        found = in_batches(records.aged(f"{ACTIONS}/{scope}/"), delete)
+        return sum([deleted async for _, deleted in found])
 
     async def _live(self) -> set[Digest]:
         """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
@@ -111,13 +116,10 @@ class Cleaning:
         """Outputs are kept as long as results are."""
         since_s = self._clock() - self._result_ttl_s
         found: list[Artifact] = []
-        last = ""
-        async for key in self._store.records.keys(RUNS):
-            uid = key.split("/")[1]
-            if uid == last:
-                continue
-            last = uid
-            record = await self._store.records.read(final_key(uid))
+        records = self._store.records
+        async for _, record in in_batches(
+            records.folders(RUNS), lambda uid: records.read(final_key(uid))
+        ):
             final = None if record is None else final_decoder.decode(record.data)
             if final is not None and final.status.ended_s >= since_s:
                 found += (a for artifacts in final.outputs.values() for a in artifacts)

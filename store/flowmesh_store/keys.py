@@ -38,6 +38,11 @@ def check_digest(digest: str) -> Digest:
     return Digest(digest)
 
 
+def is_digest(name: str) -> bool:
+    """Whether a name below ``cas/`` is that of a blob, and not of something stray."""
+    return _DIGEST.fullmatch(name) is not None
+
+
 def blob_key(digest: str) -> str:
     """The key of a blob, ``cas/<2 hex>/<digest>``."""
     checked = check_digest(digest)

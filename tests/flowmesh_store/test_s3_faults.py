@@ -260,3 +260,17 @@ async def test_uploads_that_nobody_completed_are_aborted_by_collection(
     assert [blob async for blob in sweep.blobs()] == []
     client.close()
     store.close()
+
+
+async def test_a_stray_object_among_the_blobs_ends_no_collection_and_is_named(
+    s3_server: versitygw.S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(s3_server.url(tmp_path.name))
+    await store.blobs.put(digest_of(b"ours"), b"ours")
+    client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    client.put_object(Bucket=versitygw.BUCKET, Key=f"{tmp_path.name}/cas/notes.txt", Body=b"x")
+    client.close()
+    found = [blob.digest async for blob in store.sweepable_blobs.blobs()]
+    assert found == [digest_of(b"ours")]
+    assert [r.levelname for r in caplog.records if "cas/notes.txt" in r.message] == ["WARNING"]
+    store.close()

@@ -9,6 +9,7 @@ core's cold cache as much again. Blobs are not synced to the disk one by one (se
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -20,10 +21,12 @@ from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.files import is_cached, place, read_whole, sync_directory, write_beside
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, mismatch, require
-from flowmesh_store.keys import CAS, blob_key, check_digest
+from flowmesh_store.keys import CAS, blob_key, is_digest
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+
+log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 20
 _WHOLE_BYTES = 4 << 20
@@ -273,10 +276,13 @@ class FilesystemBlobs:
             os.scandir(self._root.locate(f"{CAS}/{directory}")) as entries,
         ):
             for entry in entries:
+                if not is_digest(entry.name):
+                    log.warning("%s is not FlowMesh's; skipped: move it elsewhere", entry.path)
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     age = max(0.0, now - status.st_mtime)
-                    found.append(StoredBlob(check_digest(entry.name), status.st_size, age))
+                    found.append(StoredBlob(Digest(entry.name), status.st_size, age))
         return sorted(found, key=lambda blob: blob.digest)
 
     def _delete(self, digest: Digest, older_than_s: float) -> bool:
