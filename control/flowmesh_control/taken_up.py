@@ -10,6 +10,7 @@ import msgspec
 
 from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import TAKEN, parse_epoch, taken_key
+from flowmesh_store.batches import in_batches
 from flowmesh_store.ports import RecordStore
 
 
@@ -22,8 +23,8 @@ async def write_taken(records: RecordStore, *, epoch: int, uids: Sequence[str]) 
 async def read_taken(records: RecordStore) -> dict[str, int]:
     """The last epoch that took up each run; runs that nobody took over have none."""
     found: dict[str, int] = {}
-    async for key, epoch in known_keys(records, TAKEN, parse_epoch):
-        record = await records.read(key)
+    keys = known_keys(records, TAKEN, parse_epoch)
+    async for (_, epoch), record in in_batches(keys, lambda key: records.read(key[0])):
         if record is not None:
             found.update(dict.fromkeys(_decoder.decode(record.data), epoch))
     return found

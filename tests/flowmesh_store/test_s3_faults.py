@@ -15,6 +15,7 @@ import versitygw
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
 from flowmesh_store.hashing import digest_of
+from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -155,6 +156,7 @@ async def test_a_record_that_is_cut_short_is_asked_for_again(
 ) -> None:
     direct = open_store(s3_server.url(tmp_path.name))
     await direct.records.write("runs/u/spec", b"whole record")
+    await prove_conditional_writes(direct.records)
     cut = Cut(cut_to_bytes, honest_length=honest_length, times=2)
     async with proxy(s3_server.endpoint, cut=cut) as endpoint:
         store = open_store(s3_server.url(tmp_path.name).replace(s3_server.endpoint, endpoint))
@@ -165,6 +167,8 @@ async def test_a_record_that_is_cut_short_is_asked_for_again(
         cut.times = 1_000
         with pytest.raises(StoreUnavailableError, match="runs/u/spec"):
             await store.records.read("runs/u/spec")
+        with pytest.raises(StoreUnavailableError, match="proof/"):
+            await prove_conditional_writes(store.records)  # what every start begins with
         store.close()
     direct.close()
 
