@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from flowmesh_control.known_keys import numbered_keys
-from flowmesh_control.run_keys import ACCOUNTS, accounts_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_control.run_records import decode_record
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_core.figures.figures import ShareRow
@@ -145,7 +145,8 @@ async def read_last(records: RecordStore) -> AccountsRecord | None:
     What ended between an older record and the one that is damaged is counted by its ledgers, but
     for runs that the index of ended runs tells of: those figures are lost.
     """
-    for key in reversed(await numbered_keys(records, ACCOUNTS)):
+    keys = [key async for key, _ in known_keys(records, ACCOUNTS, parse_epoch)]
+    for key in reversed(keys):
         record = await records.read(key)
         if record is None:
             continue

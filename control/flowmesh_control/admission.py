@@ -1,12 +1,14 @@
 """From a workflow document to an accepted run: checked, compiled, pinned, written, submitted.
 
-Every error so far is the user's to mend, and names the field. Once ``pins`` and then ``spec`` are
-written the run exists, whatever happens to this process.
+Every error so far is the user's to mend, and names the field. Once ``spec`` is written the run
+exists, whatever happens to this process. Until the machine has it too, its digest stays reserved:
+who hands in the same meanwhile waits and then joins it; everybody else is written side by side.
 """
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +19,8 @@ from flowmesh_control.clock import Clock
 from flowmesh_control.content import Content
 from flowmesh_control.former_references import renewed_spec
 from flowmesh_control.policies import Policies
-from flowmesh_control.run_keys import pins_key, spec_key
-from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
+from flowmesh_control.run_keys import spec_key
+from flowmesh_control.run_records import AcceptedRecord, PinsRecord, SpecRecord, spec_decoder
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import InvalidReferenceError, Problem, SpecError
 from flowmesh_core.graph.compile import compile_workflow
@@ -102,7 +104,7 @@ class Admission:
         """Takes what workflows are checked against, and who runs them.
 
         Args:
-            records: where specs and pins are written.
+            records: where specs are written.
             content: stores inline rows and loads references.
             policies: decide the scopes.
             catalog: the engines.
@@ -125,7 +127,7 @@ class Admission:
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
         self._by_digest: dict[Digest, str] = {}
-        self._lock = asyncio.Lock()
+        self._reserved: dict[str, asyncio.Event] = {}
 
     def remember(self, spec: SpecRecord) -> None:
         """An unfinished run that was there before this control plane."""
@@ -148,16 +150,16 @@ class Admission:
             StoreError: it could not be written; nothing was accepted.
         """
         compiled = await self.compile(submission)
-        digest = _digest(compiled.plan.namespace, compiled.document, compiled.uploads)
-        async with self._lock:
+        plan, uid = compiled.plan, submission.uid
+        digest = _digest(plan.namespace, compiled.document, compiled.uploads)
+        # Not to be resumed, it waits for nobody; but those that may join it wait for it.
+        waits_for = uid or (digest if submission.resume else "")
+        async with self._reservation({digest, uid or digest}, waits_for):
             standing = await self._standing(submission, digest)
-            if standing:
-                plan = compiled.plan
-                return Accepted(standing, plan.name, plan.namespace, resumed=True)
-            uid = submission.uid or f"{compiled.plan.name}-{secrets.token_hex(4)}"
-            submitted = await self._accept(compiled, digest, uid)
-        await self._submitted(submitted)
-        return Accepted(uid, compiled.plan.name, compiled.plan.namespace, resumed=False)
+            if not standing:
+                uid = uid or f"{plan.name}-{secrets.token_hex(4)}"
+                await self._accept(compiled, digest, uid)
+        return Accepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
 
     async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> Accepted:
         """Accepts what the control plane compiled itself, or finds the run that it already is.
@@ -166,26 +168,49 @@ class Admission:
             StoreError: it could not be written; nothing was accepted.
         """
         plan = compiled.plan
-        async with self._lock:
+        async with self._reservation({digest}, digest):
             standing = self._unended(digest)
-            if standing:
-                return Accepted(standing, plan.name, plan.namespace, resumed=True)
-            submitted = await self._accept(compiled, digest, uid)
-        await self._submitted(submitted)
-        return Accepted(uid, plan.name, plan.namespace, resumed=False)
+            if not standing:
+                await self._accept(compiled, digest, uid)
+        return Accepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
 
     async def standing(self, digest: Digest) -> str:
-        """The unfinished run of this digest; empty where there is none."""
-        async with self._lock:
-            return self._unended(digest)
+        """The unfinished run of this digest, once it is written; empty where there is none."""
+        await self._released(digest)
+        return self._unended(digest)
 
-    async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> Submitted:
+    @contextlib.asynccontextmanager
+    async def _reservation(self, names: Set[str], waits_for: str) -> AsyncIterator[None]:
+        """Holds names until the machine has the run, or it is known that there will be none.
+
+        Args:
+            names: the run's digest, and its uid where the caller gave one.
+            waits_for: the name that nobody else may hold meanwhile; empty for none.
+        """
+        await self._released(waits_for)
+        released = asyncio.Event()
+        self._reserved.update(dict.fromkeys(names, released))
+        try:
+            yield
+        finally:
+            released.set()
+            for name in names:
+                if self._reserved.get(name) is released:
+                    del self._reserved[name]
+
+    async def _released(self, name: str) -> None:
+        while (held := self._reserved.get(name)) is not None:
+            await held.wait()
+
+    async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
         created_s, bumps = self._clock(), dict(self._bumps())
         await self._write(uid, created_s, digest, compiled, bumps)
-        self._by_digest[digest] = uid
-        return Submitted(
-            uid, compiled.plan, created_s, compiled.scopes, compiled.artifacts, bumps=bumps
+        await self._submitted(
+            Submitted(
+                uid, compiled.plan, created_s, compiled.scopes, compiled.artifacts, bumps=bumps
+            )
         )
+        self._by_digest[digest] = uid
 
     async def compile(self, submission: Submission) -> Compiled:
         """Checks and compiles a workflow without accepting it.
@@ -275,7 +300,7 @@ class Admission:
     ) -> None:
         plan = compiled.plan
         pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts, bumps)
-        spec = SpecRecord(
+        spec = AcceptedRecord(
             uid=uid,
             name=plan.name,
             namespace=plan.namespace,
@@ -283,8 +308,8 @@ class Admission:
             created_s=created_s,
             document=compiled.document,
             uploads=compiled.uploads,
+            pins=pins,
         )
-        await self._records.write(pins_key(uid), msgspec.json.encode(pins), if_match=None)
         await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
 
 

@@ -11,8 +11,9 @@ from flowmesh_control.audits import ORDER, Audits
 from flowmesh_control.checkable import Checkable
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import ConflictError, NotFoundError
-from flowmesh_control.run_keys import pins_key
-from flowmesh_control.run_records import PinsRecord, pins_decoder
+from flowmesh_control.run_keys import spec_key
+from flowmesh_control.run_pins import accepted_pins
+from flowmesh_control.run_records import PinsRecord
 from flowmesh_control.views import OVER, Views
 from flowmesh_core.audit.made import Made, made_by
 from flowmesh_core.audit.plan import audit_path, audit_plan
@@ -143,10 +144,10 @@ class Auditing:
         return status
 
     async def _pins(self, uid: str) -> PinsRecord:
-        record = await self._records.read(pins_key(uid))
-        if record is None:
-            raise NotFoundError(f"the pins of run {uid!r} are gone", where=pins_key(uid))
-        return pins_decoder.decode(record.data)
+        pins = await accepted_pins(self._records, uid)
+        if pins is None:
+            raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
+        return pins
 
     async def _made(self, status: RunStatus, pins: PinsRecord) -> list[Made]:
         """The run's actions, named as it named them."""

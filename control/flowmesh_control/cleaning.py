@@ -1,6 +1,7 @@
 """The cache from outside: how large it is, what may go, and what an administrator wants gone."""
 
 from collections import Counter
+from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -18,10 +19,12 @@ from flowmesh_core.run.state import State
 from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
+from flowmesh_store.batches import in_batches
 from flowmesh_store.collect import Collected, Collector
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.mark import mark, mark_results
 from flowmesh_store.store import Store
+from flowmesh_store.sweep import StoredRecord
 
 _WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
 
@@ -92,14 +95,17 @@ class Cleaning:
             scope: e.g. ``ns-team-a``.
             engine: only results of this engine; all where empty.
         """
-        deleted = 0
-        async for record in self._store.sweepable_records.aged(f"{ACTIONS}/{scope}/"):
+        records = self._store.sweepable_records
+
+        async def delete(record: StoredRecord) -> bool:
             if engine:
                 result = decoded(await self._store.records.read(record.key))
                 if result is not None and result.engine != engine:
-                    continue
-            deleted += await self._store.sweepable_records.delete(record.key, older_than_s=0.0)
-        return deleted
+                    return False
+            return await records.delete(record.key, older_than_s=0.0)
+
+        found = in_batches(records.aged(f"{ACTIONS}/{scope}/"), delete)
+        return sum([deleted async for _, deleted in found])
 
     async def _live(self) -> set[Digest]:
         """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
@@ -109,17 +115,22 @@ class Cleaning:
         live = await mark(self._store.blobs, manifests=manifests, others=others)
         return live | await mark_results(self._store.blobs, self._store.records)
 
+    async def _not_live(self) -> AsyncIterator[str]:
+        for uid in await run_uids(self._store.records):
+            if uid not in self._state.runs:
+                yield uid
+
     async def _of_ended_runs(self) -> list[Artifact]:
         """Outputs are kept as long as results are; what an unfinished run needs, until it ends."""
         since_s = self._clock() - self._result_ttl_s
         found: list[Artifact] = []
-        for uid in await run_uids(self._store.records):
-            if uid in self._state.runs:
-                continue
-            record = await self._store.records.read(final_key(uid))
+        records = self._store.records
+        async for uid, record in in_batches(
+            self._not_live(), lambda uid: records.read(final_key(uid))
+        ):
             final = None if record is None else _final_or_none(record.data)
             if final is None:
-                found += await kept_artifacts(self._store.records, uid)
+                found += await kept_artifacts(records, uid)
             elif final.status.ended_s >= since_s:
                 found += (a for artifacts in final.outputs.values() for a in artifacts)
                 if overflows(final.status):

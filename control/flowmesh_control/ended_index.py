@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowmesh_control.known_keys import numbered_keys
-from flowmesh_control.run_keys import ENDED, ended_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import ENDED, ended_key, parse_segment
 from flowmesh_control.run_records import FinalRecord, Summary, decode_record, summary_of
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_store.ports import RecordStore
@@ -84,7 +84,7 @@ async def read_ended(records: RecordStore) -> dict[str, EndedLine]:
 
     To be called before the accounts are read: they then count whatever is found here.
     """
-    keys = await numbered_keys(records, ENDED)
+    keys = [key async for key, _ in known_keys(records, ENDED, parse_segment)]
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def segment(key: str) -> list[EndedLine]:

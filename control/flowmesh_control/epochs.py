@@ -5,9 +5,11 @@ Creation is conditional, so an epoch has one owner. Everything that is not write
 keyed by the epoch; a leader that finds a later epoch stops.
 """  # noqa: D205
 
+import secrets
+
 import orjson
 
-from flowmesh_control.known_keys import numbered_keys
+from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import EPOCHS, epoch_key, parse_epoch
 from flowmesh_core.errors import ConditionFailedError, FlowMeshError
 from flowmesh_store.ports import RecordStore
@@ -27,8 +29,7 @@ class SupersededError(FlowMeshError):
 
 async def last_epoch(records: RecordStore) -> int:
     """The number of the latest leadership; 0 where there never was one."""
-    keys = await numbered_keys(records, EPOCHS)
-    return max(map(parse_epoch, keys), default=0)
+    return max([n async for _, n in known_keys(records, EPOCHS, parse_epoch)], default=0)
 
 
 async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
@@ -38,7 +39,8 @@ async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
         Its number, from 1.
     """
     last = await last_epoch(records)
-    content = orjson.dumps({"owner": owner, "time_s": now_s})
+    # The nonce: a store counts equal bytes as written, and of two leaders one only may win.
+    content = orjson.dumps({"owner": owner, "time_s": now_s, "nonce": secrets.token_hex(16)})
     while True:
         last += 1
         try:

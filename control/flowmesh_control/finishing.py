@@ -10,9 +10,10 @@ from flowmesh_control.epochs import check_leads
 from flowmesh_control.kept_logs import KeptLogs
 from flowmesh_control.ledger import Ledger
 from flowmesh_control.lineage import Lineage
+from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord
-from flowmesh_core.errors import ConditionFailedError, StoreFullError, StoreUnavailableError
+from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.lineage import derivations
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.model import Run
@@ -95,13 +96,7 @@ class Finishing:
 
     async def _write(self, uid: str, final: FinalRecord) -> None:
         """Writes ``final``; one that a former leader wrote too late is replaced."""
-        data = msgspec.json.encode(final)
-        found = await self._records.read(final_key(uid))
-        etag = None if found is None else found.etag
-        try:
-            await self._records.write(final_key(uid), data, if_match=etag)
-        except ConditionFailedError as e:
-            raise StoreUnavailableError("final changed meanwhile", where=final_key(uid)) from e
+        await put_last(self._records, final_key(uid), msgspec.json.encode(final))
 
     def _final(self, run: Run) -> FinalRecord:
         status = run_status(self._state, run.uid, self._clock())

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flowmesh_control.finishing import with_references
-from flowmesh_control.run_keys import pins_key
-from flowmesh_control.run_records import FinalRecord, SpecRecord, pins_decoder
+from flowmesh_control.run_pins import accepted_pins
+from flowmesh_control.run_records import FinalRecord, SpecRecord
 from flowmesh_core.sharing import former_digest, namespace_scope
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
@@ -63,10 +63,8 @@ async def renewed_final(final: FinalRecord, records: RecordStore, master_key: by
     shown += [part.get("reference") for o in outputs for part in o.get("parts", ())]
     if not any(isinstance(r, str) and former_digest(r) for r in shown):
         return final
-    record = await records.read(pins_key(final.status.uid))
-    scope = namespace_scope(final.status.namespace)
-    if record is not None:
-        scope = pins_decoder.decode(record.data).scopes.publish
+    pins = await accepted_pins(records, final.status.uid)
+    scope = namespace_scope(final.status.namespace) if pins is None else pins.scopes.publish
     status = with_references(final.status, final.outputs, master_key, scope)
     return FinalRecord(final.epoch, status, final.outputs)
 

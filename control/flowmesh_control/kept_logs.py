@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import msgspec
 
 from flowmesh_control.logs import LogBook
+from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import logs_key
 from flowmesh_control.run_records import decode_record
-from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_core.protocol.messages import LogLine
 from flowmesh_core.run.ledger import HitLine
 from flowmesh_core.run.model import Run, StepRun
@@ -79,14 +79,8 @@ class KeptLogs:
             return
         most = max(_LEAST_BYTES, min(STEP_BYTES, RUN_BYTES // len(printed)))
         steps = {path: _by_attempt(_last(found, most)) for path, found in printed.items()}
-        key, data = logs_key(run.uid), msgspec.json.encode(LogsRecord(steps))
-        there = await self._records.read(key)
-        if there is not None and there.data == data:
-            return
-        try:
-            await self._records.write(key, data, if_match=None if there is None else there.etag)
-        except ConditionFailedError as e:
-            raise StoreUnavailableError("the logs changed meanwhile", where=key) from e
+        data = msgspec.json.encode(LogsRecord(steps))
+        await put_last(self._records, logs_key(run.uid), data)
 
     def _printed(self, path: str, step: StepRun, spared: set[tuple[str, int]]) -> list[LogLine]:
         keys = [p.key for n, p in step.parts.items() if p.key and (path, n) not in spared]

@@ -1,11 +1,13 @@
 """The keys below a prefix that FlowMesh wrote: what else lies there is passed over.
 
-A stray file, such as a copy that somebody made by hand, must not keep the control plane from
-starting. The log names it.
+A stray file, such as a copy that somebody made by hand, must end neither a start nor a query. The
+log names it.
 """
 
 import logging
 import re
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 from flowmesh_control.run_keys import RUNS, spec_key
 from flowmesh_store.keys import is_key
@@ -15,18 +17,39 @@ log = logging.getLogger("flowmesh.control")
 
 SHOWN = 10
 """Stray keys that the warning names."""
-_NUMBERED = re.compile(r"[0-9]{8,}(-[0-9]{8,})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_Parsed = TypeVar("_Parsed")
 
 
-async def numbered_keys(records: RecordStore, prefix: str) -> list[str]:
-    """The keys ``<prefix><n>`` or ``<prefix><n>-<m>``, in order, as ``run_keys`` makes them."""
-    return await _known(records, prefix, _NUMBERED)
+async def known_keys(
+    records: RecordStore, prefix: str, parse: Callable[[str], _Parsed | None]
+) -> AsyncIterator[tuple[str, _Parsed]]:
+    """The keys below a prefix in order, each with what it says.
+
+    Args:
+        records: where to look.
+        prefix: ends in a slash.
+        parse: what a key says; None for one that has not the form of a key of this prefix. Those
+            are skipped, with one warning that names the first of them.
+    """
+    stray: list[str] = []
+    async for key in records.keys(prefix):
+        parsed = parse(key)
+        if parsed is None:
+            stray.append(key)
+        else:
+            yield key, parsed
+    _warn(prefix, stray)
 
 
 async def digest_keys(records: RecordStore, prefix: str) -> list[str]:
     """The keys ``<prefix><digest>``, in order."""
-    return await _known(records, prefix, _DIGEST)
+    return [
+        key
+        async for key, _ in known_keys(
+            records, prefix, lambda key: _DIGEST.fullmatch(key.removeprefix(prefix))
+        )
+    ]
 
 
 async def run_uids(records: Records) -> list[str]:
@@ -37,16 +60,6 @@ async def run_uids(records: Records) -> list[str]:
         (found if is_key(spec_key(uid)) else stray).append(f"{RUNS}{uid}")
     _warn(RUNS, stray)
     return [key.removeprefix(RUNS) for key in found]
-
-
-async def _known(records: RecordStore, prefix: str, name: re.Pattern[str]) -> list[str]:
-    found: list[str] = []
-    stray: list[str] = []
-    async for key in records.keys(prefix):
-        well_formed = name.fullmatch(key.removeprefix(prefix)) is not None
-        (found if well_formed else stray).append(key)
-    _warn(prefix, stray)
-    return found
 
 
 def _warn(prefix: str, stray: list[str]) -> None:

@@ -7,29 +7,38 @@ leader writes after that are not counted by anyone.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import orjson
 
 from flowmesh_control.epochs import SupersededError
-from flowmesh_control.known_keys import numbered_keys
+from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import ledger_prefix, parse_segment, segment_key
-from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
+from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, FlowMeshError
 from flowmesh_core.run.ledger import Line, decode_lines, encode_lines
 from flowmesh_store.ports import RecordStore
 
+FLUSHES = 32
+"""Runs whose lines are written side by side."""
+READS = 16
+"""Segments of a run that are read side by side."""
 _Content = TypeVar("_Content")
 
 
 @dataclass(slots=True)
 class _Book:
-    """One run's lines: those written, and those still to be written."""
+    """One run's lines: those written, and those still to be written.
+
+    Attributes:
+        sending: up to which line a segment was sent whose answer has not come; 0 where none was.
+    """
 
     lines: list[Line]
     written: int
     next_seq: int
+    sending: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -86,27 +95,47 @@ class Ledger:
         if book is None:
             return
         async with book.lock:
-            self._dirty.discard(uid)
-            end = len(book.lines)
-            if book.written == end:
-                return
-            try:
-                await self._write(uid, book.next_seq, encode_lines(book.lines[book.written : end]))
-            except BaseException:
-                self._dirty.add(uid)
-                raise
-            book.written = end
-            book.next_seq += 1
+            if book.sending:  # its answer was lost, and it may be there: again just as it was
+                await self._write_until(uid, book, book.sending)
+            await self._write_until(uid, book, len(book.lines))
+            if book.written == len(book.lines):
+                self._dirty.discard(uid)
 
     async def flush_all(self) -> None:
-        """Writes all that has gathered; raises what :meth:`flush` does, at the first."""
-        for uid in list(self._dirty):
-            await self.flush(uid)
+        """Writes all that has gathered, ``FLUSHES`` runs side by side.
+
+        Raises:
+            SupersededError, StoreUnavailableError, StoreFullError: as :meth:`flush`, of the runs
+                that could not be written; the others are.
+        """
+        left = iter(list(self._dirty))
+        failures: list[Exception] = []
+        side_by_side = min(FLUSHES, len(self._dirty))
+        await asyncio.gather(*(self._flush_some(left, failures) for _ in range(side_by_side)))
+        # That another leads now is what counts; the rest is tried again.
+        for failure in sorted(failures, key=lambda e: not isinstance(e, SupersededError)):
+            raise failure
+
+    async def _flush_some(self, left: Iterator[str], failures: list[Exception]) -> None:
+        for uid in left:
+            try:
+                await self.flush(uid)
+            except FlowMeshError as e:
+                failures.append(e)
 
     def close(self, uid: str) -> None:
         """Forgets an ended run's lines; they are in the store."""
         self._books.pop(uid, None)
         self._dirty.discard(uid)
+
+    async def _write_until(self, uid: str, book: _Book, end: int) -> None:
+        """Writes the lines up to this one as a segment; nothing where they are all written."""
+        if book.written == end:
+            return
+        book.sending = end
+        await self._write(uid, book.next_seq, encode_lines(book.lines[book.written : end]))
+        book.written, book.sending = end, 0
+        book.next_seq += 1
 
     async def _write(self, uid: str, seq: int, data: bytes) -> None:
         key = segment_key(uid, self.epoch, seq)
@@ -140,11 +169,12 @@ async def read_segments(records: RecordStore, uid: str) -> Segments:
     Raises:
         DamagedRecordError: a segment that counts cannot be read.
     """
+    keys = [found async for found in known_keys(records, ledger_prefix(uid), parse_segment)]
     data: dict[tuple[int, int], bytes] = {}
-    for key in await numbered_keys(records, ledger_prefix(uid)):
-        record = await records.read(key)
-        if record is not None:
-            data[parse_segment(key)] = record.data
+    for start in range(0, len(keys), READS):
+        some = keys[start : start + READS]
+        found = await asyncio.gather(*(records.read(key) for key, _ in some))
+        data |= {at: r.data for (_, at), r in zip(some, found, strict=True) if r is not None}
     opened = max((e for e, n in data if n == 0), default=0)
     bounds: dict[int, int] = {}
     if opened:

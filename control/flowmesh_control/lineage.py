@@ -1,39 +1,34 @@
 """The lineage index: derivations by what they made and by what they used.
 
-::
-
-    lineage/by-output/<2 hex>/<uid>     derivations of the run with an output digest that begins so
-    lineage/by-input/<2 hex>/<uid>      the same for inputs
-
-A run's derivations are written when it ends, before ``final``: off the path of dispatch, at most
-512 records however many steps it has, write-once by their key. A question reads one shard. What was
-made from very many inputs is written whole by its outputs; by its inputs each shard names its own
-ones (``partial``), or a join of a thousand would be written a thousand times.
+A run's derivations are written when it ends, before ``final``: off the path of dispatch, write-once
+by their key (``lineage_keys``), as one record, or as one for each few hundred. What was made from
+very many inputs is sharded instead: it is written whole by its outputs; by its inputs each shard
+names its own ones (``partial``), or a join of a thousand would be written a thousand times.
 """
 
 import asyncio
 import contextlib
+import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
 
+from flowmesh_control.lineage_keys import BY_INPUT, BY_OUTPUT, DIGESTS_MAX, run_key
+from flowmesh_control.lineage_reader import INDEXES, LineageReader
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import Records
 
 DERIVATIONS_MAX = 10_000
 HANDS = 16
 """So many records are written side by side."""
-WHOLE_SHARDS_MAX = 16
-"""In so many shards by input a derivation is written whole."""
-PREFIX_MIN = 8
-"""Of a digest at least so many characters are to be given."""
+OF_ONE_RECORD_MAX = 200
+"""So many derivations a record has, at most."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
 """Those of some namespaces whose runs whoever asks may see."""
-_decoder = msgspec.json.Decoder(list[Derivation])
 
 
 class Direction(StrEnum):
@@ -74,8 +69,8 @@ class Made(msgspec.Struct, frozen=True):
 class Lineage:
     """Writes and walks the index."""
 
-    def __init__(self, records: RecordStore) -> None:
-        """Takes where the index is."""
+    def __init__(self, records: Records) -> None:
+        """Reads nothing yet."""
         self._records = records
 
     async def write(self, uid: str, found: Iterable[Derivation]) -> None:
@@ -84,32 +79,23 @@ class Lineage:
         Raises:
             StoreUnavailableError, StoreFullError: call it again.
         """
-        shards: defaultdict[str, list[bytes]] = defaultdict(list)
+        plain: list[Derivation] = []
+        wide: list[Derivation] = []
         for derivation in found:
-            encoded = msgspec.json.encode(derivation)
-            outputs = {d[:2] for d in derivation.outputs.values()}
-            inputs = {d[:2] for digests in derivation.inputs.values() for d in digests}
-            for shard in outputs:
-                shards[f"by-output/{shard}"].append(encoded)
-            if len(inputs) <= WHOLE_SHARDS_MAX:
-                for shard in inputs:
-                    shards[f"by-input/{shard}"].append(encoded)
-                continue
-            for shard, some in _by_shard(derivation.inputs).items():
-                part = msgspec.json.encode(_partial(derivation, some))
-                shards[f"by-input/{shard}"].append(part)
-        left = iter(shards.items())
-        hands = (self._write_some(uid, left) for _ in range(min(HANDS, len(shards))))
+            (wide if len(_digests(derivation)) > DIGESTS_MAX else plain).append(derivation)
+        sharded = _sharded(uid, wide)
+        left = itertools.chain(_of_run(uid, plain), sharded.items())
+        count = 1 + len(plain) // OF_ONE_RECORD_MAX + len(sharded)
+        hands = (self._write_some(left) for _ in range(min(HANDS, count)))
         for failure in await asyncio.gather(*hands, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    async def _write_some(self, uid: str, left: Iterator[tuple[str, list[bytes]]]) -> None:
-        """Writes shards until none is left; several do so, since a bucket takes its time."""
-        for shard, encoded in left:
+    async def _write_some(self, left: Iterator[tuple[str, bytes]]) -> None:
+        """Writes records until none is left; several do so, since a bucket takes its time."""
+        for key, data in left:
             with contextlib.suppress(ConditionFailedError):
-                data = b"[" + b",".join(encoded) + b"]"
-                await self._records.write(f"lineage/{shard}/{uid}", data)
+                await self._records.write(key, data)
             await asyncio.sleep(0)  # a store that answers at once would hold up the loop
 
     async def walk(
@@ -130,6 +116,7 @@ class Lineage:
             limit: at most so many derivations.
             depth: at most so many steps one after the other.
         """
+        reader = LineageReader(self._records)
         met: set[Digest] = {digest}
         found: dict[tuple[str, str], Derivation] = {}
         frontier = [digest]
@@ -137,67 +124,79 @@ class Lineage:
             if not frontier or len(found) >= limit:
                 break
             onward: list[Digest] = []
-            for derivation in sorted(await self._touching(frontier, direction, seen), key=_order):
+            made = await self._touching(reader, frontier, direction, seen)
+            for derivation in sorted(made, key=_order):
                 if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
                     onward += [d for d in _far_side(derivation, direction) if d not in met]
             frontier = list(dict.fromkeys(onward))
             met.update(frontier)
         # Where it stopped, what was uploaded leads no further.
-        cut = bool(frontier) and bool(await self._touching(frontier, direction, seen))
+        cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
     async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
         """The derivations of a run that made this."""
-        made = await self._read(f"lineage/by-output/{digest[:2]}/{uid}")
+        made = await LineageReader(self._records).of_run(uid, digest)
         return [d for d in made if digest in d.outputs.values()]
 
     async def makers(self, digest: Digest, seen: Seen) -> list[Derivation]:
         """The derivations of any run that made this: who ran it before who found it."""
-        return sorted(await self._touching([digest], Direction.UP, seen), key=_order)
+        reader = LineageReader(self._records)
+        return sorted(await self._touching(reader, [digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:
         """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""
-        found: list[Derivation] = []
-        for index in ("by-output", "by-input"):
-            async for derivation in self._shard(index, beginning[:2]):
-                sides = (*_outputs(derivation), *_inputs(derivation))
-                if any(d.startswith(beginning) for d in sides):
-                    found.append(derivation)
+        made = await LineageReader(self._records).touching([beginning], INDEXES)
+        found = [
+            d for d in made if any(x.startswith(beginning) for x in (*_outputs(d), *_inputs(d)))
+        ]
         visible = await _of(found, seen)
         known = {d for made in visible for d in (*_outputs(made), *_inputs(made))}
         return sorted(d for d in known if d.startswith(beginning))
 
+    @staticmethod
     async def _touching(
-        self, digests: list[Digest], direction: Direction, seen: Seen
+        reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
     ) -> list[Derivation]:
         wanted = set(digests)
-        index = "by-output" if direction is Direction.UP else "by-input"
-        found = [
-            d
-            for shard in sorted({d[:2] for d in digests})
-            async for d in self._shard(index, shard)
-            if wanted & _near_side(d, direction)
-        ]
+        index = BY_OUTPUT if direction is Direction.UP else BY_INPUT
+        made = await reader.touching(digests, [index])
+        found = [d for d in made if wanted & _near_side(d, direction)]
         whole: dict[tuple[str, str], Derivation] = {}
         for d in await _of(found, seen):
             if (d.uid, d.step) not in whole:
-                whole[d.uid, d.step] = await self._whole(d) if d.partial else d
+                whole[d.uid, d.step] = await reader.whole(d) if d.partial else d
         return list(whole.values())
 
-    async def _whole(self, partial: Derivation) -> Derivation:
-        """The derivation as it stands by its outputs; the partial one where it is gone."""
-        output = _outputs(partial)[0]
-        made = await self._read(f"lineage/by-output/{output[:2]}/{partial.uid}")
-        return next((d for d in made if d.step == partial.step), partial)
 
-    async def _shard(self, index: str, shard: str) -> AsyncIterator[Derivation]:
-        async for key in self._records.keys(f"lineage/{index}/{shard}/"):
-            for derivation in await self._read(key):
-                yield derivation
+def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, bytes]]:
+    """The records of a run with their keys; the same again of the same run: they are write-once."""
+    number = 0
+    some: list[Derivation] = []
+    digests: set[Digest] = set()
+    for derivation in derivations:
+        fresh = _digests(derivation) - digests
+        if some and (len(some) == OF_ONE_RECORD_MAX or len(digests) + len(fresh) > DIGESTS_MAX):
+            yield run_key(uid, number, digests), msgspec.json.encode(some)
+            number += 1
+            some, digests, fresh = [], set(), _digests(derivation)
+        some.append(derivation)
+        digests |= fresh
+    if some:
+        yield run_key(uid, number, digests), msgspec.json.encode(some)
 
-    async def _read(self, key: str) -> list[Derivation]:
-        record = await self._records.read(key)
-        return [] if record is None else _decoder.decode(record.data)
+
+def _sharded(uid: str, derivations: Iterable[Derivation]) -> dict[str, bytes]:
+    """The records of what was made from very many inputs, by key."""
+    shards: defaultdict[str, list[bytes]] = defaultdict(list)
+    for derivation in derivations:
+        encoded = msgspec.json.encode(derivation)
+        for shard in {d[:2] for d in _outputs(derivation)}:
+            shards[f"{BY_OUTPUT}{shard}/{uid}"].append(encoded)
+        for shard, some in _by_shard(derivation.inputs).items():
+            part = msgspec.json.encode(_partial(derivation, some))
+            shards[f"{BY_INPUT}{shard}/{uid}"].append(part)
+    return {key: b"[" + b",".join(encoded) + b"]" for key, encoded in shards.items()}
 
 
 async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
@@ -246,6 +245,10 @@ def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:
 
 def _far_side(derivation: Derivation, direction: Direction) -> list[Digest]:
     return _inputs(derivation) if direction is Direction.UP else _outputs(derivation)
+
+
+def _digests(derivation: Derivation) -> set[Digest]:
+    return {*_outputs(derivation), *_inputs(derivation)}
 
 
 def _inputs(derivation: Derivation) -> list[Digest]:

@@ -4,8 +4,8 @@ import contextlib
 
 import msgspec
 
-from flowmesh_control.known_keys import numbered_keys
-from flowmesh_control.run_keys import LEARNED, learned_key
+from flowmesh_control.known_keys import known_keys
+from flowmesh_control.run_keys import LEARNED, learned_key, parse_epoch
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.errors import ConditionFailedError
@@ -14,8 +14,10 @@ from flowmesh_store.ports import RecordStore
 
 async def load_model(records: RecordStore) -> CostModel:
     """The model that was last saved; the prior where there is none or it cannot be read."""
-    keys = await numbered_keys(records, LEARNED)
-    record = await records.read(keys[-1]) if keys else None
+    last = ""
+    async for key, _ in known_keys(records, LEARNED, parse_epoch):
+        last = key
+    record = await records.read(last) if last else None
     with contextlib.suppress(msgspec.MsgspecError):
         if record is not None:
             return decode_model(record.data)

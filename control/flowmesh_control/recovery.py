@@ -10,29 +10,28 @@ bucket with thousands of runs only their names are listed.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
 from flowmesh_control.archive import FINAL_REMEDY, Archive
 from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
-from flowmesh_control.known_keys import numbered_keys, run_uids
+from flowmesh_control.known_keys import known_keys, run_uids
 from flowmesh_control.ledger import Ledger, read_segments
 from flowmesh_control.run_keys import (
     final_key,
     ledger_prefix,
     parse_segment,
-    pins_key,
     spec_key,
 )
+from flowmesh_control.run_pins import read_pins
 from flowmesh_control.run_records import (
     FinalRecord,
     PinsRecord,
     SpecRecord,
     decode_record,
     final_decoder,
-    pins_decoder,
     spec_decoder,
     unreadable,
 )
@@ -41,8 +40,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.ledger import AmendmentLine, AttemptLine, HitLine, Line
-from flowmesh_core.run.repinning import PINS
+from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
@@ -252,7 +250,7 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
     final = decode_record(
         final_decoder, final_key(uid), record.data, remedy=FINAL_REMEDY.format(uid=uid)
     )
-    segments = [parse_segment(key) for key in await numbered_keys(records, ledger_prefix(uid))]
+    segments = [at async for _, at in known_keys(records, ledger_prefix(uid), parse_segment)]
     opened = max((epoch for epoch, number in segments if number == 0), default=0)
     return None if final.epoch < opened else final
 
@@ -261,26 +259,6 @@ async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
     """What was submitted; None where the submission was cut off before it was accepted."""
     record = await records.read(spec_key(uid))
     return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
-
-
-async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:
-    """What a run is pinned to, by its ledger.
-
-    Raises:
-        DamagedRecordError: the record is missing, or cannot be read.
-    """
-    key = pins_key(uid)
-    for line in lines:
-        if isinstance(line, AmendmentLine):
-            key = line.changes.get(PINS, key)
-    record = await records.read(key)
-    if record is None:
-        raise DamagedRecordError(
-            key,
-            "it is missing, though the run's spec is there",
-            remedy=f"restore the object, or delete everything under runs/{uid}/",
-        )
-    return decode_record(pins_decoder, key, record.data)
 
 
 def _not_served(pins: PinsRecord, catalog: Catalog) -> str:

@@ -15,8 +15,8 @@ from flowmesh_control.clock import Clock
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_control.finishing import Finishing
 from flowmesh_control.ledger import Ledger
-from flowmesh_control.recovery import read_pins
 from flowmesh_control.run_keys import repins_key, spec_key
+from flowmesh_control.run_pins import read_pins
 from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.identity import SCHEME

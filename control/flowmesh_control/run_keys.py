@@ -2,8 +2,9 @@
 
 ::
 
-    runs/<uid>/spec                     what was submitted; its presence means accepted
-    runs/<uid>/pins                     plan, scopes, versions; written before the spec
+    runs/<uid>/spec                     what was submitted, with plan, scopes and versions; its
+                                        presence means accepted
+    runs/<uid>/pins                     plan, scopes and versions of runs of earlier releases
     runs/<uid>/repins/<epoch>-<n>       later pins; those of the last amendment count
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
     runs/<uid>/logs                     the last lines that its steps printed
@@ -19,8 +20,12 @@
     learned/<epoch>                     the cost model; may be lost
 """
 
+import re
+
 _EPOCH_DIGITS = 8
 _SEQ_DIGITS = 8
+_NUMBER = re.compile(r"[0-9]+", re.ASCII)
+_SEGMENT = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
 
 RUNS = "runs/"
 EPOCHS = "epochs/"
@@ -38,7 +43,7 @@ def spec_key(uid: str) -> str:
 
 
 def pins_key(uid: str) -> str:
-    """What it was compiled to."""
+    """What it was compiled to, where its spec does not say."""
     return f"runs/{uid}/pins"
 
 
@@ -82,15 +87,15 @@ def segment_key(uid: str, epoch: int, seq: int) -> str:
     return f"{ledger_prefix(uid)}{epoch:0{_EPOCH_DIGITS}d}-{seq:0{_SEQ_DIGITS}d}"
 
 
-def parse_segment(key: str) -> tuple[int, int]:
-    """Epoch and number of a segment's key."""
-    epoch, _, seq = key.rpartition("/")[2].partition("-")
-    return int(epoch), int(seq)
+def parse_segment(key: str) -> tuple[int, int] | None:
+    """Epoch and number of a segment's key; None for a key that is none."""
+    found = _SEGMENT.fullmatch(key.rpartition("/")[2])
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def epoch_key(number: int) -> str:
     """A leadership."""
-    return f"epochs/{number:0{_EPOCH_DIGITS}d}"
+    return f"{EPOCHS}{number:0{_EPOCH_DIGITS}d}"
 
 
 def policy_key(name: str) -> str:
@@ -113,9 +118,10 @@ def taken_key(epoch: int) -> str:
     return f"{TAKEN}{epoch:0{_EPOCH_DIGITS}d}"
 
 
-def parse_epoch(key: str) -> int:
-    """The epoch that a key ends in."""
-    return int(key.rpartition("/")[2])
+def parse_epoch(key: str) -> int | None:
+    """The epoch that a key ends in; None for a key that ends in none."""
+    name = key.rpartition("/")[2]
+    return int(name) if _NUMBER.fullmatch(name) else None
 
 
 def learned_key(epoch: int) -> str:

@@ -21,6 +21,8 @@ _Content = TypeVar("_Content")
 class SpecRecord(msgspec.Struct, frozen=True):
     """``runs/<uid>/spec``: what was submitted. A run exists once this is written.
 
+    The pins stand in the same record (:class:`AcceptedRecord`): decoded by those who need them.
+
     Attributes:
         digest: of namespace, document and uploads; an unfinished run of the same is resumed.
         document: the workflow as it was submitted.
@@ -37,7 +39,9 @@ class SpecRecord(msgspec.Struct, frozen=True):
 
 
 class PinsRecord(msgspec.Struct, frozen=True):
-    """``runs/<uid>/pins``: what it was compiled to, with every version fixed.
+    """What it was compiled to, with every version fixed.
+
+    It is a part of ``runs/<uid>/spec``; earlier releases wrote it as ``runs/<uid>/pins``.
 
     Attributes:
         scheme: version of the identity scheme.
@@ -50,6 +54,16 @@ class PinsRecord(msgspec.Struct, frozen=True):
     scopes: ScopePlan
     artifacts: dict[str, Artifact] = {}
     bumps: dict[Digest, int] = {}
+
+
+class AcceptedRecord(SpecRecord, frozen=True):
+    """``runs/<uid>/spec`` as it is written: one record, so that accepting a run is one write.
+
+    Attributes:
+        pins: None where an earlier release wrote them as a record of their own.
+    """
+
+    pins: PinsRecord | None = None
 
 
 class FinalRecord(msgspec.Struct, frozen=True):
@@ -146,5 +160,6 @@ def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> 
 
 
 spec_decoder = msgspec.json.Decoder(SpecRecord)
+accepted_decoder = msgspec.json.Decoder(AcceptedRecord)
 pins_decoder = msgspec.json.Decoder(PinsRecord)
 final_decoder = msgspec.json.Decoder(FinalRecord)

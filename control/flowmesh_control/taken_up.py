@@ -11,10 +11,11 @@ from functools import partial
 
 import msgspec
 
-from flowmesh_control.known_keys import numbered_keys
+from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import TAKEN, parse_epoch, taken_key
 from flowmesh_control.run_records import decode_record
 from flowmesh_core.errors import DamagedRecordError
+from flowmesh_store.batches import in_batches
 from flowmesh_store.ports import RecordStore
 
 log = logging.getLogger("flowmesh.control")
@@ -32,11 +33,10 @@ async def read_taken(records: RecordStore) -> defaultdict[str, int]:
     A record that cannot be read may name any run: then all count as taken up by that epoch.
     """
     found: defaultdict[str, int] = defaultdict(int)
-    for key in await numbered_keys(records, TAKEN):
-        record = await records.read(key)
+    keys = known_keys(records, TAKEN, parse_epoch)
+    async for (key, epoch), record in in_batches(keys, lambda known: records.read(known[0])):
         if record is None:
             continue
-        epoch = parse_epoch(key)
         try:
             uids = decode_record(_decoder, key, record.data)
             found.update(dict.fromkeys(uids, epoch))

@@ -7,15 +7,17 @@ cannot be taken away. A blob that is missing all the same is a miss: what produc
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, decoded
+from flowmesh_store.batches import in_batches
 from flowmesh_store.blobs import DEFAULT_GRACE_S
 from flowmesh_store.keys import ACTIONS
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import RecordStore, StoredBlob
 from flowmesh_store.sweep import Sweepable, SweepableRecords
 
 Live = Callable[[], Awaitable[AbstractSet[Digest]]]
@@ -80,16 +82,23 @@ class Collector:
     async def expire_results(self, *, dry_run: bool) -> int:
         """Deletes action results past their time; how many. Run it before roots are gathered."""
         count = 0
-        async for record in self._sweepable_records.aged(f"{ACTIONS}/"):
-            if record.age_s >= self._result_ttl_s and await self._has_expired(record.key):
-                count += dry_run or await self._sweepable_records.delete(
-                    record.key, older_than_s=self._result_ttl_s
-                )
+        async for _, expired in in_batches(self._old_results(), partial(self._expire, dry_run)):
+            count += expired
         return count
 
-    async def _has_expired(self, key: str) -> bool:
+    async def _old_results(self) -> AsyncIterator[str]:
+        async for record in self._sweepable_records.aged(f"{ACTIONS}/"):
+            if record.age_s >= self._result_ttl_s:
+                yield record.key
+
+    async def _expire(self, dry_run: bool, key: str) -> bool:
+        """Deletes a result if its time has passed; whether it did, or would."""
         result = decoded(await self._records.read(key))
-        return result is None or 0.0 < result.expires_s <= self._clock()
+        if result is not None and not 0.0 < result.expires_s <= self._clock():
+            return False
+        if dry_run:
+            return True
+        return await self._sweepable_records.delete(key, older_than_s=self._result_ttl_s)
 
     async def collect(self, live: Live, *, dry_run: bool) -> Collected:
         """Expires results, marks what is live, then sweeps.
@@ -105,6 +114,23 @@ class Collector:
         expired = await self.expire_results(dry_run=dry_run)
         needed = await live()
         totals: Counter[str] = Counter()
+
+        async def delete(blob: StoredBlob) -> bool:
+            return dry_run or await self._blobs.delete(blob.digest, older_than_s=self._grace_s)
+
+        async for blob, deleted in in_batches(self._unneeded(needed, totals), delete):
+            if deleted:
+                totals["deleted"] += 1
+                totals["deleted_bytes"] += blob.size_bytes
+        unfinished = (
+            0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
+        )
+        return Collected(dry_run, expired_results=expired, unfinished=unfinished, **totals)
+
+    async def _unneeded(
+        self, needed: AbstractSet[Digest], totals: Counter[str]
+    ) -> AsyncIterator[StoredBlob]:
+        """The blobs that may go; all are counted."""
         async for blob in self._blobs.blobs():
             totals["blobs"] += 1
             totals["size_bytes"] += blob.size_bytes
@@ -112,10 +138,5 @@ class Collector:
                 totals["live"] += 1
             elif blob.age_s < self._grace_s:
                 totals["young"] += 1
-            elif dry_run or await self._blobs.delete(blob.digest, older_than_s=self._grace_s):
-                totals["deleted"] += 1
-                totals["deleted_bytes"] += blob.size_bytes
-        unfinished = (
-            0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
-        )
-        return Collected(dry_run, expired_results=expired, unfinished=unfinished, **totals)
+            else:
+                yield blob

@@ -4,9 +4,9 @@
 
     cas/<2 hex>/<digest>             blobs
     actions/<scope>/<action_id>      action results; in a directory all of them are in actions/log
-    runs/<uid>/...                   spec, pins, ledger segments, final
+    runs/<uid>/...                   spec, ledger segments, final
     epochs/<n>                       leaderships
-    lineage/by-output|by-input/...   indexes
+    lineage/...                      what was made from what, a run
     quarantine/<class>               signature classes whose results did not repeat
     proof/...                        the check of conditional writes at start
 """

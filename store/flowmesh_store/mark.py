@@ -1,12 +1,13 @@
 """What a collection must keep: roots, and everything that the manifests among them name."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
+from flowmesh_store.batches import in_batches
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.ports import BlobStore, RecordStore
 
@@ -28,12 +29,16 @@ async def mark(
         StoreUnavailableError, StoreError: a manifest could not be read, so nothing may be swept.
     """
     live = {*others}
-    for digest in set(manifests):
-        live.add(digest)
+
+    async def spelled(digest: Digest) -> list[bytes]:
         with suppress(BlobNotFoundError, BlobCorruptError):
             # Any digest that a manifest spells is kept: rather too much than a chunk too little.
-            found = _DIGEST_IN_JSON.findall(await blobs.get(digest))
-            live.update(Digest(name.decode()) for name in found)
+            return _DIGEST_IN_JSON.findall(await blobs.get(digest))
+        return []
+
+    async for digest, found in in_batches(_each(set(manifests)), spelled):
+        live.add(digest)
+        live.update(Digest(name.decode()) for name in found)
     return live
 
 
@@ -45,8 +50,8 @@ async def mark_results(blobs: BlobStore, records: RecordStore) -> set[Digest]:
     """
     manifests: set[Digest] = set()
     others: set[Digest] = set()
-    async for key in records.keys(f"{ACTIONS}/"):
-        result = decoded(await records.read(key))
+    async for _, record in in_batches(records.keys(f"{ACTIONS}/"), records.read):
+        result = decoded(record)
         if result is None:
             continue
         for artifact in result.outputs.values():
@@ -54,3 +59,8 @@ async def mark_results(blobs: BlobStore, records: RecordStore) -> set[Digest]:
             if artifact.manifest is None and artifact.kind in _WITH_MANIFEST:
                 manifests.add(artifact.blob)
     return await mark(blobs, manifests=manifests, others=others)
+
+
+async def _each(digests: Iterable[Digest]) -> AsyncIterator[Digest]:
+    for digest in digests:
+        yield digest

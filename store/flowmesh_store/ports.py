@@ -80,7 +80,9 @@ class RecordStore(Protocol):
             key: slash-separated; segments of ``[A-Za-z0-9._=@-]``.
             data: the whole content.
             if_match: the etag that must be in place; None means that nothing may be there yet
-                (``If-None-Match: *``).
+                (``If-None-Match: *``). Across a network a write may be sent twice and its second
+                sending be refused: a store there counts the same bytes, found in place, as
+                written. Writers of which one only may win put something of their own into them.
 
         Returns:
             The new etag.

@@ -1,9 +1,11 @@
 """Runs that an older release took in: they hold references without a kind, and go on."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,21 @@ async def make_older(root: Path, key: str) -> None:
     await store.records.write(key, data, if_match=record.etag)
 
 
+async def split_pins(root: Path, uid: str) -> None:
+    """Writes a run's pins as a record of their own, as the last release did."""
+    store = open_store(root / "store", durability=Durability.PROCESS)
+    record = await store.records.read(spec_key(uid))
+    assert record is not None
+    spec = json.loads(record.data)
+    pins = spec.pop("pins")
+    compact = partial(json.dumps, separators=(",", ":"))
+    await store.records.write(pins_key(uid), compact(pins).encode())
+    await store.records.write(spec_key(uid), compact(spec).encode(), if_match=record.etag)
+
+
 async def older(root: Path) -> tuple[str, dict[str, Any]]:
     uid, body = await submitted(root)
+    await split_pins(root, uid)
     for key in (spec_key(uid), pins_key(uid)):
         await make_older(root, key)
     return uid, body

@@ -20,6 +20,7 @@ from flowmesh_control.logs import LogBook
 from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_core.costmodel import decode_model, encode_model
 from flowmesh_core.graph.cel import truth
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.identity.digest import is_digest
 from flowmesh_core.protocol.messages import (
     Assignment,
@@ -48,7 +49,7 @@ from flowmesh_core.run.ledger import Line
 from flowmesh_core.status.project import run_status
 from flowmesh_core.units import Digest
 
-truth("true", {})  # the library raises the limit of recursion with the first condition
+truth("true", {}, EvaluationBudget.of(1))  # the library raises the limit of recursion with the first condition
 WORLDS = int(os.environ.get("FLOWMESH_MESSAGE_WORLDS", "50"))
 MESSAGES = 80
 KEY = attempt_key(b"k" * 32)

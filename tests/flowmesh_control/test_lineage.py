@@ -1,9 +1,14 @@
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from flowmesh_control import lineage_reader
 from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_control.lineage_keys import DIGESTS_MAX, matching, run_key
 from flowmesh_control.run_lineage import walk_run
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
@@ -12,7 +17,9 @@ from flowmesh_core.lineage import Derivation, derivations
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.ledger import AttemptLine, HitLine, StepLine
 from flowmesh_core.units import Digest
+from flowmesh_store.keys import check_key
 from flowmesh_store.memory import MemoryRecords
+from flowmesh_store.ports import Record
 from flowmesh_store.store import Store
 
 
@@ -83,10 +90,10 @@ async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whol
     store: Store,
 ) -> None:
     lineage = Lineage(store.records)
-    inputs = {f"port{n}": f"part {n}" for n in range(300)}
+    inputs = {f"port{n}": f"part {n}" for n in range(600)}
     join = made("u1", "join", inputs, {"rows": "all"})
     await lineage.write("u1", [join, made("u1", "use", {"rows": "all"}, {"rows": "end"})])
-    for n in (0, 150, 299):
+    for n in (0, 150, 599):
         down = await lineage.walk(d(f"part {n}"), Direction.DOWN, everybody)
         assert [x.step for x in down.derivations] == ["join", "use"]
         assert down.derivations[0] == join
@@ -99,7 +106,7 @@ async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whol
         if (record := await store.records.read(key)) is not None
     ]
     assert len(sizes) > 100
-    assert sum(sizes) < 100_000  # the join alone has 25,000, and some 175 shards
+    assert sum(sizes) < 200_000  # the join alone has 50,000, and some 230 shards
 
 
 async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
@@ -230,18 +237,127 @@ class Far(MemoryRecords):
         return await super().write(key, data, if_match=if_match)
 
 
-async def test_the_records_of_a_run_are_written_side_by_side() -> None:
+LONG = [made("u1", f"s{n}", {"x": str(n)}, {"x": str(n + 1)}) for n in range(450)]
+
+
+async def test_the_records_of_a_long_run_are_written_side_by_side() -> None:
     far = Far()
-    await asyncio.wait_for(Lineage(far).write("u1", CHAIN), 10)
-    found = await Lineage(far).walk(d("raw"), Direction.DOWN, everybody)
-    assert len(found.derivations) == len(CHAIN)
+    await asyncio.wait_for(Lineage(far).write("u1", LONG), 10)
+    found = await Lineage(far).walk(d("0"), Direction.DOWN, everybody)
+    assert len(found.derivations) == len(LONG)
 
 
 async def test_a_record_that_could_not_be_written_is_told_and_written_again() -> None:
-    far = Far(refused="by-input")
+    far = Far(refused="/1.")
     with pytest.raises(StoreUnavailableError):
-        await Lineage(far).write("u1", CHAIN)
+        await Lineage(far).write("u1", LONG)
     far.refused = ""
-    await Lineage(far).write("u1", CHAIN)
-    found = await Lineage(far).walk(d("raw"), Direction.DOWN, everybody)
+    await Lineage(far).write("u1", LONG)
+    found = await Lineage(far).walk(d("0"), Direction.DOWN, everybody)
+    assert len(found.derivations) == len(LONG)
+
+
+async def test_a_run_has_one_record_and_a_long_one_has_one_for_each_200_steps(
+    store: Store,
+) -> None:
+    lineage = Lineage(store.records)
+    await lineage.write("u0", [])
+    await lineage.write("u1", LONG[:200])
+    [key] = [key async for key in store.records.keys("lineage/")]
+    assert key.startswith("lineage/runs/u1/0.")
+    long = [msgspec.structs.replace(made, uid="u2") for made in LONG]
+    await lineage.write("u2", long)
+    await lineage.write("u2", long)
+    keys = [key.split(".")[0] async for key in store.records.keys("lineage/")]
+    assert keys == ["lineage/runs/u1/0", *(f"lineage/runs/u2/{n}" for n in range(3))]
+    up = await lineage.walk(d("450"), Direction.UP, everybody)
+    assert len(up.derivations) == 450 + 200  # the other run made the first 200 as well
+
+
+async def test_of_many_steps_that_used_and_made_the_same_none_is_lost(store: Store) -> None:
+    lineage = Lineage(store.records)
+    await lineage.write("u1", [made("u1", f"s{n}", {"x": "a"}, {"x": "b"}) for n in range(450)])
+    found = await lineage.walk(d("b"), Direction.UP, everybody)
+    assert len(found.derivations) == 450
+
+
+async def test_runs_of_earlier_releases_are_found_beside_those_of_today(store: Store) -> None:
+    lineage = Lineage(store.records)
+    old = made("u0", "old", {"rows": "source"}, {"rows": "raw"})
+    record = msgspec.json.encode([old])
+    await store.records.write(f"lineage/by-output/{d('raw')[:2]}/u0", record)
+    await store.records.write(f"lineage/by-input/{d('source')[:2]}/u0", record)
+    await lineage.write("u1", CHAIN)
+    up = await lineage.walk(d("score"), Direction.UP, everybody)
+    assert up.derivations[-1] == old
+    assert len(up.derivations) == len(CHAIN) + 1
+    down = await lineage.walk(d("source"), Direction.DOWN, everybody)
+    assert down.derivations[0] == old
+    assert len(down.derivations) == len(CHAIN) + 1
+    assert await lineage.named(d("source")[:8], everybody) == [d("source")]
+    assert await lineage.named(d("score")[:8], everybody) == [d("score")]
+
+
+class Counted(MemoryRecords):
+    """A store that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_keys: list[str] = []
+        self.listed: list[str] = []
+
+    async def read(self, key: str) -> Record | None:
+        self.read_keys.append(key)
+        return await super().read(key)
+
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        self.listed.append(prefix)
+        async for key in super().keys(prefix):
+            yield key
+
+
+@pytest.mark.parametrize("held_max", [10_000, 10])
+async def test_a_query_reads_the_records_that_it_needs_and_no_others(
+    held_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_reader, "KEYS_HELD_MAX", held_max)
+    counted = Counted()
+    for n in range(1_500):
+        derivation = made(f"u{n}", "step", {"x": f"in {n}"}, {"x": f"out {n}"})
+        await Lineage(counted).write(f"u{n}", [derivation])
+    await Lineage(counted).write("next", [made("next", "step", {"x": "out 7"}, {"x": "end"})])
+    found = await Lineage(counted).walk(d("in 7"), Direction.DOWN, everybody)
+    assert [x.uid for x in found.derivations] == ["u7", "next"]
+    assert len(counted.read_keys) <= 4  # a filter may match for nothing, very seldom
+    # Once a walk, or, where they are too many to hold, once a step.
+    assert counted.listed == ["lineage/runs/"] * (1 if held_max > 1_500 else 3)
+
+
+async def test_a_record_that_cannot_be_read_costs_a_query_no_more_than_that_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    records = MemoryRecords()
+    await Lineage(records).write("u1", CHAIN)
+    await records.write(run_key("u2", 0, [d("raw")]), b"{")
+    await records.write("lineage/runs/stray", b"?")
+    found = await Lineage(records).walk(d("raw"), Direction.DOWN, everybody)
     assert len(found.derivations) == len(CHAIN)
+    assert "lineage/runs/u2/" in caplog.text
+
+
+@given(st.sets(st.integers(0, 5_000), min_size=1, max_size=DIGESTS_MAX))
+def test_a_key_matches_every_digest_that_it_was_made_for(numbers: set[int]) -> None:
+    digests = [d(f"digest {n}") for n in numbers]
+    key = run_key("workflow-0123abcd", 12, digests)
+    assert check_key(key) == key
+    assert len(key) < 800
+    for digest in digests:
+        assert matching([key], [d("another"), digest]) == [key]
+        assert matching([key], [digest[:8]]) == [key]
+
+
+@pytest.mark.parametrize(("digests", "share"), [(20, 0.001), (200, 0.002), (DIGESTS_MAX, 0.02)])
+def test_few_keys_match_for_nothing(digests: int, share: float) -> None:
+    key = run_key("u", 0, [d(f"held {n}") for n in range(digests)])
+    wrong = sum(bool(matching([key], [d(f"other {n}")])) for n in range(5_000))
+    assert wrong <= share * 5_000

@@ -1,17 +1,21 @@
 """Collection: what is kept, what goes, and what a dry run says."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from backends import Backend
 
-from flowmesh_core.protocol.results import ActionResult, Artifact
+from flowmesh_core.protocol.results import ActionResult, Artifact, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.collect import Collected, Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
 from flowmesh_store.mark import mark, mark_results
+from flowmesh_store.memory import MemoryBlobs, MemoryRecords
+from flowmesh_store.ports import Record
+from flowmesh_store.store import open_store
 from flowmesh_store.tree import store_tree
 
 GRACE_S = 3600.0
@@ -121,3 +125,51 @@ def result(action: Digest, output: Digest, created_s: float, expires_s: float) -
         outputs={"out": Artifact("blob", output, output)},
         created_s=created_s, expires_s=expires_s,
     )  # fmt: skip
+
+
+class Far(MemoryRecords):
+    """A store whose reads and deletions answer nobody before so many have asked."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self._left = together
+        self._all = asyncio.Event()
+
+    async def _wait(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._all.set()
+        await asyncio.wait_for(self._all.wait(), 20)
+
+    async def read(self, key: str) -> Record | None:
+        await self._wait()
+        return await super().read(key)
+
+
+async def test_results_are_read_side_by_side(tmp_path: Path) -> None:
+    digests = [digest_of(b"%d" % n) for n in range(100)]
+
+    async def filled(records: Far) -> Far:
+        for n, digest in enumerate(digests):
+            kept = result(digest, digest, created_s=0.5, expires_s=1.0 if n % 2 else 0.0)
+            await records.write(action_key("s", digest), encode_result(kept))
+        return records
+
+    records, blobs = await filled(Far(together=32)), MemoryBlobs(spool_dir=tmp_path)
+    assert await mark_results(blobs, records) == set(digests)
+    records = await filled(Far(together=32))
+    collector = Collector(blobs, records, records, result_ttl_s=0.0)
+    assert await collector.expire_results(dry_run=True) == 50
+    assert await collector.expire_results(dry_run=False) == 50
+    assert await mark_results(blobs, records) == set(digests[::2])
+
+
+async def test_a_stray_object_among_the_blobs_is_skipped_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    digest = digest_of(b"ours")
+    await store.blobs.put(digest, b"ours")
+    (tmp_path / "cas" / digest[:2] / "notes.txt").write_text("not ours")
+    assert [blob.digest async for blob in store.sweepable_blobs.blobs()] == [digest]
+    assert [r.levelname for r in caplog.records if "notes.txt" in r.message] == ["WARNING"]

@@ -1,9 +1,11 @@
 """What can go wrong on the way to a bucket: lost answers, refusals, abandoned uploads."""
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ import versitygw
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
 from flowmesh_store.hashing import digest_of
+from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -56,6 +59,61 @@ async def losing_first_answer(endpoint: str, method: bytes) -> AsyncIterator[str
         server.close()
 
 
+@dataclass
+class Cut:
+    """The next answers to GET lose the end of their body, as often as ``times`` says."""
+
+    to_bytes: int
+    honest_length: bool
+    times: int
+
+    def of(self, answer: bytes) -> bytes:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if not self.times or not re.match(rb"HTTP/1.1 20[06]", head):
+            return answer
+        self.times -= 1
+        if b" 206 " in head:  # of the rest, asked for after a cut, nothing comes
+            body = b""
+        if self.honest_length:
+            length = f"Content-Length: {self.to_bytes}".encode()
+            head = re.sub(rb"(?i)content-length: \d+", length, head)
+        return head + b"\r\n\r\n" + body[: self.to_bytes]
+
+
+@asynccontextmanager
+async def proxy(endpoint: str, *, sends: int = 1, cut: Cut | None = None) -> AsyncIterator[str]:
+    """A proxy that sends each PUT so often and passes the last answer on, or cuts answers short."""
+    upstream = urlsplit(endpoint)
+
+    async def send(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(upstream.hostname, upstream.port)
+        writer.write(request)
+        await writer.drain()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        body = await reader.readexactly(int(length[1])) if length else b""
+        # Each connection has one request: the server ends it, so an answer ends where it closes.
+        request = head[:-2] + b"Connection: close\r\n\r\n" + body
+        for _ in range(sends if head.startswith(b"PUT") else 1):
+            answer = await send(request)
+        if cut is not None and head.startswith(b"GET"):
+            answer = cut.of(answer)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("replacing", [False, True])
 async def test_a_write_whose_answer_was_lost_is_known_for_ones_own(
     s3_server: versitygw.S3Server, tmp_path: Path, replacing: bool
@@ -70,8 +128,75 @@ async def test_a_write_whose_answer_was_lost_is_known_for_ones_own(
     assert record is not None
     assert (record.data, record.etag) == (b"mine", written)
     with pytest.raises(ConditionFailedError):
-        await direct.records.write("epochs/1", b"mine", if_match=etag)
+        await direct.records.write("epochs/1", b"theirs", if_match=etag)
     direct.close()
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+async def test_a_write_that_a_proxy_sends_twice_is_known_for_ones_own(
+    s3_server: versitygw.S3Server, tmp_path: Path, replacing: bool
+) -> None:
+    direct = open_store(s3_server.url(tmp_path.name))
+    etag = await direct.records.write("runs/u/spec", b"0") if replacing else None
+    async with proxy(s3_server.endpoint, sends=2) as endpoint:
+        store = open_store(s3_server.url(tmp_path.name).replace(s3_server.endpoint, endpoint))
+        written = await store.records.write("runs/u/spec", b"mine", if_match=etag)
+        with pytest.raises(ConditionFailedError):
+            await store.records.write("runs/u/spec", b"theirs", if_match=etag)
+        store.close()
+    record = await direct.records.read("runs/u/spec")
+    assert record is not None
+    assert (record.data, record.etag) == (b"mine", written)
+    direct.close()
+
+
+@pytest.mark.parametrize(("cut_to_bytes", "honest_length"), [(5, False), (0, False), (0, True)])
+async def test_a_record_that_is_cut_short_is_asked_for_again(
+    s3_server: versitygw.S3Server, tmp_path: Path, cut_to_bytes: int, honest_length: bool
+) -> None:
+    direct = open_store(s3_server.url(tmp_path.name))
+    await direct.records.write("runs/u/spec", b"whole record")
+    await prove_conditional_writes(direct.records)
+    cut = Cut(cut_to_bytes, honest_length=honest_length, times=2)
+    async with proxy(s3_server.endpoint, cut=cut) as endpoint:
+        store = open_store(s3_server.url(tmp_path.name).replace(s3_server.endpoint, endpoint))
+        record = await store.records.read("runs/u/spec")
+        assert record is not None
+        assert record.data == b"whole record"
+        assert cut.times < 2  # obstore itself asks for the rest of what began
+        cut.times = 1_000
+        with pytest.raises(StoreUnavailableError, match="runs/u/spec"):
+            await store.records.read("runs/u/spec")
+        with pytest.raises(StoreUnavailableError, match="proof/"):
+            await prove_conditional_writes(store.records)  # what every start begins with
+        store.close()
+    direct.close()
+
+
+async def test_an_empty_record_is_no_cut_one(s3_server: versitygw.S3Server, tmp_path: Path) -> None:
+    store = open_store(s3_server.url(tmp_path.name))
+    etag = await store.records.write("runs/u/logs", b"")
+    record = await store.records.read("runs/u/logs")
+    assert record is not None
+    assert (record.data, record.etag) == (b"", etag)
+    store.close()
+
+
+async def test_a_request_that_the_server_does_not_understand_is_not_tried_for_ever() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    store = open_store(f"s3://b/p?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+    with pytest.raises(StoreError, match="400 Bad Request") as caught:
+        await store.records.read("epochs/1")
+    assert not isinstance(caught.value, StoreUnavailableError)
+    store.close()
+    server.close()
 
 
 async def test_a_server_that_is_not_there_is_unavailable_and_retryable() -> None:
@@ -138,4 +263,18 @@ async def test_uploads_that_nobody_completed_are_aborted_by_collection(
     assert await sweep.discard_unfinished(older_than_s=-3600) == 0
     assert [blob async for blob in sweep.blobs()] == []
     client.close()
+    store.close()
+
+
+async def test_a_stray_object_among_the_blobs_ends_no_collection_and_is_named(
+    s3_server: versitygw.S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(s3_server.url(tmp_path.name))
+    await store.blobs.put(digest_of(b"ours"), b"ours")
+    client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    client.put_object(Bucket=versitygw.BUCKET, Key=f"{tmp_path.name}/cas/notes.txt", Body=b"x")
+    client.close()
+    found = [blob.digest async for blob in store.sweepable_blobs.blobs()]
+    assert found == [digest_of(b"ours")]
+    assert [r.levelname for r in caplog.records if "cas/notes.txt" in r.message] == ["WARNING"]
     store.close()

@@ -12,12 +12,13 @@ from flowmesh_control.api.answers import answer
 from flowmesh_control.api.doors import Route, Visit, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import DERIVATIONS_MAX, PREFIX_MIN, Direction, Made, Walk
-from flowmesh_control.recovery import read_pins
+from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, Made, Walk
+from flowmesh_control.lineage_keys import PREFIX_MIN
 from flowmesh_control.run_artifacts import made_as
-from flowmesh_control.run_keys import pins_key
+from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_lineage import walk_run
-from flowmesh_control.run_records import PinsRecord, pins_decoder
+from flowmesh_control.run_pins import accepted_pins, read_pins
+from flowmesh_control.run_records import PinsRecord
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -155,10 +156,10 @@ class Origins:
         return answer(recorded(pins.plan, pins.scopes, lines, status, catalog))
 
     async def _pins(self, uid: str) -> PinsRecord:
-        record = await self._parts.given.store.records.read(pins_key(uid))
-        if record is None:
-            raise NotFoundError(f"the pins of run {uid!r} are gone", where=pins_key(uid))
-        return pins_decoder.decode(record.data)
+        pins = await accepted_pins(self._parts.given.store.records, uid)
+        if pins is None:
+            raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
+        return pins
 
     async def _manifests(self, walked: tuple[Derivation, ...]) -> dict[Digest, Manifest]:
         """The manifests of data sets that row-wise steps took and gave, where they still are."""

@@ -2,7 +2,7 @@
 
 Made by ``graph.compile`` from a validated workflow and the catalog; read by the run machine, the
 planner and the CLI. Everything is expanded (matrix), typed (parameters after defaults) and ordered
-(a step comes after all that it needs). It is stored in ``runs/<uid>/pins`` and read back, so that a
+(a step comes after all that it needs). It is stored in ``runs/<uid>/spec`` and read back, so that a
 restarted control plane runs exactly what was accepted.
 
 External inputs are steps too: ``inputs.base`` is a step of engine ``model.import`` whose port

@@ -1,4 +1,4 @@
-"""The store in an S3 bucket: obstore moves blobs, boto3 writes records under conditions.
+"""The store in an S3 bucket: obstore moves blobs and records, boto3 finds credentials and deletes.
 
 Imported only when a store with an ``s3://`` address is opened: boto3 is slow to load.
 """

@@ -1,11 +1,15 @@
 """Errors of S3 servers and both clients, told as errors of the store."""
 
+import re
+
 from botocore.exceptions import BotoCoreError, ClientError
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
 
 _HTTP_SERVER_ERROR = 500
+_REQUEST_REFUSED = re.compile(r"status code: 4(?!0[489]|12|29)\d\d")
+"""In obstore's words; but not found, timeout, conflict, precondition and too many requests."""
 _FULL = frozenset({"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"})
 _REFUSED = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "Forbidden"}
@@ -20,11 +24,6 @@ def code_of(error: ClientError) -> str:
 def status_of(error: ClientError) -> int:
     """The HTTP status; 0 where there is none."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def retries_of(error: ClientError) -> int:
-    """How often the client had sent the request before this answer."""
-    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
 
 def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
@@ -45,13 +44,18 @@ def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
 
 def blobs_error(error: BaseError | FileNotFoundError, where: str) -> StoreError:
     """The store's error for one of obstore's; a blob that is missing is the caller's to tell."""
-    reason = str(error).split("\n", 1)[0]
-    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
-        return _refused(reason, where)
-    if any(code in str(error) for code in _FULL):
+    text = str(error)
+    reason = text.split("\n", 1)[0]
+    if any(code in text for code in _FULL):
         return _full(reason, where)
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or any(
+        f"<Code>{code}</Code>" in text for code in _REFUSED
+    ):
+        return _refused(reason, where)
     if is_missing_bucket(error):
         return StoreError("there is no such bucket", where=where, remedy="create it first")
+    if _REQUEST_REFUSED.search(reason) and "RequestTimeout" not in text:
+        return StoreError(reason, where=where, remedy="see what the S3 server says of this code")
     return _unavailable(reason, where)
 
 

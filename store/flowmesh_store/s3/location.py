@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from obstore.store import S3Config
 
-RECORD_CONNECTIONS = 32
+DELETE_CONNECTIONS = 8
 _ATTEMPTS = 5
 _CONNECT_S = 5
 _RETRY_FOR = timedelta(seconds=30)
+_CREDENTIALS_FOR = timedelta(minutes=5)
+"""How long obstore uses credentials before it asks boto3 again, which renews those that expire ten
+minutes before they do."""
 _EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
 
 
@@ -84,7 +87,7 @@ def _session(location: S3Location) -> boto3.Session:
 
 
 def connect_blobs(location: S3Location) -> S3Store:
-    """The client for blobs. It opens no connection yet.
+    """The client for blobs and records. It opens no connection yet.
 
     Raises:
         StoreError: there are no credentials.
@@ -100,14 +103,14 @@ def connect_blobs(location: S3Location) -> S3Store:
         location.bucket,
         prefix=location.prefix or None,
         config=config,
-        credential_provider=Boto3CredentialProvider(session),
+        credential_provider=Boto3CredentialProvider(session, ttl=_CREDENTIALS_FOR),
         client_options={"allow_http": location.endpoint.startswith("http://")},
         retry_config={"max_retries": _ATTEMPTS, "retry_timeout": _RETRY_FOR},
     )
 
 
 def connect_records(location: S3Location) -> "S3Client":
-    """The client for records. It opens no connection yet.
+    """The client that deletes records and sets buckets up. It opens no connection yet.
 
     Raises:
         StoreError: there are no credentials.
@@ -119,7 +122,7 @@ def connect_records(location: S3Location) -> "S3Client":
         config=Config(
             signature_version="s3v4",
             connect_timeout=_CONNECT_S,
-            max_pool_connections=RECORD_CONNECTIONS,
+            max_pool_connections=DELETE_CONNECTIONS,
             retries={"mode": "standard", "max_attempts": _ATTEMPTS},
             s3={"addressing_style": "path" if location.endpoint else "auto"},
         ),

@@ -1,6 +1,7 @@
 """What the collector does in an S3 bucket. Only the control plane's credentials allow it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from flowmesh_core.units import Digest
-from flowmesh_store.keys import CAS, blob_key, check_digest
+from flowmesh_store.keys import CAS, blob_key, is_digest
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.s3.blobs import head
 from flowmesh_store.s3.errors import blobs_error, records_error
@@ -19,6 +20,8 @@ from flowmesh_store.s3.location import S3Location
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+log = logging.getLogger(__name__)
 
 
 class S3Sweep:
@@ -44,9 +47,16 @@ class S3Sweep:
             async for page in obstore.list(self._store, f"{CAS}/"):
                 now = self._now()
                 for item in page:
-                    digest = check_digest(item["path"].rsplit("/", 1)[1])
+                    name = item["path"].rsplit("/", 1)[1]
+                    if not is_digest(name):
+                        log.warning(
+                            "%s in %s is not FlowMesh's; skipped: move it elsewhere",
+                            item["path"],
+                            self._location.url,
+                        )
+                        continue
                     age = (now - item["last_modified"]).total_seconds()
-                    yield StoredBlob(digest, item["size"], max(0.0, age))
+                    yield StoredBlob(Digest(name), item["size"], max(0.0, age))
         except BaseError as error:
             raise blobs_error(error, self._location.url) from error
 
