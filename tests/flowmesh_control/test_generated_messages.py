@@ -49,7 +49,8 @@ from flowmesh_core.run.ledger import Line
 from flowmesh_core.status.project import run_status
 from flowmesh_core.units import Digest
 
-truth("true", {}, EvaluationBudget.of(1))  # the library raises the limit of recursion with the first condition
+# The library raises the limit of recursion with the first condition.
+truth("true", {}, EvaluationBudget.of(1))
 WORLDS = int(os.environ.get("FLOWMESH_MESSAGE_WORLDS", "50"))
 MESSAGES = 80
 KEY = attempt_key(b"k" * 32)
