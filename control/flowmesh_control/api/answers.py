@@ -16,6 +16,7 @@ from flowmesh_control.failures import (
     UnmeetableError,
 )
 from flowmesh_core.errors import (
+    ContentLimitError,
     FlowMeshError,
     IdentityError,
     InvalidReferenceError,
@@ -29,6 +30,7 @@ log = logging.getLogger("flowmesh.control.api")
 
 _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (SpecError, 422),
+    (ContentLimitError, 400),
     (IdentityError, 422),
     (UnknownUserError, 401),
     (UnmeetableError, 402),

@@ -88,11 +88,10 @@ def long_row(where: str) -> ContentLimitError:
 
 def decoded_bytes(table: Any) -> int:
     """What a table's values take, and a byte for every cell."""
-    cells = table.num_rows * max(1, table.num_columns)
-    return cells + sum(
-        max(0, column.nbytes - column.null_count * _slot_bytes(column.type))
-        for column in table.columns
-    )
+    size: int = table.num_rows * max(1, table.num_columns)
+    for column in table.columns:
+        size += max(0, column.nbytes - column.null_count * _slot_bytes(column.type))
+    return size
 
 
 def _slot_bytes(t: Any) -> int:

@@ -102,6 +102,7 @@ class ParquetReader:
         before = 0
         try:
             for batch in self._file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                self._budget.require(batch.nbytes, f"what follows row {before}")
                 table = pa.Table.from_batches([batch])
                 yield columns_of_table(table, schema, before=before)[1], table.num_rows
                 before += table.num_rows
