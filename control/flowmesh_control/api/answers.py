@@ -94,6 +94,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return refusal(e)
     except msgspec.MsgspecError as e:
         return _error(400, f"the body cannot be read: {e}", "body", "see docs/api.md")
+    except RecursionError:
+        return _error(400, "the body is nested too deeply", "body", "flatten it")
     except web.HTTPException as e:
         return _error(e.status, e.reason, request.path)
     except ConnectionResetError:

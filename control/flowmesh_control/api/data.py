@@ -19,7 +19,7 @@ from flowmesh_control.importer.receiving import receive
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.spool import SpoolWriter
-from flowmesh_store.unpacking import unpack
+from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
 
@@ -154,12 +154,12 @@ def _uploaded(stored: Stored) -> Uploaded:
 
 def _unpack(archive: Path, directory: Path) -> None:
     try:
-        with tarfile.open(archive, "r:") as tar:
-            unpack(tar, directory)
+        with open_tree(archive) as tar:
+            unpack(tar, directory, TreeLimits())
         archive.unlink()
     except tarfile.TarError as e:
         raise FlowMeshError(
-            f"the body is no tar file of plain files: {e}",
+            f"the body is no tar file of a tree: {e}",
             where="body",
             remedy="send `tar -C DIRECTORY -chf - .`, which follows links",
         ) from e

@@ -35,6 +35,12 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resume: bool = True
 
 
+class CancelBody(msgspec.Struct, frozen=True):
+    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty."""
+
+    reason: str = ""
+
+
 class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of ``POST /v1/runs/{uid}/amend``: the fields of a spec that may change."""
 
@@ -139,7 +145,7 @@ class Runs:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
         uid = await self._unended(visit)
         body = await visit.request.read()
-        said = str(msgspec.json.decode(body).get("reason", "")) if body else ""
+        said = msgspec.json.decode(body, type=CancelBody).reason if body else ""
         reason = said or "cancelled by the user"
         if uid in self._parts.given.waiting:
             return answer(await self._parts.repinning.cancel(uid, reason))
