@@ -76,7 +76,6 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.slow
 async def test_odd_trees_are_the_senders_fault_and_an_honest_one_is_taken(tmp_path: Path) -> None:
     async with fabric_at(tmp_path) as fabric:
         for name, (make, reason) in ODD.items():
