@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.failures import (
     ConflictError,
     ForbiddenError,
@@ -30,6 +31,7 @@ log = logging.getLogger("flowmesh.control.api")
 
 _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (SpecError, 422),
+    (BodyPausedError, 408),
     (ContentLimitError, 400),
     (IdentityError, 422),
     (UnknownUserError, 401),
