@@ -17,7 +17,7 @@ import orjson
 
 from flowmesh_core.errors import BlobCorruptError, ContentLimitError, IdentityError
 from flowmesh_store.datasets.csv_types import DIGITS_MAX, INT64, ColumnKind
-from flowmesh_store.datasets.parquet import read_parquet
+from flowmesh_store.datasets.parquet import decoded_sizes, read_parquet
 
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _TOO_DEEP = "depth limit exceeded"
@@ -25,24 +25,30 @@ LINE_REMEDY = "each line must be one JSON object"
 LIST_REMEDY = "the file must be a list of objects; one object a line is .jsonl"
 
 
-def read_rows_file(name: str, data: bytes) -> Sequence[Mapping[str, Any]] | Any:
+def read_rows_file(
+    name: str, data: bytes, *, decoded_bytes_max: int | None = None
+) -> Sequence[Mapping[str, Any]] | Any:
     """Reads a file by its name's ending.
 
     Args:
         name: the file's name; ``.jsonl``/``.ndjson``, ``.json``, ``.csv``, ``.tsv`` or
             ``.parquet``.
         data: its content.
+        decoded_bytes_max: how much Parquet may become, in Arrow's memory; None for no bound.
 
     Returns:
         Rows, or for Parquet a ``pyarrow.Table``: what :func:`rows_to_chunks` takes.
 
     Raises:
         IdentityError: an unknown ending, or content that is not of it; names the line.
+        ContentLimitError: Parquet becomes more than it may.
     """
     ending = PurePath(name).suffix.lower()
     reader = _READERS.get(ending)
     if reader is None:
         raise unknown_format(name)
+    if decoded_bytes_max is not None and reader is _read_parquet:
+        _refuse_large_parquet(data, name, decoded_bytes_max)
     return reader(data, name)
 
 
@@ -206,6 +212,23 @@ def _download_form(value: Any) -> str:
 
 def _read_tsv(data: bytes, name: str) -> list[dict[str, Any]]:
     return read_csv(data, name, delimiter="\t")
+
+
+def _refuse_large_parquet(data: bytes, name: str, most: int) -> None:
+    """Counts what a file becomes a batch at a time, before it is read whole."""
+    try:
+        size = 0
+        for size in decoded_sizes(data):
+            if size > most:
+                break
+    except BlobCorruptError as e:
+        raise IdentityError("no Parquet file", where=name, remedy="write it again") from e
+    if size > most:
+        raise ContentLimitError(
+            f"the file decodes to more than {most >> 20} MiB",
+            where=name,
+            remedy="split it, or give the step more memory with resources.memory",
+        )
 
 
 def _read_parquet(data: bytes, name: str) -> Any:

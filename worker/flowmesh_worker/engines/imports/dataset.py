@@ -23,6 +23,8 @@ from flowmesh_worker.engines.net.addresses import AddressRule
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
 """Rows in Python take about so many times the room of their file."""
+_DECODED_FACTOR = 16
+"""A file of Parquet may always become so many times its size."""
 
 
 class DatasetImport:
@@ -34,11 +36,13 @@ class DatasetImport:
         """Reads an administrator's exceptions for addresses."""
         self._rule = AddressRule.from_environment()
         self._download = Downloader(self._rule, _BYTES_MIN)
+        self._memory_bytes = 0
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Takes its bound on size from the memory it may use."""
         bound = (settings.memory_mib << 20) // _ROWS_PER_BYTE
         self._download = Downloader(self._rule, max(bound, _BYTES_MIN))
+        self._memory_bytes = settings.memory_mib << 20
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Fetches ``uri`` at the pinned revision and reads it by its ``format``."""
@@ -52,7 +56,7 @@ class DatasetImport:
             on_progress=lambda done, total: progress(done, total, "bytes"),
         )
         rows = await asyncio.to_thread(
-            _read, source.name, str(work.params["format"]), found.content
+            _read, source.name, str(work.params["format"]), found.content, self._memory_bytes
         )
         return Result({"rows": Rows(rows)}, Usage(units=found.size_bytes))
 
@@ -60,11 +64,13 @@ class DatasetImport:
         """Frees nothing."""
 
 
-def _read(name: str, kind: str, content: bytes) -> Any:
+def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
     from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - pyarrow is heavy
 
+    most = max(memory_bytes // 2, _DECODED_FACTOR * len(content) + _BYTES_MIN)
+    name = name if kind == "auto" else f"{name}.{kind}"
     try:
-        return read_rows_file(name if kind == "auto" else f"{name}.{kind}", content)
+        return read_rows_file(name, content, decoded_bytes_max=most)
     except IdentityError as error:
         raise refused(str(error), error.remedy) from error
 
