@@ -18,6 +18,7 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
+from flowmesh_core.catalog.timeouts import duration
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "engines.md"
@@ -66,7 +67,18 @@ def _facts(c: EngineContract) -> list[str]:
         facts.append("on pools that allow user code")
     elif c.user_code_with:
         facts.append(f"on pools that allow user code with {_choices(c.user_code_with)}")
+    if c.default_timeout_s:
+        facts.append(_timeouts(c))
     return [*facts, f"counts {c.work_unit}"]
+
+
+def _timeouts(c: EngineContract) -> str:
+    usual, most = duration(c.default_timeout_s), duration(c.max_timeout_s)
+    if c.timeout_param:
+        usual += f" or what `{c.timeout_param}` needs"
+    return f"an attempt ends after {usual}" + (
+        f", with `timeout` after {most} at most" if most != usual else ""
+    )
 
 
 def _engine(c: EngineContract) -> str:

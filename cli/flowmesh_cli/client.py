@@ -136,8 +136,22 @@ class Http:
         document: Any = None,
         body: Any = None,
     ) -> bytes:
-        """Sends a request and reads the whole answer; raises as :meth:`get`."""
-        response = self._send(method, path, query or {}, document=document, body=body)
+        """Sends a request and reads the whole answer; raises as :meth:`get`.
+
+        A body that is a file is sent on a connection of its own, which waits as long as it takes:
+        the file cannot be sent again where a kept connection is closed, and is decoded before the
+        answer comes.
+        """
+        if not _repeatable(method, body):
+            own = Http(self.url, self._way, namespace=self.namespace)
+            try:
+                response = own._send(method, path, query or {}, body=body, timeout_s=None)
+                return self._whole(response)
+            finally:
+                own.close()
+        return self._whole(self._send(method, path, query or {}, document=document, body=body))
+
+    def _whole(self, response: http.client.HTTPResponse) -> bytes:
         data = response.read()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise self._error(response.status, data)

@@ -58,7 +58,8 @@ def upload_inputs(http: Http, source: Source) -> None:
 def _upload(http: Http, path: Path, kind: str, namespace: str) -> str:
     if kind == "dataset":
         query = {"namespace": namespace, "name": path.name}
-        answer = http.call("POST", "/v1/datasets", query=query, body=path.read_bytes())
+        with path.open("rb") as file:
+            answer = http.call("POST", "/v1/datasets", query=query, body=file)
     else:
         with _packed(path) as packed:
             query = {"namespace": namespace, "kind": kind}

@@ -22,7 +22,7 @@ from flowmesh_control.policies import Policies
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_records import AcceptedRecord, PinsRecord, SpecRecord, spec_decoder
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import InvalidReferenceError, Problem, SpecError
+from flowmesh_core.errors import ContentLimitError, InvalidReferenceError, Problem, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.plan import ArtifactSource, Plan
@@ -219,6 +219,12 @@ class Admission:
             SpecError: everything that is wrong with it.
             InvalidReferenceError: it names content that the namespace may not read.
         """
+        try:
+            return await self._compile(submission)
+        except RecursionError as e:
+            raise _too_deep() from e
+
+    async def _compile(self, submission: Submission) -> Compiled:
         workflow, document = _parse(submission)
         namespace = workflow.metadata.namespace
         scopes = self._policies.scopes(namespace, dict(submission.labels))
@@ -361,4 +367,13 @@ def _references(plan: Plan) -> set[str]:
 
 def _digest(namespace: str, document: Mapping[str, Any], uploads: Mapping[str, str]) -> Digest:
     said = [namespace, document, uploads]
-    return digest_bytes(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))
+    try:
+        return digest_bytes(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))
+    except orjson.JSONEncodeError as e:
+        raise _too_deep() from e
+
+
+def _too_deep() -> ContentLimitError:
+    return ContentLimitError(
+        "the document is nested too deeply", where="document", remedy="flatten it"
+    )

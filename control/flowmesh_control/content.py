@@ -1,6 +1,5 @@
 """What users bring and name: rows, directories and references to what is in the store already."""
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from flowmesh_control.importer.decoder import Decoder
+from flowmesh_control.importer.frames import Decoded
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -25,14 +26,16 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import Reference, ScopePlan, issue, verify
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
+from flowmesh_store.spool import Spooled
 from flowmesh_store.tree import Tree, read_tree, store_tree
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Content that was stored for a namespace."""
+    """Content that was stored for a namespace; of a data set also its columns."""
 
     reference: str
     artifact: Artifact
+    columns: tuple[str, ...] = ()
 
 
 class Content:
@@ -42,43 +45,51 @@ class Content:
         """Takes the store, and the key that references are made with."""
         self._blobs = blobs
         self._master_key = master_key
+        self._decoder = Decoder(blobs)
 
-    async def put_rows(self, rows: Sequence[Mapping[str, Any]] | Any, scope: str) -> Stored:
-        """Stores rows as a dataset.
-
-        Args:
-            rows: objects, or a ``pyarrow.Table``.
-            scope: who may refer to it.
+    async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> Stored:
+        """Stores rows, JSON-like objects, as a dataset.
 
         Raises:
             IdentityError: the rows have mixed types; names row and column.
             StoreError: they could not be stored.
         """
-        # Imported here: pyarrow is heavy, and only uploads need it.
-        from flowmesh_store.datasets import rows_to_chunks  # noqa: PLC0415
-
-        manifest, chunks = await asyncio.to_thread(rows_to_chunks, rows)
-        artifact = dataset_artifact(manifest)
-        for digest, data in {**chunks, artifact.blob: encode_manifest(manifest)}.items():
-            await self._put(digest, data)
-        return Stored(self.reference(scope, artifact), artifact)
-
-    async def _put(self, digest: Digest, data: bytes) -> None:
-        """Stores content; a spoiled copy in its place is found by reading it, and replaced."""
-        with contextlib.suppress(LostBlobError):
-            await self._blobs.get(digest)
-        await self._blobs.put(digest, data)
+        return self._of_dataset(await self._decoder.of_rows(rows), scope)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> Stored:
+        """Stores a small file of rows, as :meth:`put_upload` does."""
+        with self._blobs.spool() as writer:
+            writer.write(data)
+            spooled = writer.finish()
+        return await self.put_upload(name, spooled, scope)
+
+    async def put_upload(self, name: str, file: Spooled, scope: str) -> Stored:
         """Stores a file of rows (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``).
+
+        Args:
+            name: what the user calls it.
+            file: the content, which is removed.
+            scope: who may refer to it.
 
         Raises:
             IdentityError: the file is not what its name says; names the line.
+            ContentLimitError: it is more than may be read.
+            StoreError: it could not be stored.
         """
-        from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415
+        try:
+            return self._of_dataset(await self._decoder.of_file(name, file), scope)
+        finally:
+            file.discard()
 
-        rows = await asyncio.to_thread(read_rows_file, name, data)
-        return await self.put_rows(rows, scope)
+    def _of_dataset(self, found: Decoded, scope: str) -> Stored:
+        artifact = Artifact(
+            "dataset",
+            found.digest,
+            found.manifest,
+            size_bytes=found.size_bytes,
+            rows=found.rows,
+        )
+        return Stored(self.reference(scope, artifact), artifact, found.columns)
 
     async def put_directory(self, kind: str, directory: Path, scope: str) -> Stored:
         """Stores a model or adapter directory as a tree."""

@@ -18,6 +18,7 @@ from aiohttp import web
 from flowmesh_control.access import NamespaceLabels, Users, no_labels
 from flowmesh_control.accounts import Accounts, capture
 from flowmesh_control.api.app import build_app
+from flowmesh_control.api.connections import TimedRunner
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
 from flowmesh_control.audits import Audits
@@ -271,7 +272,7 @@ class ControlPlane:
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
         app = build_app(parts, self._users, self._labels)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         shown = self._certificate
         site = web.TCPSite(

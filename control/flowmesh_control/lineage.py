@@ -116,7 +116,7 @@ class Lineage:
             limit: at most so many derivations.
             depth: at most so many steps one after the other.
         """
-        reader = LineageReader(self._records)
+        reader = self.reader()
         met: set[Digest] = {digest}
         found: dict[tuple[str, str], Derivation] = {}
         frontier = [digest]
@@ -134,14 +134,12 @@ class Lineage:
         cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
         return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
-    async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
-        """The derivations of a run that made this."""
-        made = await LineageReader(self._records).of_run(uid, digest)
-        return [d for d in made if digest in d.outputs.values()]
+    def reader(self) -> LineageReader:
+        """What reads for one query of several questions."""
+        return LineageReader(self._records)
 
-    async def makers(self, digest: Digest, seen: Seen) -> list[Derivation]:
+    async def makers(self, reader: LineageReader, digest: Digest, seen: Seen) -> list[Derivation]:
         """The derivations of any run that made this: who ran it before who found it."""
-        reader = LineageReader(self._records)
         return sorted(await self._touching(reader, [digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:

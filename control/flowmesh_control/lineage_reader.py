@@ -12,6 +12,7 @@ import msgspec
 
 from flowmesh_control.lineage_keys import BY_INPUT, BY_OUTPUT, RUNS, matching
 from flowmesh_core.lineage import Derivation
+from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 
 log = logging.getLogger("flowmesh.control")
@@ -53,11 +54,13 @@ class LineageReader:
                 keys += [key async for key in self._records.keys(f"{index}{shard}/")]
         return [d for found in await self._read_all(keys) for d in found]
 
-    async def of_run(self, uid: str, digest: str) -> list[Derivation]:
-        """The derivations of one run that may have made this digest; others of the run too."""
-        keys = [key async for key in self._records.keys(f"{RUNS}{uid}/")]
-        keys = [*matching(keys, [digest]), f"{BY_OUTPUT}{digest[:2]}/{uid}"]
-        return [d for found in await self._read_all(keys) for d in found]
+    async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
+        """The derivations of a run that made this."""
+        keys = matching([key async for key in self._records.keys(f"{RUNS}{uid}/")], [digest])
+        if digest[:2] in await self._shards_of(BY_OUTPUT):
+            keys.append(f"{BY_OUTPUT}{digest[:2]}/{uid}")
+        made = [d for found in await self._read_all(keys) for d in found]
+        return [d for d in made if digest in d.outputs.values()]
 
     async def whole(self, partial: Derivation) -> Derivation:
         """The derivation as it stands by its outputs; the partial one where it is gone."""

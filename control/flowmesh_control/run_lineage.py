@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, Lineage, Seen, Walk
+from flowmesh_control.lineage_reader import LineageReader
 from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 
@@ -49,7 +50,7 @@ async def walk_run(
         limit: at most so many derivations.
         depth: at most so many steps one after the other.
     """
-    walk = _RunWalk(lineage, seen)
+    walk = _RunWalk(lineage, lineage.reader(), seen)
     frontier = [_Wanted(digest, *made)]
     for _ in range(depth):
         frontier = [onward for wanted in frontier for onward in await walk.follow(wanted)]
@@ -67,6 +68,7 @@ class _RunWalk:
     """What was met so far; ``others`` counts the other makers of what was given from outside."""
 
     lineage: Lineage
+    reader: LineageReader
     seen: Seen
     found: dict[tuple[str, str], Derivation] = field(default_factory=dict)
     others: dict[Digest, int] = field(default_factory=dict)
@@ -86,13 +88,13 @@ class _RunWalk:
 
     async def maker(self, wanted: _Wanted) -> Derivation | None:
         """The run's own derivation that made it, else the first of another run."""
-        made = await self.lineage.made_by_run(wanted.uid, wanted.digest)
+        made = await self.reader.made_by_run(wanted.uid, wanted.digest)
         made = [d for d in made if d.time_s <= wanted.before_s and wanted.step in ("", d.step)]
         own = min(made, key=lambda d: (d.time_s, d.step), default=None)
         return await self._first_of_others(wanted) if own is None else own
 
     async def _first_of_others(self, wanted: _Wanted) -> Derivation | None:
-        made = await self.lineage.makers(wanted.digest, self.seen)
+        made = await self.lineage.makers(self.reader, wanted.digest, self.seen)
         made = [d for d in made if d.time_s <= wanted.before_s and d.uid != wanted.uid]
         runs = {d.uid for d in made}
         if len(runs) > 1:

@@ -147,6 +147,10 @@ class IdentityError(FlowMeshError):
     """A value that has no canonical form, such as NaN or an integer beyond 64 bits."""
 
 
+class ContentLimitError(IdentityError):
+    """Content of a user that is larger, wider or nested deeper than what is read."""
+
+
 class InvalidReferenceError(FlowMeshError):
     """A ``cas:`` reference that is malformed or not valid for this scope."""
 

@@ -20,6 +20,7 @@ from flowmesh_operator.exits import OperatorExitCode
 from flowmesh_operator.handlers.watched import Seen, registry_of
 from flowmesh_operator.leading.leader import lead
 from flowmesh_operator.leading.lease import LeadershipLostError
+from flowmesh_operator.liveness import alive_at
 from flowmesh_operator.mirror import Mirror
 from flowmesh_operator.own_loop import OwnLoop
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
@@ -96,17 +97,16 @@ async def watch(settings: OperatorSettings, seen: Seen, stop: asyncio.Event) -> 
     Raises:
         WatchError: it ended, though nobody told it to.
     """
-    port = settings.health_port
     failure: Exception | None = None
     try:
-        await kopf.operator(
-            registry=registry_of(seen),
-            settings=_kopf_settings(settings),
-            standalone=True,
-            clusterwide=True,
-            liveness_endpoint=f"http://0.0.0.0:{port}/healthz" if port else None,
-            stop_flag=stop,
-        )
+        async with alive_at(settings.health_port):
+            await kopf.operator(
+                registry=registry_of(seen),
+                settings=_kopf_settings(settings),
+                standalone=True,
+                clusterwide=True,
+                stop_flag=stop,
+            )
     except Exception as e:  # whatever it is: without watches this process is of no use
         failure = e
     if not stop.is_set():

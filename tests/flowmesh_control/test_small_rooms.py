@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from io import BytesIO
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from flowmesh_control.changes import Changes
@@ -142,7 +143,7 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
     content = Content(store.blobs, KEY)
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
-    assert loaded == stored.artifact
+    assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
     assert loaded.rows == 2
     with pytest.raises(InvalidReferenceError, match="not valid for this namespace"):
         await content.load("dataset", stored.reference, B)

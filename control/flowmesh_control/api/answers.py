@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.failures import (
     ConflictError,
     ForbiddenError,
@@ -16,6 +17,7 @@ from flowmesh_control.failures import (
     UnmeetableError,
 )
 from flowmesh_core.errors import (
+    ContentLimitError,
     DamagedRecordError,
     FlowMeshError,
     IdentityError,
@@ -31,6 +33,8 @@ log = logging.getLogger("flowmesh.control.api")
 
 _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (SpecError, 422),
+    (BodyPausedError, 408),
+    (ContentLimitError, 400),
     (IdentityError, 422),
     (UnknownUserError, 401),
     (UnmeetableError, 402),
@@ -105,6 +109,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return refusal(e)
     except msgspec.MsgspecError as e:
         return _error(400, f"the body cannot be read: {e}", "body", "see docs/api.md")
+    except RecursionError:
+        return _error(400, "the body is nested too deeply", "body", "flatten it")
     except web.HTTPException as e:
         return _error(e.status, e.reason, request.path)
     except ConnectionResetError:

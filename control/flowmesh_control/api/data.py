@@ -12,15 +12,16 @@ from flowmesh_control.access import NamespaceLabels, Verb
 from flowmesh_control.api.answers import answer
 from flowmesh_control.api.doors import Route, Visit, of_namespace, of_run
 from flowmesh_control.assembly import Parts
+from flowmesh_control.content import Stored
 from flowmesh_control.downloads import Download, download_of
 from flowmesh_control.failures import ConflictError, NotFoundError
+from flowmesh_control.importer.receiving import receive
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
-from flowmesh_store.unpacking import unpack
+from flowmesh_store.spool import SpoolWriter
+from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
-_PIECE = 1 << 20
 
 
 class Uploaded(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,18 +59,16 @@ class Data:
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
         """
         scope, request = self._scopes(visit).private, visit.request
-        data = bytearray()
-        async for piece in request.content.iter_chunked(_PIECE):
-            data += piece
-            if len(data) > ROWS_BYTES_MAX:
-                raise FlowMeshError(
-                    f"the file is larger than {ROWS_BYTES_MAX >> 30} GiB",
-                    where=request.query.get("name", "body"),
-                    remedy="put it into a bucket and name it by s3://",
-                )
         name = request.query.get("name") or "rows.jsonl"
-        stored = await self._parts.content.put_file(name, bytes(data), scope)
-        return answer(_uploaded(stored.reference, stored.artifact), status=201)
+        received = await receive(
+            request.content,
+            self._parts.given.store.blobs.spool(),
+            announced_bytes=request.content_length or 0,
+            limit_bytes=ROWS_BYTES_MAX,
+            where=name,
+        )
+        stored = await self._parts.content.put_upload(name, received, scope)
+        return answer(_uploaded(stored), status=201)
 
     async def put_tree(self, visit: Visit) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
@@ -82,11 +81,17 @@ class Data:
             raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
         limit = self._parts.given.settings.upload_bytes_max
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
-            archive, directory = Path(scratch, "tree.tar"), Path(scratch, "tree")
-            await _receive(request, archive, limit)
-            await asyncio.to_thread(_unpack, archive, directory)
+            received = await receive(
+                request.content,
+                SpoolWriter(Path(scratch)),
+                announced_bytes=request.content_length or 0,
+                limit_bytes=limit,
+                where="body",
+            )
+            directory = Path(scratch, "tree")
+            await asyncio.to_thread(_unpack, received.path, directory)
             stored = await self._parts.content.put_directory(kind, directory, scope)
-        return answer(_uploaded(stored.reference, stored.artifact), status=201)
+        return answer(_uploaded(stored), status=201)
 
     async def outputs(self, visit: Visit) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
@@ -145,38 +150,26 @@ class Data:
         return self._parts.given.policies.scopes(visit.namespace, labels)
 
 
-def _uploaded(reference: str, artifact: Artifact) -> Uploaded:
-    manifest = artifact.manifest
+def _uploaded(stored: Stored) -> Uploaded:
+    artifact = stored.artifact
     return Uploaded(
-        reference=reference,
+        reference=stored.reference,
         kind=artifact.kind,
         digest=artifact.digest,
         size_bytes=artifact.size_bytes,
         rows=artifact.rows,
-        columns=tuple(manifest.schema.names) if manifest is not None else (),
+        columns=stored.columns,
     )
-
-
-async def _receive(request: web.Request, target: Path, limit: int) -> None:
-    size = 0
-    with target.open("wb") as file:
-        async for piece in request.content.iter_chunked(_PIECE):
-            size += len(piece)
-            if size > limit:
-                raise FlowMeshError(
-                    f"the upload is larger than {limit} bytes", remedy="name it by s3:// instead"
-                )
-            file.write(piece)
 
 
 def _unpack(archive: Path, directory: Path) -> None:
     try:
-        with tarfile.open(archive, "r:") as tar:
-            unpack(tar, directory)
+        with open_tree(archive) as tar:
+            unpack(tar, directory, TreeLimits())
         archive.unlink()
     except tarfile.TarError as e:
         raise FlowMeshError(
-            f"the body is no tar file of plain files: {e}",
+            f"the body is no tar file of a tree: {e}",
             where="body",
             remedy="send `tar -C DIRECTORY -chf - .`, which follows links",
         ) from e

@@ -36,6 +36,12 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resume: bool = True
 
 
+class CancelBody(msgspec.Struct, frozen=True):
+    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty."""
+
+    reason: str = ""
+
+
 class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of ``POST /v1/runs/{uid}/amend``: the fields of a spec that may change."""
 
@@ -140,7 +146,7 @@ class Runs:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
         uid = await self._unended(visit)
         body = await visit.request.read()
-        said = str(msgspec.json.decode(body).get("reason", "")) if body else ""
+        said = msgspec.json.decode(body, type=CancelBody).reason if body else ""
         reason = said or "cancelled by the user"
         await cancel(self._parts, uid, reason)
         return answer(await self._parts.views.status(uid))

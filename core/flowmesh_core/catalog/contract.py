@@ -161,6 +161,10 @@ class EngineContract:
         base_memory_mib: device memory needed besides components (host memory on a CPU).
         component_memory_factor: device memory per byte of components.
         doc: a paragraph for ``fmesh engines``.
+        default_timeout_s: how long an attempt may run where the step does not say; 0 is no bound.
+        max_timeout_s: the most that a step may say; 0 is no bound. Neither is part of any name.
+        timeout_param: a parameter that bounds the engine's own work in seconds, which the default
+            is never shorter than; empty where there is none.
     """
 
     name: str
@@ -187,6 +191,9 @@ class EngineContract:
     external_with: tuple[Choice, ...] = ()
     user_code_with: tuple[Choice, ...] = ()
     idempotent_with: tuple[Choice, ...] = ()
+    default_timeout_s: float = 0.0
+    max_timeout_s: float = 0.0
+    timeout_param: str = ""
 
     @property
     def row_port(self) -> str:

@@ -2,7 +2,7 @@
 
 from flowmesh_core.dataset.borders import AVERAGE_ROWS, borders
 from flowmesh_core.dataset.columns import Columns, columns_of, rows_of, typed_column
-from flowmesh_core.dataset.infer import infer_schema
+from flowmesh_core.dataset.infer import SchemaInference, infer_schema
 from flowmesh_core.dataset.manifest import (
     ChunkRef,
     Manifest,
@@ -13,6 +13,7 @@ from flowmesh_core.dataset.manifest import (
 )
 from flowmesh_core.dataset.reductions import reduce_metrics
 from flowmesh_core.dataset.rows import row_digest, row_digests, rows_digest
+from flowmesh_core.dataset.running_borders import RunningBorders
 from flowmesh_core.dataset.schema import Column, ColumnType, Schema, merge_schemas
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "ColumnType",
     "Columns",
     "Manifest",
+    "RunningBorders",
     "Schema",
+    "SchemaInference",
     "borders",
     "columns_of",
     "concat",

@@ -13,6 +13,8 @@ at its lowest digests again. On distinct rows that practically never happens.
 from collections.abc import Sequence
 
 AVERAGE_ROWS = 32
+ROWS_MAX_FACTOR = 8
+"""The most rows a chunk has, as a multiple of the average."""
 
 
 def borders(
@@ -30,7 +32,7 @@ def borders(
         Ascending positions that begin with 0; empty where there are no rows.
     """
     reach = average // 2
-    limit = 8 * average if maximum is None else maximum
+    limit = ROWS_MAX_FACTOR * average if maximum is None else maximum
     if reach < 1 or limit < 2 * average:
         raise ValueError("borders needs average >= 2 and maximum >= 2 * average")
     if not row_digests:
@@ -40,7 +42,7 @@ def borders(
     for start, end in zip(found, [*found[1:], len(row_digests)], strict=True):
         out.append(start)
         if end - start > limit:
-            out.extend(_cut_long(row_digests, start, end, reach, limit))
+            out.extend(cut_long(row_digests, start, end, reach, limit))
     return out
 
 
@@ -63,7 +65,7 @@ def _least_in_reach(digests: Sequence[str], reach: int) -> list[int]:
     return found
 
 
-def _cut_long(digests: Sequence[str], start: int, end: int, reach: int, limit: int) -> list[int]:
+def cut_long(digests: Sequence[str], start: int, end: int, reach: int, limit: int) -> list[int]:
     """Cuts a piece at the least digest within each span; the last of equals, for long chunks."""
     cuts: list[int] = []
     while end - start > limit:

@@ -25,24 +25,35 @@ Columns = Mapping[str, Sequence[Any]]
 _SHORT = 60
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> dict[str, list[Any]]:
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], schema: Schema, *, before: int = 0
+) -> dict[str, list[Any]]:
     """Types rows by a schema.
 
     Args:
         rows: objects; missing columns are null.
         schema: the columns; rows may have no others.
+        before: how many rows of the same data set came before these, for the errors.
 
     Raises:
         IdentityError: names the row (from 1), the column, the value and what was expected.
     """
     names = set(schema.names)
     if not all(map(names.issuperset, rows)):
-        rows = [_renamed(row, names, number) for number, row in enumerate(rows, 1)]
-    return {c.name: typed_column([row.get(c.name) for row in rows], c) for c in schema.columns}
+        rows = [_renamed(row, names, number) for number, row in enumerate(rows, before + 1)]
+    return {
+        c.name: typed_column([row.get(c.name) for row in rows], c, before=before)
+        for c in schema.columns
+    }
 
 
-def typed_column(values: Sequence[Any], column: Column) -> list[Any]:
+def typed_column(values: Sequence[Any], column: Column, *, before: int = 0) -> list[Any]:
     """Types the values of one column.
+
+    Args:
+        values: one a row.
+        column: the name and type.
+        before: as :func:`columns_of`.
 
     Raises:
         IdentityError: as :func:`columns_of`.
@@ -54,7 +65,7 @@ def typed_column(values: Sequence[Any], column: Column) -> list[Any]:
     try:
         return _READERS[column.type](values, types)
     except (_UnfitError, UnicodeEncodeError, IdentityError):
-        for number, value in enumerate(values, 1):
+        for number, value in enumerate(values, before + 1):
             _check_one(value, number, column)
         raise
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema, column_name
-from flowmesh_core.errors import IdentityError
+from flowmesh_core.errors import ContentLimitError, IdentityError
 
 _SIMPLE: Mapping[frozenset[type], ColumnType] = {
     frozenset(): ColumnType.NULL,
@@ -34,46 +34,114 @@ def infer_schema(rows: Sequence[Mapping[str, Any]]) -> Schema:
     Raises:
         IdentityError: a column mixes types, with a row of each (from 1), or there are no columns.
     """
-    names = set().union(*rows)
-    if rows and not names:
-        raise IdentityError("the rows have no columns", where="row 1", remedy="name a value in it")
-    by_name: dict[str, list[Any]] = {}
-    for raw in sorted(names, key=str):
-        name = column_name(raw)
-        values = [row.get(raw) for row in rows]
-        if name in by_name:
-            raise IdentityError(f"two columns are the same name {name!r} in NFC")
-        by_name[name] = values
-    return Schema.of({name: _infer(name, values) for name, values in by_name.items()})
+    inference = SchemaInference()
+    inference.add(rows)
+    return inference.schema()
 
 
-def _infer(name: str, values: list[Any]) -> ColumnType:
-    types = frozenset(map(type, values)) - {type(None)}
-    if tuple in types:
-        types = types - {tuple} | {list}
-    if types == {list}:
-        inner = frozenset(type(x) for v in values if v is not None for x in v)
-        return _LISTS.get(inner, ColumnType.JSON)
-    found = _SIMPLE.get(types)
-    if found is None:
-        raise _mixed(name, values, types)
-    return found
+class SchemaInference:
+    """Finds the schema of rows that come in batches: the one that :func:`infer_schema` finds."""
+
+    def __init__(self, *, columns_max: int | None = None) -> None:
+        """Has seen no row.
+
+        Args:
+            columns_max: more columns are refused; None for no bound.
+        """
+        self._columns: dict[Any, _Seen] = {}
+        self._columns_max = columns_max
+        self._rows = 0
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Looks at the next rows.
+
+        Raises:
+            ContentLimitError: there are more columns than allowed.
+        """
+        names = set().union(*rows)
+        if self._columns_max is not None:
+            refuse_columns(len(names | self._columns.keys()), self._columns_max)
+        for raw in names:
+            seen = self._columns.setdefault(raw, _Seen())
+            seen.add([row.get(raw) for row in rows], self._rows)
+        self._rows += len(rows)
+
+    def schema(self) -> Schema:
+        """The schema of all rows so far.
+
+        Raises:
+            IdentityError: as :func:`infer_schema`.
+        """
+        if self._rows and not self._columns:
+            raise IdentityError(
+                "the rows have no columns", where="row 1", remedy="name a value in it"
+            )
+        by_name: dict[str, _Seen] = {}
+        for raw in sorted(self._columns, key=str):
+            name = column_name(raw)
+            if name in by_name:
+                raise IdentityError(f"two columns are the same name {name!r} in NFC")
+            by_name[name] = self._columns[raw]
+        return Schema.of({name: seen.type(name) for name, seen in by_name.items()})
 
 
-def _mixed(name: str, values: list[Any], types: frozenset[type]) -> IdentityError:
+def refuse_columns(count: int, most: int) -> None:
+    """Raises ``ContentLimitError`` where there are more columns than allowed."""
+    if count > most:
+        raise ContentLimitError(
+            f"there are more than {most:,} columns",
+            remedy="put what belongs together into lists, or give each thing a row of its own",
+        )
+
+
+class _Seen:
+    """What the values of one column were."""
+
+    __slots__ = ("_first", "_items")
+
+    def __init__(self) -> None:
+        self._first: dict[type, int] = {}
+        self._items: set[type] = set()
+
+    def add(self, values: list[Any], before: int) -> None:
+        """Looks at the next values, of which the first stands ``before`` rows after the first."""
+        types = set(map(type, values))
+        for t in types - self._first.keys():
+            self._first[t] = before + next(i for i, v in enumerate(values, 1) if type(v) is t)
+        if list in types or tuple in types:
+            for v in values:
+                if type(v) is list or type(v) is tuple:
+                    self._items.update(map(type, v))
+
+    def type(self, name: str) -> ColumnType:
+        """The column's type.
+
+        Raises:
+            IdentityError: the values mix types; names the column and a row of each.
+        """
+        first = {t: row for t, row in self._first.items() if t is not type(None)}
+        if tuple in first:
+            row = first.pop(tuple)
+            first[list] = min(row, first.get(list, row))
+        types = frozenset(first)
+        if types == {list}:
+            return _LISTS.get(frozenset(self._items), ColumnType.JSON)
+        found = _SIMPLE.get(types)
+        if found is None:
+            raise _mixed(name, first)
+        return found
+
+
+def _mixed(name: str, first: Mapping[type, int]) -> IdentityError:
     known = frozenset().union(*_SIMPLE) | {list}
-    strange = types - known
+    strange = first.keys() - known
     if strange:
         t = next(iter(sorted(strange, key=lambda t: t.__name__)))
-        row = next(i for i, v in enumerate(values, 1) if type(v) is t)
         return IdentityError(
             f"a value of type {t.__name__}, which no column type holds",
-            where=f"row {row}, column {name!r}",
+            where=f"row {first[t]}, column {name!r}",
             remedy="write it as a string or a number",
         )
-    first = {t: next(i for i, v in enumerate(values, 1) if type(v) is t) for t in types - {list}}
-    if list in types:
-        first[list] = next(i for i, v in enumerate(values, 1) if isinstance(v, list | tuple))
     places = sorted((row, _word(t)) for t, row in first.items())
     listed = ", ".join(f"row {row} has {word}" for row, word in places)
     return IdentityError(

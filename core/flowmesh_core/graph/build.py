@@ -8,6 +8,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
+from flowmesh_core.catalog.timeouts import timeout_problem
 from flowmesh_core.graph.matrix import Instance
 from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
@@ -92,9 +93,16 @@ def _step(
         resources=_resources(spec.resources) if "resources" in given else _RESOURCES,
         retry=_retry(spec.retry) if "retry" in given else _RETRY,
         cache=_cache(scope, entry, contract, params, fields),
-        timeout_s=seconds(spec.timeout) if spec.timeout else 0.0,
+        timeout_s=_timeout_s(scope, entry, contract),
         secrets=_secrets(scope, spec, contract, params),
     )
+
+
+def _timeout_s(scope: Scope, entry: StepEntry, contract: EngineContract) -> float:
+    given_s = seconds(entry.spec.timeout) if entry.spec.timeout else 0.0
+    if problem := timeout_problem(contract, given_s):
+        scope.report((*entry.keys, "timeout"), problem)
+    return given_s
 
 
 def _secrets(

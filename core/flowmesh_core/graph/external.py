@@ -230,5 +230,7 @@ def _step(
         fields={},
         edges=edges,
         cache=Cache(reuse=reuse),
+        # An input has no place to say more than the default, and a large model takes its time.
+        timeout_s=contract.max_timeout_s,
         secrets=secrets,
     )

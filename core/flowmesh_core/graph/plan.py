@@ -99,7 +99,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         when: a CEL condition, or empty.
         when_steps: paths of steps whose outputs the condition reads (edges of the graph).
         matrix: this instance's matrix values.
-        timeout_s: bound on one attempt; 0 is none.
+        timeout_s: bound on one attempt as the step says it; 0 leaves it to the engine's contract.
         secrets: names of secrets to be sent for one attempt, each with its place where the workflow
             gives one (``SecretPlace``).
     """

@@ -12,6 +12,7 @@ from flowmesh_core.catalog.choices import repeatable, runs_user_code
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.models import builtin_model
+from flowmesh_core.catalog.timeouts import attempt_timeout_s
 from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, Work
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
@@ -84,7 +85,7 @@ def spec_of(
         work=work_of(contract, plan.params, inputs, loaded, mixed),
         cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
-        timeout_s=plan.timeout_s,
+        timeout_s=attempt_timeout_s(contract, plan.params, plan.timeout_s),
         max_attempts=plan.retry.attempts,
         backoff_s=plan.retry.backoff_s,
         secrets=plan.secrets,

@@ -94,7 +94,7 @@ def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedR
         IdentityError: as :func:`rows_to_chunks`.
     """
     if isinstance(rows, pa.Table):
-        schema, columns = _columns_of_table(rows, schema)
+        schema, columns = columns_of_table(rows, schema)
         count = rows.num_rows
     else:
         schema = infer_schema(rows) if schema is None else schema
@@ -192,7 +192,19 @@ def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest,
     return Manifest(typed.schema, tuple(chunks)), blobs
 
 
-def _columns_of_table(table: Any, schema: Schema | None) -> tuple[Schema, dict[str, list[Any]]]:
+def columns_of_table(
+    table: Any, schema: Schema | None, *, before: int = 0
+) -> tuple[Schema, dict[str, list[Any]]]:
+    """The schema and the typed columns of a ``pyarrow.Table``.
+
+    Args:
+        table: the rows.
+        schema: the columns' types; by Arrow's types where None.
+        before: how many rows of the same data set came before these, for the errors.
+
+    Raises:
+        IdentityError: a value does not fit, or the columns are others than the schema's.
+    """
     found = schema_of(table)
     wanted = found if schema is None else schema
     fields = {column_name(f.name): f.name for f in table.schema}
@@ -201,7 +213,8 @@ def _columns_of_table(table: Any, schema: Schema | None) -> tuple[Schema, dict[s
         raise IdentityError(f"the table and the schema differ in {', '.join(map(repr, missing))}")
     columns: dict[str, list[Any]] = {}
     for c in wanted.columns:
-        columns[c.name] = typed_column(_values(table.column(fields[c.name]), c), c)
+        values = _values(table.column(fields[c.name]), c)
+        columns[c.name] = typed_column(values, c, before=before)
     return wanted, columns
 
 

@@ -15,39 +15,50 @@ from typing import Any
 
 import orjson
 
-from flowmesh_core.errors import BlobCorruptError, IdentityError
-from flowmesh_store.datasets.parquet import read_parquet
+from flowmesh_core.errors import BlobCorruptError, ContentLimitError, IdentityError
+from flowmesh_store.datasets.csv_types import DIGITS_MAX, INT64, ColumnKind
+from flowmesh_store.datasets.parquet import decoded_sizes, read_parquet
 
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
-_DIGITS_MAX = 20
-_INT64 = range(-(2**63), 2**63)
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_TOO_DEEP = "depth limit exceeded"
+LINE_REMEDY = "each line must be one JSON object"
+LIST_REMEDY = "the file must be a list of objects; one object a line is .jsonl"
 
 
-def read_rows_file(name: str, data: bytes) -> Sequence[Mapping[str, Any]] | Any:
+def read_rows_file(
+    name: str, data: bytes, *, decoded_bytes_max: int | None = None
+) -> Sequence[Mapping[str, Any]] | Any:
     """Reads a file by its name's ending.
 
     Args:
         name: the file's name; ``.jsonl``/``.ndjson``, ``.json``, ``.csv``, ``.tsv`` or
             ``.parquet``.
         data: its content.
+        decoded_bytes_max: how much Parquet may become, in Arrow's memory; None for no bound.
 
     Returns:
         Rows, or for Parquet a ``pyarrow.Table``: what :func:`rows_to_chunks` takes.
 
     Raises:
         IdentityError: an unknown ending, or content that is not of it; names the line.
+        ContentLimitError: Parquet becomes more than it may.
     """
     ending = PurePath(name).suffix.lower()
     reader = _READERS.get(ending)
     if reader is None:
-        raise IdentityError(
-            f"{ending or 'no ending'} is no format of rows",
-            where=name,
-            remedy=f"use one of {', '.join(sorted(_READERS))}",
-        )
+        raise unknown_format(name)
+    if decoded_bytes_max is not None and reader is _read_parquet:
+        _refuse_large_parquet(data, name, decoded_bytes_max)
     return reader(data, name)
+
+
+def unknown_format(name: str) -> IdentityError:
+    """The error for a file whose name's ending is that of no format."""
+    return IdentityError(
+        f"{PurePath(name).suffix.lower() or 'no ending'} is no format of rows",
+        where=name,
+        remedy=f"use one of {', '.join(sorted(_READERS))}",
+    )
 
 
 def read_jsonl(data: bytes, name: str = "file") -> list[dict[str, Any]]:
@@ -60,17 +71,29 @@ def read_jsonl(data: bytes, name: str = "file") -> list[dict[str, Any]]:
     for number, line in enumerate(_without_mark(data).split(b"\n"), 1):
         if not line.strip():
             continue
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as e:
-            raise IdentityError(
-                f"no JSON ({e.msg}, column {e.colno})",
-                where=f"{name}, line {number}",
-                remedy="each line must be one JSON object",
-            ) from e
-        _refuse_long_integers(line, f"{name}, line {number}")
-        rows.append(_object(row, f"{name}, line {number}"))
+        rows.append(jsonl_row(line, f"{name}, line {number}"))
     return rows
+
+
+def jsonl_row(line: bytes, where: str) -> dict[str, Any]:
+    """The row that a line of a JSON Lines file holds.
+
+    Raises:
+        IdentityError: it is no JSON object; names the place.
+    """
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as e:
+        raise no_json(e, where, LINE_REMEDY) from e
+    refuse_long_integers(line, where)
+    return json_object(row, where)
+
+
+def no_json(error: orjson.JSONDecodeError, where: str, remedy: str) -> IdentityError:
+    """The error for bytes that are no JSON, or JSON that is nested too deeply to be read."""
+    if error.msg == _TOO_DEEP:
+        return ContentLimitError("nested too deeply", where=where, remedy="flatten it")
+    return IdentityError(f"no JSON ({error.msg}, column {error.colno})", where=where, remedy=remedy)
 
 
 def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
@@ -82,15 +105,11 @@ def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
     try:
         value = orjson.loads(_without_mark(data))
     except orjson.JSONDecodeError as e:
-        raise IdentityError(
-            f"no JSON ({e.msg}, column {e.colno})",
-            where=f"{name}, line {e.lineno}",
-            remedy="the file must be a list of objects; one object a line is .jsonl",
-        ) from e
-    _refuse_long_integers(data, name)
+        raise no_json(e, f"{name}, line {e.lineno}", LIST_REMEDY) from e
+    refuse_long_integers(data, name)
     if not isinstance(value, list):
         raise IdentityError("not a list of objects", where=name, remedy="write [ {...}, {...} ]")
-    return [_object(row, f"{name}, row {i}") for i, row in enumerate(value, 1)]
+    return [json_object(row, f"{name}, row {i}") for i, row in enumerate(value, 1)]
 
 
 def read_csv(data: bytes, name: str = "file", *, delimiter: str = ",") -> list[dict[str, Any]]:
@@ -143,25 +162,18 @@ def _csv_lines(text: str, name: str, delimiter: str) -> tuple[list[str], list[li
 
 
 def _csv_column(values: Sequence[str]) -> list[Any]:
-    given = [v for v in values if v]
-    reader: Callable[[str], Any] = str
-    if given and all(_INTEGER.fullmatch(v) for v in given):
-        if all(len(v) <= _DIGITS_MAX and int(v) in _INT64 for v in given):
-            reader = int  # longer ones stay text: as floats they would lose digits
-    elif given and all(_NUMBER.fullmatch(v) for v in given):
-        reader = float
-    elif given and all(v in ("true", "false") for v in given):
-        reader = "true".__eq__
-    return [reader(v) if v else None for v in values]
+    kind = ColumnKind()
+    kind.add(values)
+    return kind.read(values)
 
 
-def _refuse_long_integers(data: bytes, where: str) -> None:
-    """Refuses what orjson reads as floats, and so loses digits of."""
+def refuse_long_integers(data: bytes, where: str) -> None:
+    """Raises ``IdentityError`` for what orjson reads as floats, and so loses digits of."""
 
     def read(digits: str) -> int:
-        if len(digits) > _DIGITS_MAX or int(digits) not in _INT64:
+        if len(digits) > DIGITS_MAX or int(digits) not in INT64:
             raise IdentityError(
-                f"the integer {digits[:_DIGITS_MAX]}{'…' * (len(digits) > _DIGITS_MAX)}"
+                f"the integer {digits[:DIGITS_MAX]}{'…' * (len(digits) > DIGITS_MAX)}"
                 " does not fit into 64 bits",
                 where=where,
                 remedy="put it in quotes, and no digit is lost",
@@ -172,14 +184,19 @@ def _refuse_long_integers(data: bytes, where: str) -> None:
         try:
             json.loads(_without_mark(data), parse_int=read)
         except RecursionError as e:
-            raise IdentityError("nested too deeply", where=where, remedy="flatten it") from e
+            raise ContentLimitError("nested too deeply", where=where, remedy="flatten it") from e
 
 
 def _without_mark(data: bytes) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
+def json_object(value: Any, where: str) -> dict[str, Any]:
+    """The value, where it is an object.
+
+    Raises:
+        IdentityError: it is none; names the place.
+    """
     if not isinstance(value, dict):
         raise IdentityError(
             "not a JSON object", where=where, remedy='a row looks like {"question": "…"}'
@@ -195,6 +212,23 @@ def _download_form(value: Any) -> str:
 
 def _read_tsv(data: bytes, name: str) -> list[dict[str, Any]]:
     return read_csv(data, name, delimiter="\t")
+
+
+def _refuse_large_parquet(data: bytes, name: str, most: int) -> None:
+    """Counts what a file becomes a batch at a time, before it is read whole."""
+    try:
+        size = 0
+        for size in decoded_sizes(data):
+            if size > most:
+                break
+    except BlobCorruptError as e:
+        raise IdentityError("no Parquet file", where=name, remedy="write it again") from e
+    if size > most:
+        raise ContentLimitError(
+            f"the file decodes to more than {most >> 20} MiB",
+            where=name,
+            remedy="split it, or give the step more memory with resources.memory",
+        )
 
 
 def _read_parquet(data: bytes, name: str) -> Any:

@@ -5,7 +5,7 @@ strings. Nothing here enters an identity: the files embed their writer's version
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from flowmesh_core.dataset import Column, ColumnType, Schema
 from flowmesh_core.errors import BlobCorruptError, IdentityError
 
 TYPE_KEY = b"flowmesh.type"
+_COUNTED_ROWS = 256
 _ARROW: Mapping[ColumnType, Any] = {
     ColumnType.NULL: pa.null(),
     ColumnType.BOOL: pa.bool_(),
@@ -55,6 +56,24 @@ def read_parquet(data: bytes) -> Any:
     """
     try:
         return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except pa.ArrowException as e:
+        raise BlobCorruptError(f"a chunk is no Parquet file: {e}") from e
+
+
+def decoded_sizes(data: bytes) -> Iterator[int]:
+    """What a file's rows take once they are decoded, in bytes: a growing sum, some rows a time.
+
+    Raises:
+        BlobCorruptError: the bytes are no Parquet file.
+    """
+    try:
+        total = 0
+        file = pq.ParquetFile(pa.BufferReader(data))
+        for batch in file.iter_batches(batch_size=_COUNTED_ROWS, use_threads=False):
+            for column in batch.columns:
+                dictionary = pa.types.is_dictionary(column.type)
+                total += column.dictionary_decode().nbytes if dictionary else column.nbytes
+            yield total
     except pa.ArrowException as e:
         raise BlobCorruptError(f"a chunk is no Parquet file: {e}") from e
 

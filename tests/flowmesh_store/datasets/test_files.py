@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from flowmesh_core.dataset import dataset_digest
-from flowmesh_core.errors import IdentityError
+from flowmesh_core.errors import ContentLimitError, IdentityError
 from flowmesh_store.datasets import read_rows_file, rows_to_chunks, rows_to_jsonl
 from flowmesh_store.datasets.parquet import write_parquet
 
@@ -98,6 +98,19 @@ def test_a_row_of_five_megabytes_is_read(ending: str) -> None:
     text = b"x" * 5_000_000
     data = {"jsonl": b'{"a": "%s"}', "json": b'[{"a": "%s"}]', "csv": b"a\n%s\n"}[ending] % text
     assert len(read_rows_file(f"x.{ending}", data)[0]["a"]) == 5_000_000
+
+
+def test_parquet_is_counted_before_it_is_read_where_it_is_bounded() -> None:
+    word, indices = pa.array(["x" * 100_000]), pa.array([0] * 1_000, pa.int32())
+    data = write_parquet(pa.table({"a": pa.DictionaryArray.from_arrays(indices, word)}))
+    assert len(data) < 10_000
+    with pytest.raises(
+        ContentLimitError, match=r"x\.parquet: the file decodes to more than 64 MiB"
+    ):
+        read_rows_file("x.parquet", data, decoded_bytes_max=64 << 20)
+    assert read_rows_file("x.parquet", data, decoded_bytes_max=128 << 20).num_rows == 1_000
+    with pytest.raises(IdentityError, match="no Parquet file"):
+        read_rows_file("x.parquet", data[:-9], decoded_bytes_max=64 << 20)
 
 
 def test_a_download_reads_back_as_the_same_rows() -> None:

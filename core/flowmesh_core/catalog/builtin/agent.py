@@ -9,6 +9,7 @@ from flowmesh_core.catalog.contract import (
     Port,
     PortKind,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S
 
 TOOLS = ("calculator", "sql", "retrieve", "python", "http")
 _OF_GENERATE = {p.name: p for p in GENERATE.params}
@@ -17,6 +18,8 @@ AGENT = EngineContract(
     name="llm.agent",
     version=1,
     implementation=1,
+    default_timeout_s=6 * HOUR_S,
+    max_timeout_s=48 * HOUR_S,
     inputs=(
         *GENERATE.inputs,
         Port(

@@ -1,11 +1,15 @@
 """Contracts of the engines that run the user's code."""
 
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 PYTHON = EngineContract(
     name="code.python",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
+    timeout_param="timeoutS",
     inputs=(
         Port(
             "*",

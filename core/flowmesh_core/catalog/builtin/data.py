@@ -1,11 +1,14 @@
 """Contracts of the engines that work on data sets as a whole."""
 
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 SQL = EngineContract(
     name="data.sql",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(
         Port(
             "*",

@@ -8,12 +8,15 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 from flowmesh_core.catalog.verifiers import FORMAT, VERIFIERS
 
 EXACT_MATCH = EngineContract(
     name="eval.exact-match",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="Rows with a prediction and a target."),),
     outputs=(
         Port(
@@ -59,6 +62,8 @@ MULTIPLE_CHOICE = EngineContract(
     name="eval.multiple-choice",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="A question with its choices a row."),),
     outputs=(
         Port(
@@ -129,6 +134,8 @@ PASS_AT_K = EngineContract(
     name="eval.pass-at-k",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(
         Port("rows", PortKind.DATASET, doc="A sample a row, as llm.generate makes with `samples`."),
     ),
@@ -186,6 +193,8 @@ WIN_RATE = EngineContract(
     name="eval.win-rate",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="A comparison of two answers, a and b, a row."),),
     outputs=(
         Port(

@@ -8,6 +8,7 @@ from flowmesh_core.catalog.contract import (
     Port,
     PortKind,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 _ROWS = Port("rows", PortKind.DATASET, doc="The rows to work on, one by one.")
 _HEADERS = Param(
@@ -88,6 +89,9 @@ REQUEST = EngineContract(
     name="http.request",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
+    timeout_param="timeoutS",
     inputs=(_ROWS,),
     outputs=(
         Port(
@@ -160,6 +164,9 @@ CHAT = EngineContract(
     name="http.chat",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
+    timeout_param="timeoutS",
     inputs=(_ROWS,),
     outputs=(
         Port(

@@ -13,6 +13,7 @@ from flowmesh_core.catalog.contract import (
     Port,
     PortKind,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 _URI = Param(
     "uri",
@@ -38,6 +39,8 @@ RESOLVE = EngineContract(
     name="source.resolve",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(),
     outputs=(Port("pin", PortKind.BLOB, doc="What the URI means now, as JSON."),),
     params=(
@@ -61,6 +64,8 @@ MODEL = EngineContract(
     name="model.import",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(_PIN,),
     outputs=(Port("model", PortKind.MODEL, doc="A Hugging Face directory, safetensors inside."),),
     params=(_URI, _REVISION),
@@ -73,6 +78,8 @@ DATASET = EngineContract(
     name="dataset.import",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(_PIN,),
     outputs=(Port("rows", PortKind.DATASET, doc="The rows."),),
     params=(

@@ -8,6 +8,7 @@ from flowmesh_core.catalog.contract import (
     Port,
     PortKind,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S
 
 _MODEL_FIELDS = ("dtype", "batchInvariant", "implementation", "tensorParallel")
 _MODEL = Port("model", PortKind.MODEL, component=True, doc="The model that answers.")
@@ -26,6 +27,8 @@ GENERATE = EngineContract(
     name="llm.generate",
     version=1,
     implementation=1,
+    default_timeout_s=6 * HOUR_S,
+    max_timeout_s=48 * HOUR_S,
     inputs=(_MODEL, _ADAPTER, _ROWS),
     outputs=(
         Port(
@@ -126,6 +129,8 @@ EMBED = EngineContract(
     name="llm.embed",
     version=1,
     implementation=1,
+    default_timeout_s=6 * HOUR_S,
+    max_timeout_s=48 * HOUR_S,
     inputs=(_MODEL, _ROWS),
     outputs=(Port("rows", PortKind.DATASET, doc="The input's columns and the vector."),),
     params=(

@@ -1,11 +1,14 @@
 """Contracts of the engines that make a model of a model."""
 
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 MERGE = EngineContract(
     name="model.merge",
     version=1,
     implementation=1,
+    default_timeout_s=30 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(
         Port("model", PortKind.MODEL, component=True, doc="The model that was adapted."),
         Port("adapter", PortKind.ADAPTER, doc="The adapter to write into it."),

@@ -1,11 +1,14 @@
 """Contracts of the engines that find rows by their vectors."""
 
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 TOPK = EngineContract(
     name="retrieve.topk",
     version=1,
     implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
     inputs=(
         Port("rows", PortKind.DATASET, doc="Queries, each with a vector."),
         Port("corpus", PortKind.DATASET, doc="What to search: rows with vectors as long."),

@@ -9,6 +9,7 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
+from flowmesh_core.catalog.timeouts import HOUR_S
 
 _TEMPLATES = (
     Param(
@@ -102,6 +103,8 @@ SCORE = EngineContract(
     name="llm.score",
     version=1,
     implementation=1,
+    default_timeout_s=6 * HOUR_S,
+    max_timeout_s=48 * HOUR_S,
     inputs=(
         Port("model", PortKind.MODEL, component=True, doc="The model that scores."),
         Port(

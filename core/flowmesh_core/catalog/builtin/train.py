@@ -13,11 +13,14 @@ from flowmesh_core.catalog.contract import (
     Param,
     ParamType,
 )
+from flowmesh_core.catalog.timeouts import DAY_S
 
 SFT = EngineContract(
     name="train.sft",
     version=1,
     implementation=1,
+    default_timeout_s=7 * DAY_S,
+    max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
     outputs=OUTPUTS,
     params=(
@@ -124,6 +127,8 @@ REWARD = EngineContract(
     name="train.reward",
     version=1,
     implementation=1,
+    default_timeout_s=7 * DAY_S,
+    max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
     outputs=OUTPUTS,
     params=(
@@ -164,6 +169,8 @@ DPO = EngineContract(
     name="train.dpo",
     version=1,
     implementation=1,
+    default_timeout_s=7 * DAY_S,
+    max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
     outputs=OUTPUTS,
     params=(

@@ -20,6 +20,7 @@ from flowmesh_core.catalog.contract import (
     Port,
     PortKind,
 )
+from flowmesh_core.catalog.timeouts import DAY_S
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.catalog.verifiers import reference
 
@@ -51,6 +52,8 @@ PPO = EngineContract(
     name="train.ppo",
     version=1,
     implementation=1,
+    default_timeout_s=7 * DAY_S,
+    max_timeout_s=7 * DAY_S,
     inputs=(
         MODEL_INPUT,
         Port(
@@ -186,6 +189,8 @@ GRPO = EngineContract(
     name="train.grpo",
     version=1,
     implementation=1,
+    default_timeout_s=7 * DAY_S,
+    max_timeout_s=7 * DAY_S,
     inputs=(
         MODEL_INPUT,
         Port(

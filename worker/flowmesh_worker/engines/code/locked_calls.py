@@ -16,8 +16,9 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.code.answers import AnswerBytes, user_code_failed
 from flowmesh_worker.engines.code.limits import Answer, Task
-from flowmesh_worker.engines.code.processes import run_process
+from flowmesh_worker.engines.code.processes import Take, run_process
 from flowmesh_worker.engines.code.sidecar import VARIABLE, call_sidecar
 
 _SIGNALS = 65
@@ -70,8 +71,9 @@ class LockedCalls:
             cpu_s=math.ceil(timeout_s) + 1,
             memory_mib=memory_mib,
         )
+        answer_bytes = AnswerBytes(task.memory_mib)
         try:
-            data, ended = await self._run(task, timeout_s)
+            ended = await self._run(task, timeout_s, answer_bytes.take)
         except TimeoutError:
             raise AttemptError(
                 Failure(
@@ -80,19 +82,19 @@ class LockedCalls:
                     "raise with.timeoutS, or look for a loop that does not end",
                 )
             ) from None
-        answer = _read(data, ended, task)
+        answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
         if answer.lacks and not self._said:
             self._said = True
             sys.stdout.write(f"{self._caller} runs here without {'; '.join(answer.lacks)}\n")
         return answer
 
-    async def _run(self, task: Task, timeout_s: float) -> tuple[bytes, int]:
+    async def _run(self, task: Task, timeout_s: float, take: Take) -> int:
         socket = os.environ.get(VARIABLE)
         if not socket:
             async with asyncio.timeout(timeout_s):
-                return await run_process(task, self._scratch, next(self._numbers))
+                return await run_process(task, self._scratch, next(self._numbers), take)
         try:
-            return await call_sidecar(socket, task, timeout_s)
+            return await call_sidecar(socket, task, timeout_s, take)
         except TimeoutError:
             raise
         except OSError as error:
@@ -105,11 +107,11 @@ class LockedCalls:
             ) from error
 
 
-def _read(data: bytes, code: int, task: Task) -> Answer:
-    if data:
+def _read(answer: AnswerBytes, code: int, task: Task) -> Answer:
+    if answer.data:
         try:
-            return msgspec.msgpack.decode(data, type=Answer)
-        except msgspec.DecodeError:
+            return answer.decoded()
+        except (msgspec.DecodeError, RecursionError):
             raise user_code_failed(
                 "the process of the code wrote something else than an answer"
             ) from None
@@ -129,8 +131,3 @@ def _ended(code: int) -> str:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(number).name}"
     return f"ended with code {code}"
-
-
-def user_code_failed(message: str, remedy: str = "", detail: str = "") -> AttemptError:
-    """A failure of kind ``user-code``."""
-    return AttemptError(Failure(FailureKind.USER_CODE, message, remedy, detail))

@@ -6,29 +6,36 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from flowmesh_worker.engines.code.limits import Task
 
+_PIECE_BYTES = 1 << 16
 _FIRST_UID = 1_879_048_192
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 
 
+Take = Callable[[bytes], Awaitable[None]]
+"""Takes the next bytes of an answer; what it raises ends the process."""
+
+
 async def run_process(
-    task: Task, scratch: Path, number: int, *, output: int | None = None
-) -> tuple[bytes, int]:
+    task: Task, scratch: Path, number: int, take: Take, *, output: int | None = None
+) -> int:
     """Runs a task to its end; cancelled, it leaves no process behind.
 
     Args:
         task: what to run; its ``jail`` and ``wanted_uid`` are set here.
         scratch: below it the code's own directory is made, and removed.
         number: of the call among those of this process.
+        take: is given the encoded ``Answer`` in pieces; none where there is no answer.
         output: the descriptor that the code prints to; this process's own where None.
 
     Returns:
-        The encoded ``Answer``, empty where none came, and the exit code.
+        The exit code.
     """
     uid = _FIRST_UID + (os.getpid() << 8 | number & 0xFF) % (1 << 27)
     jail = scratch / f"jail-{number}"
@@ -37,12 +44,12 @@ async def run_process(
         os.chown(jail, uid, uid)
     task = msgspec.structs.replace(task, jail=str(jail), wanted_uid=uid)
     try:
-        return await _run(msgspec.msgpack.encode(task), output)
+        return await _run(msgspec.msgpack.encode(task), take, output)
     finally:
         shutil.rmtree(jail, ignore_errors=True)
 
 
-async def _run(task: bytes, output: int | None) -> tuple[bytes, int]:
+async def _run(task: bytes, take: Take, output: int | None) -> int:
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -64,12 +71,13 @@ async def _run(task: bytes, output: int | None) -> tuple[bytes, int]:
         raise
     finally:
         os.close(write_end)
+    sending = asyncio.ensure_future(_send(process, task))
     try:
-        sending = asyncio.ensure_future(_send(process, task))
-        data = await _read_all(read_end)
+        await _read_all(read_end, take)
         await sending
-        return data, await process.wait()
+        return await process.wait()
     finally:
+        sending.cancel()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -83,14 +91,15 @@ async def _send(process: asyncio.subprocess.Process, task: bytes) -> None:
     process.stdin.close()
 
 
-async def _read_all(descriptor: int) -> bytes:
+async def _read_all(descriptor: int, take: Take) -> None:
     reader = asyncio.StreamReader()
     pipe = os.fdopen(descriptor, "rb", 0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), pipe
     )
     try:
-        return await reader.read()
+        while data := await reader.read(_PIECE_BYTES):
+            await take(data)
     finally:
         transport.close()
 

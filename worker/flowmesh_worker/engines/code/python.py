@@ -14,8 +14,9 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.code.answers import user_code_failed
 from flowmesh_worker.engines.code.limits import Answer
-from flowmesh_worker.engines.code.locked_calls import LockedCalls, user_code_failed
+from flowmesh_worker.engines.code.locked_calls import LockedCalls
 
 _LOOKS = "look at the lines above; print() shows in the step's log"
 

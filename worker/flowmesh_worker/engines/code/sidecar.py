@@ -18,13 +18,14 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_worker.engines.code.limits import Task
-from flowmesh_worker.engines.code.processes import run_process
+from flowmesh_worker.engines.code.processes import Take, run_process
 
 VARIABLE = "FLOWMESH_CODE_SOCKET"
 """Names the socket; set in the worker's environment where there is such a container."""
 _LENGTH_BYTES = 4
 _MODE = 0o660
 _CHUNK_BYTES = 1 << 16
+_FRAME_BYTES_MAX = 2 * _CHUNK_BYTES
 _RESTARTS = 100
 _RESTART_S = 0.1
 
@@ -39,24 +40,33 @@ class Printed(msgspec.Struct, frozen=True, tag=True):
     data: bytes
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The process has ended: the encoded ``Answer`` (empty where none came), and its exit code."""
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """The next bytes of the encoded ``Answer``."""
 
-    answer: bytes
+    data: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The process has ended, with this exit code."""
+
     code: int
 
 
-_frames = msgspec.msgpack.Decoder(Started | Printed | Ended)
+_frames = msgspec.msgpack.Decoder(Started | Printed | Answered | Ended)
 _tasks = msgspec.msgpack.Decoder(Task)
 
 
-async def call_sidecar(socket: str, task: Task, timeout_s: float) -> tuple[bytes, int]:
+async def call_sidecar(socket: str, task: Task, timeout_s: float, take: Take) -> int:
     """Runs a task in the container beside this one; what it prints is printed here.
 
     Args:
         socket: path of the container's socket.
         task: what to run.
         timeout_s: from the call's turn on.
+        take: is given the encoded ``Answer`` in pieces; what it raises ends the call.
+
+    Returns:
+        The exit code.
 
     Raises:
         TimeoutError: it took longer; it is ended.
@@ -69,10 +79,12 @@ async def call_sidecar(socket: str, task: Task, timeout_s: float) -> tuple[bytes
         deadline: asyncio.Timeout
         async with asyncio.timeout(None) as deadline:
             while True:
-                frame = _frames.decode(await _read(reader))
+                frame = _frames.decode(await _read(reader, _FRAME_BYTES_MAX))
                 if isinstance(frame, Ended):
-                    return frame.answer, frame.code
-                if isinstance(frame, Started):
+                    return frame.code
+                if isinstance(frame, Answered):
+                    await take(frame.data)
+                elif isinstance(frame, Started):
                     deadline.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 else:
                     sys.stdout.write(frame.data.decode(errors="replace"))
@@ -119,17 +131,23 @@ class Sidecar:
     async def _call(self, task: Task, writer: asyncio.StreamWriter) -> None:
         async with self._turn:
             _write(writer, Started())
+
+            async def hand_on(data: bytes) -> None:
+                """Gives the answer away as it comes, as fast as the caller takes it."""
+                _write(writer, Answered(data))
+                await writer.drain()
+
             read_end, write_end = os.pipe()
             printing = asyncio.create_task(_forward(read_end, writer))
             try:
                 task = msgspec.structs.replace(task, own_user=True)
-                answer, code = await run_process(
-                    task, self._scratch, next(self._numbers), output=write_end
+                code = await run_process(
+                    task, self._scratch, next(self._numbers), hand_on, output=write_end
                 )
             finally:
                 os.close(write_end)
                 await printing
-            _write(writer, Ended(answer, code))
+            _write(writer, Ended(code))
             await writer.drain()
 
 
@@ -153,8 +171,10 @@ def _write(writer: asyncio.StreamWriter, frame: msgspec.Struct) -> None:
     writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
+async def _read(reader: asyncio.StreamReader, bytes_max: int | None = None) -> bytes:
     length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
+    if bytes_max is not None and length > bytes_max:
+        raise ConnectionResetError("the container of the user's code wrote no frame")
     return await reader.readexactly(length)
 
 

@@ -4,6 +4,7 @@ Used by ``data.sql`` and by the tool ``sql`` of ``llm.agent``. One thread, becau
 several differ from run to run.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ _CONFIGURATION = {
     "temp_directory": "",
 }
 _NO_COLUMN = "no column"
+_INTERRUPT_EVERY_S = 0.05
 _LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 
 
@@ -91,6 +93,17 @@ def select(connection: Any, query: str, tables: Tables) -> tuple[Any, Schema]:
         raise _refused(error, query, tables) from error
     except IdentityError as error:
         raise refusal(f"SQL: the result: {error.reason}", error.remedy) from error
+
+
+async def stop(connection: Any, query: "asyncio.Future[Any]") -> None:
+    """Ends a query that runs in a thread, and waits until it has.
+
+    It interrupts again and again: an interrupt that comes before the query itself does, while its
+    tables are loaded, is lost.
+    """
+    while not query.done():
+        connection.interrupt()
+        await asyncio.wait([query], timeout=_INTERRUPT_EVERY_S)
 
 
 def _refuse_equal_names(columns: Tables) -> None:

@@ -21,6 +21,7 @@ from flowmesh_worker.engines.data.database import (
     load_tables,
     refuse_query,
     select,
+    stop,
 )
 from flowmesh_worker.engines.data.sql_types import quoted
 
@@ -53,8 +54,7 @@ class Sql:
         try:
             table, schema, rows_read = await asyncio.shield(query)
         except asyncio.CancelledError:
-            connection.interrupt()
-            await asyncio.wait([query])
+            await stop(connection, query)
             raise
         finally:
             if query.done() and query.exception() is not None:

@@ -36,6 +36,8 @@ from flowmesh_worker.engines.net.addresses import AddressRule
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
 """Rows in Python take about so many times the room of their file."""
+_DECODED_FACTOR = 16
+"""A file of Parquet may always become so many times its size."""
 
 
 class DatasetImport:
@@ -48,11 +50,13 @@ class DatasetImport:
         self._rule = AddressRule.from_environment()
         self._bound = _BYTES_MIN
         self._download = Downloader(self._rule, self._bound)
+        self._memory_bytes = 0
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Takes its bound on size from the memory it may use."""
         self._bound = max((settings.memory_mib << 20) // _ROWS_PER_BYTE, _BYTES_MIN)
         self._download = Downloader(self._rule, self._bound)
+        self._memory_bytes = settings.memory_mib << 20
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Fetches ``uri`` at the pinned revision and reads it by its ``format``."""
@@ -117,18 +121,20 @@ class DatasetImport:
             remedies=remedies or {},
         )
         kind = str(work.params["format"])
-        rows = await asyncio.to_thread(_read, source.name, kind, found.content)
+        rows = await asyncio.to_thread(_read, source.name, kind, found.content, self._memory_bytes)
         return rows, found.size_bytes
 
     async def close(self) -> None:
         """Frees nothing."""
 
 
-def _read(name: str, kind: str, content: bytes) -> Any:
+def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
     from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - pyarrow is heavy
 
+    most = max(memory_bytes // 2, _DECODED_FACTOR * len(content) + _BYTES_MIN)
+    name = name if kind == "auto" else f"{name}.{kind}"
     try:
-        return read_rows_file(name if kind == "auto" else f"{name}.{kind}", content)
+        return read_rows_file(name, content, decoded_bytes_max=most)
     except IdentityError as error:
         raise refused(str(error), error.remedy) from error
 

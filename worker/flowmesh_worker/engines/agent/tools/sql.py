@@ -14,6 +14,7 @@ from flowmesh_worker.engines.data.database import (
     load_tables,
     refuse_query,
     select,
+    stop,
 )
 
 _MEMORY_MIB = 512
@@ -42,9 +43,9 @@ class Database:
             return f"{text}\n(the first {_ROWS_SHOWN} of {found.num_rows:,} rows)"
         return text or "(no rows)"
 
-    def interrupt(self) -> None:
-        """Ends the query that runs."""
-        self._connection.interrupt()
+    async def stop(self, query: "asyncio.Future[Any]") -> None:
+        """Ends the query that runs in a thread."""
+        await stop(self._connection, query)
 
 
 class Sql:
@@ -76,6 +77,5 @@ class Sql:
                 raise ToolError(f"the query took longer than {self._timeout_s:g} s") from None
             finally:
                 if not query.done():
-                    self._database.interrupt()
-                    await asyncio.wait([query])
+                    await self._database.stop(query)
                     query.exception()

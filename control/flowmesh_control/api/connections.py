@@ -1,0 +1,149 @@
+"""Connections of the HTTP servers: none is held by a client that does not speak.
+
+A client has some seconds for the headers of its first request, and for the rest of those that it
+began; a body may pause for a minute; a connection between requests is closed after a little more.
+WebSockets, answers that are streamed and bodies that the control plane itself is slow to read are
+let be.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from flowmesh_core.errors import FlowMeshError
+
+HEADER_S = 10.0
+BODY_PAUSE_S = 60.0
+KEEP_ALIVE_S = 75.0
+
+
+class BodyPausedError(FlowMeshError, TimeoutError):
+    """No more of a request's body came."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionTimes:
+    """How long a connection may be silent, in seconds.
+
+    Attributes:
+        header_s: until the headers of a request are complete.
+        body_pause_s: between two pieces of a body.
+        keep_alive_s: between two requests.
+    """
+
+    header_s: float = HEADER_S
+    body_pause_s: float = BODY_PAUSE_S
+    keep_alive_s: float = KEEP_ALIVE_S
+
+
+class TimedRequestHandler(web.RequestHandler):
+    """A connection whose client must go on with what it began."""
+
+    __slots__ = ("_body", "_body_timer", "_header_timer", "_times")
+
+    def __init__(self, *args: Any, times: ConnectionTimes, **kwargs: Any) -> None:
+        """Takes what aiohttp's handler takes, and the times."""
+        super().__init__(*args, keepalive_timeout=times.keep_alive_s, **kwargs)
+        self._times = times
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._body: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Waits for the first request."""
+        super().connection_made(transport)
+        self._await_header()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Waits for nothing any more."""
+        self._stop_header()
+        self._stop_body()
+        self._body = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Sees whether a request begins, ends, or goes on."""
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count > before:
+            self._stop_header()
+            self._body = self._messages[-1][1] if self._messages else None
+        elif data and self._waits_for_request() and self._header_timer is None:
+            self._await_header()  # the next request of a kept connection has begun
+        self._await_body()
+
+    def _waits_for_request(self) -> bool:
+        return self._waiter is not None and not self._waiter.done()
+
+    def _await_header(self) -> None:
+        self._header_timer = self._loop.call_later(self._times.header_s, self._header_late)
+
+    def _stop_header(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _header_late(self) -> None:
+        self._header_timer = None
+        if not self._request_count or self._waits_for_request():
+            self.force_close()
+
+    def _await_body(self) -> None:
+        self._stop_body()
+        if self._body is not None and not self._body.is_eof():
+            self._body_timer = self._loop.call_later(self._times.body_pause_s, self._body_late)
+        else:
+            self._body = None
+
+    def _stop_body(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
+    def _body_late(self) -> None:
+        self._body_timer = None
+        if self._body is None or self._body.is_eof():
+            return
+        if self._reading_paused:  # it is the control plane that does not go on
+            self._await_body()
+            return
+        self._body.set_exception(
+            BodyPausedError(
+                f"no more of the body came for {self._times.body_pause_s:g} s",
+                where="body",
+                remedy="send it again without a pause",
+            )
+        )
+
+
+class TimedRunner(web.AppRunner):
+    """Serves an application on connections that are timed."""
+
+    def __init__(
+        self, app: web.Application, *, times: ConnectionTimes | None = None, **kwargs: Any
+    ) -> None:
+        """Takes what aiohttp's runner takes, and the times."""
+        super().__init__(app, **kwargs)
+        self._times = times or ConnectionTimes()
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        return _TimedServer(server, self._times)
+
+
+class _TimedServer(web.Server):
+    """Makes a timed connection of each."""
+
+    def __init__(self, server: web.Server, times: ConnectionTimes) -> None:
+        super().__init__(
+            server.request_handler,
+            request_factory=server.request_factory,
+            handler_cancellation=server.handler_cancellation,
+            **server._kwargs,
+        )
+        self._times = times
+
+    def __call__(self) -> web.RequestHandler:
+        return TimedRequestHandler(self, loop=self._loop, times=self._times, **self._kwargs)

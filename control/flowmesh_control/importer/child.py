@@ -1,0 +1,121 @@
+"""``python -m flowmesh_control.importer.child NAME FILE PARENT``: decodes a file of rows.
+
+Started by the control plane for each upload that is large or Parquet. It has no token, no key and
+no store: it reads one file and writes frames to its standard output. Its memory is bounded, so that
+a file that becomes too much ends this process and not the control plane.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from flowmesh_control.importer.frames import (
+    MEMORY_BYTES,
+    PIECE_BYTES,
+    Blob,
+    Decoded,
+    Piece,
+    Refused,
+    encoded,
+)
+from flowmesh_core.dataset import dataset_digest, encode_manifest
+from flowmesh_core.errors import ContentLimitError, FlowMeshError
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.units import Digest
+from flowmesh_store.datasets.budget import DecodeBudget
+from flowmesh_store.datasets.decoding import Decoding
+from flowmesh_store.datasets.row_readers import reader_of
+
+_FIRST_TO_GO = "1000"
+_SET_PDEATHSIG = 1
+_MEMORY = "cut it into several files, or its rows into shorter ones"
+
+
+def main() -> None:
+    """Decodes the file that the arguments name."""
+    name, path, parent = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    confine(parent)
+    for frame in frames(name, path):
+        write(out, frame)
+    out.flush()
+    os._exit(0)  # what libraries would still do at the end is of no use
+
+
+def confine(parent: int) -> None:
+    """Bounds this process's memory for good, and ends it with its parent."""
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # It writes to a pipe alone; no file may grow by it.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def frames(name: str, path: Path) -> Iterator[Blob | Decoded | Refused]:
+    """What is to be said of a file; the last frame is ``Decoded`` or ``Refused``.
+
+    Args:
+        name: the file's name, whose ending tells its format.
+        path: where it lies.
+    """
+    try:
+        budget = DecodeBudget(name, path.stat().st_size)
+        decoding = Decoding(reader_of(name, path, budget), budget)
+        for digest, data in decoding.blobs():
+            yield Blob(digest, data)
+        encoded_manifest = encode_manifest(decoding.manifest)
+        blob = digest_bytes(encoded_manifest)
+        yield Blob(blob, encoded_manifest)
+        yield _decoded(decoding, blob)
+    except MemoryError:
+        yield Refused(
+            f"it needs more than {MEMORY_BYTES >> 20} MiB of memory to be read",
+            name,
+            _MEMORY,
+            limit=True,
+        )
+    except RecursionError:
+        yield Refused("nested too deeply", name, "flatten it", limit=True)
+    except FlowMeshError as e:
+        limit = isinstance(e, ContentLimitError)
+        yield Refused(e.message, e.where, e.remedy, limit=limit)
+
+
+def _decoded(decoding: Decoding, blob: Digest) -> Decoded:
+    manifest = decoding.manifest
+    return Decoded(
+        digest=dataset_digest(manifest),
+        manifest=blob,
+        size_bytes=manifest.blob_bytes,
+        rows=manifest.row_count,
+        columns=tuple(manifest.schema.names),
+    )
+
+
+def write(out: BinaryIO, frame: Blob | Decoded | Refused) -> None:
+    """Writes a frame, a long blob as several."""
+    if isinstance(frame, Blob):
+        last = max(0, len(frame.data) - 1) // PIECE_BYTES * PIECE_BYTES
+        for start in range(0, last, PIECE_BYTES):
+            out.write(encoded(Piece(frame.data[start : start + PIECE_BYTES])))
+        frame = Blob(frame.digest, frame.data[last:])
+    out.write(encoded(frame))
+
+
+if __name__ == "__main__":
+    main()

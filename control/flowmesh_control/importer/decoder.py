@@ -1,0 +1,136 @@
+"""Turns rows of users into data sets: few in a thread, others in a process of their own."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flowmesh_control.importer.frames import Decoded
+from flowmesh_control.importer.process import Importer
+from flowmesh_control.importer.putting import Puts
+from flowmesh_core.dataset import dataset_digest, encode_manifest
+from flowmesh_core.errors import ContentLimitError
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.spool import Spooled
+
+if TYPE_CHECKING:
+    from flowmesh_store.datasets.decoding import Decoding
+
+HERE_BYTES_MAX = 1 << 20
+"""Up to here rows are decoded in a thread: that is quicker than to start a process."""
+_HERE_BASE_BYTES = 8 << 20
+_TOGETHER_BYTES = 1 << 20
+_INLINE_NAME = "rows.jsonl"
+_encoder = msgspec.json.Encoder()
+
+
+class Decoder:
+    """Decodes rows and files of rows, and stores their chunks as they come."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        """Decodes into a store."""
+        self._blobs = blobs
+        self._importer = Importer(blobs)
+
+    async def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> Decoded:
+        """Stores rows that are in memory already.
+
+        Raises:
+            IdentityError: they have mixed types; names row and column.
+            ContentLimitError: they are more than may be stored.
+            StoreError: they could not be stored.
+        """
+        data = await asyncio.to_thread(_lines, rows)
+        if data is None or len(data) <= HERE_BYTES_MAX:
+            try:
+                size = 0 if data is None else len(data)
+                return await self._here(await asyncio.to_thread(_of_rows, rows, size))
+            except ContentLimitError:
+                if data is None:
+                    raise
+        with self._blobs.spool() as writer:
+            await asyncio.to_thread(writer.write, data)
+            file = await asyncio.to_thread(writer.finish)
+        del data
+        try:
+            return await self._importer.decode(_INLINE_NAME, file.path, file.size_bytes)
+        finally:
+            file.discard()
+
+    async def of_file(self, name: str, file: Spooled) -> Decoded:
+        """Stores a file of rows; raises as :meth:`of_rows`.
+
+        Args:
+            name: what the user calls it; its ending tells the format.
+            file: the content, which stays.
+        """
+        # A page of Parquet may become gigabytes whatever the size of the file.
+        if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
+            try:
+                decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
+                return await self._here(decoding)
+            except ContentLimitError:
+                pass  # It is small and becomes much: the process says whether too much.
+        return await self._importer.decode(name, file.path, file.size_bytes)
+
+    async def _here(self, decoding: "Decoding") -> Decoded:
+        """Decodes in threads, so that the event loop goes on."""
+        coming = decoding.blobs()
+        async with Puts(self._blobs) as puts:
+            while together := await asyncio.to_thread(_next, coming):
+                for digest, data in together:
+                    await puts.add(digest, data)
+            manifest = decoding.manifest
+            encoded = encode_manifest(manifest)
+            blob = digest_bytes(encoded)
+            await puts.add(blob, encoded)
+        return Decoded(
+            digest=dataset_digest(manifest),
+            manifest=blob,
+            size_bytes=manifest.blob_bytes,
+            rows=manifest.row_count,
+            columns=tuple(manifest.schema.names),
+        )
+
+
+def _next(coming: Iterator[tuple[Digest, bytes]]) -> list[tuple[Digest, bytes]]:
+    """The next blobs, about a megabyte of them; empty at the end."""
+    together: list[tuple[Digest, bytes]] = []
+    held = 0
+    for digest, data in coming:
+        together.append((digest, data))
+        held += len(data)
+        if held >= _TOGETHER_BYTES:
+            break
+    return together
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> bytes | None:
+    """Rows as JSON Lines; None where they hold what JSON does not, which typing them will say."""
+    try:
+        return _encoder.encode_lines(rows)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _of_rows(rows: Sequence[Mapping[str, Any]], size_bytes: int) -> "Decoding":
+    # Imported here: pyarrow is heavy, and only uploads need it.
+    from flowmesh_store.datasets.budget import DecodeBudget  # noqa: PLC0415
+    from flowmesh_store.datasets.decoding import Decoding  # noqa: PLC0415
+    from flowmesh_store.datasets.row_readers import reader_of_rows  # noqa: PLC0415
+
+    budget = DecodeBudget("rows", size_bytes, base_bytes=_HERE_BASE_BYTES)
+    return Decoding(reader_of_rows(rows, budget), budget)
+
+
+def _of_file(name: str, path: Path, size_bytes: int) -> "Decoding":
+    from flowmesh_store.datasets.budget import DecodeBudget  # noqa: PLC0415
+    from flowmesh_store.datasets.decoding import Decoding  # noqa: PLC0415
+    from flowmesh_store.datasets.row_readers import reader_of  # noqa: PLC0415
+
+    budget = DecodeBudget(name, size_bytes, base_bytes=_HERE_BASE_BYTES)
+    return Decoding(reader_of(name, path, budget), budget)

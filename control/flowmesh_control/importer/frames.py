@@ -1,0 +1,83 @@
+"""What the process that decodes an upload writes to the control plane, which reads it warily."""
+
+import asyncio
+
+import msgspec
+
+from flowmesh_core.units import Digest
+
+MEMORY_BYTES = 1 << 30
+"""What the process may use beyond the interpreter and its libraries."""
+PIECE_BYTES = 1 << 20
+_LENGTH_BYTES = 4
+_FRAME_BYTES_MAX = 2 * PIECE_BYTES
+
+
+class Piece(msgspec.Struct, frozen=True, tag=True):
+    """The next bytes of a blob that is too long for one frame."""
+
+    data: bytes
+
+
+class Blob(msgspec.Struct, frozen=True, tag=True):
+    """The last bytes of a blob; what pieces came before belong to it."""
+
+    digest: Digest
+    data: bytes
+
+
+class Decoded(msgspec.Struct, frozen=True, tag=True):
+    """The data set whose blobs were all written, its manifest as the last.
+
+    Attributes:
+        digest: the data set's identity.
+        manifest: the digest of the manifest.
+        size_bytes: the sum of the chunks' sizes.
+        rows: how many there are.
+        columns: their names in order.
+    """
+
+    digest: Digest
+    manifest: Digest
+    size_bytes: int
+    rows: int
+    columns: tuple[str, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The file cannot be read, or is more than may be read."""
+
+    message: str
+    where: str
+    remedy: str
+    limit: bool
+
+
+Frame = Piece | Blob | Decoded | Refused
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class BrokenFrameError(Exception):
+    """The process ended within a frame, or wrote something else than frames."""
+
+
+def encoded(frame: Frame) -> bytes:
+    """A frame with its length before it."""
+    data = _encoder.encode(frame)
+    return len(data).to_bytes(_LENGTH_BYTES) + data
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    """Reads the next frame.
+
+    Raises:
+        BrokenFrameError: there is none, or it is too long or malformed.
+    """
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
+        if length > _FRAME_BYTES_MAX:
+            raise BrokenFrameError(f"a frame of {length} bytes")
+        return _decoder.decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, msgspec.MsgspecError) as e:
+        raise BrokenFrameError(str(e)) from e

@@ -1,0 +1,132 @@
+"""Decodes uploads in processes of their own, whose memory is bounded and who end at a deadline."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from flowmesh_control.importer.frames import (
+    MEMORY_BYTES,
+    Blob,
+    BrokenFrameError,
+    Decoded,
+    Piece,
+    Refused,
+    read_frame,
+)
+from flowmesh_control.importer.putting import Puts
+from flowmesh_core.errors import ContentLimitError, IdentityError
+from flowmesh_store.blobs import Blobs
+
+AT_ONCE = 2
+DEADLINE_S = 300.0
+_BYTES_PER_S = 1 << 20
+"""What a file may take beyond the deadline, so that a large one is not too slow to be read."""
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+class Importer:
+    """Starts a process for each file; few run at once, since each may use much memory."""
+
+    def __init__(
+        self, blobs: Blobs, *, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            blobs: where chunks and manifests go.
+            at_once: how many files are decoded at a time; others wait.
+            deadline_s: how long a small file may take; a larger one a second longer for each MiB.
+        """
+        self._blobs = blobs
+        self._room = asyncio.Semaphore(at_once)
+        self._deadline_s = deadline_s
+
+    async def decode(self, name: str, path: Path, size_bytes: int) -> Decoded:
+        """Decodes a file and stores its chunks and its manifest.
+
+        Args:
+            name: the file's name, whose ending tells its format.
+            path: where it lies.
+            size_bytes: its size.
+
+        Raises:
+            IdentityError: it cannot be read; names the line, or the row and the column.
+            ContentLimitError: it is more than may be read.
+            StoreFullError, StoreUnavailableError: it could not be stored.
+        """
+        deadline_s = self._deadline_s + size_bytes / _BYTES_PER_S
+        async with self._room:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-s",
+                "-m",
+                "flowmesh_control.importer.child",
+                name,
+                str(path),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_environment(),
+            )
+            try:
+                async with asyncio.timeout(deadline_s):
+                    return await self._received(process)
+            except TimeoutError:
+                raise ContentLimitError(
+                    f"it was not read within {deadline_s:.0f} s",
+                    where=name,
+                    remedy="cut it into several files",
+                ) from None
+            except BrokenFrameError as e:
+                raise _ended(name, await process.wait()) from e
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+    async def _received(self, process: asyncio.subprocess.Process) -> Decoded:
+        assert process.stdout is not None
+        writer = None
+        try:
+            async with Puts(self._blobs) as puts:
+                while True:
+                    frame = await read_frame(process.stdout)
+                    match frame:
+                        case Piece():
+                            writer = writer or self._blobs.spool()
+                            await asyncio.to_thread(writer.write, frame.data)
+                        case Blob() if writer is not None:
+                            await asyncio.to_thread(writer.write, frame.data)
+                            spooled = await asyncio.to_thread(writer.finish)
+                            await puts.add_file(frame.digest, spooled)
+                            writer = None
+                        case Blob():
+                            await puts.add(frame.digest, frame.data)
+                        case Refused():
+                            kind = ContentLimitError if frame.limit else IdentityError
+                            raise kind(frame.message, where=frame.where, remedy=frame.remedy)
+                        case Decoded():
+                            break
+        finally:
+            if writer is not None:
+                writer.discard()
+        return frame
+
+
+def _ended(name: str, code: int) -> ContentLimitError:
+    """The error for a process that ended without a word: a library that found no memory ends so."""
+    return ContentLimitError(
+        f"the process that read it ended with code {code}; it may have needed more than"
+        f" {MEMORY_BYTES >> 20} MiB of memory",
+        where=name,
+        remedy="cut it into several files, or its rows into shorter ones",
+    )
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # One arena of the system's allocator: what others reserve counts against the limit.
+    return {**kept, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}

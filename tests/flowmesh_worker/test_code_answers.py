@@ -1,0 +1,77 @@
+"""How much an answer of the user's code may be: in bytes, and in what it becomes."""
+
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engines.code.answer_size import decoded_bytes
+from flowmesh_worker.engines.code.answers import AnswerBytes
+from flowmesh_worker.engines.code.limits import Answer
+
+VALUES: list[Any] = [
+    [{} for _ in range(1_000)],
+    [{"": None} for _ in range(1_000)],
+    [[] for _ in range(1_000)],
+    [{"a": n, "b": n / 3, "c": "x" * 40} for n in range(1_000)],
+    [{f"k{n}": [n, -n, 2**40, 1.5, True, None] for n in range(500)}],
+    ["日本語 \U0001f600" * 50, "a" * 70_000, "b" * 300, b"c" * 300, b"d" * 70_000],
+    [{str(n): n for n in range(70_000)}, list(range(70_000))],
+    [2**63, -(2**63), 200, -200, 40_000, -40_000, 2**33, -(2**33), -1, 0.5] * 100,
+]
+
+
+def sizes(value: Any) -> int:
+    """What a value and those in it take; each is counted, as if none were shared."""
+    inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    more = sum(map(sizes, inner)) if isinstance(inner, list) else 0
+    return sys.getsizeof(value) + more
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_the_memory_of_values_is_foretold_without_making_them(value: Any) -> None:
+    data = msgspec.msgpack.encode(value)
+    found = decoded_bytes(data, len(data) * 90)  # so that it counts, and does not estimate
+    made = sizes(msgspec.msgpack.decode(data))
+    assert made * 0.9 <= found <= made * 5
+
+
+def test_what_follows_an_extension_is_counted() -> None:
+    extensions = [msgspec.msgpack.Ext(5, b"x" * n) for n in (1, 2, 4, 8, 16, 3, 300, 70_000)]
+    data = msgspec.msgpack.encode([extensions, [{} for _ in range(1_000)]])
+    assert 70_000 + 64_000 <= decoded_bytes(data, len(data) * 90) <= 150_000
+
+
+def test_counting_stops_at_the_limit() -> None:
+    assert 1_000 < decoded_bytes(b"\xdd\xff\xff\xff\xff" + bytes(1_000), 1_000) <= 40 << 30
+    assert decoded_bytes(b"\x80" * 1_000_000, 10_000) <= 10_100
+
+
+async def test_an_answer_that_comes_in_pieces_is_read() -> None:
+    answer = Answer(rows=[{"n": n} for n in range(50_000)])
+    data = msgspec.msgpack.encode(answer)
+    taken = AnswerBytes(64)
+    for start in range(0, len(data), 1_000):
+        await taken.take(data[start : start + 1_000])
+    assert taken.decoded() == answer
+
+
+async def test_an_answer_is_as_large_as_the_codes_memory_at_most() -> None:
+    taken = AnswerBytes(64)
+    for _ in range(64):
+        await taken.take(bytes(1 << 20))
+    with pytest.raises(AttemptError, match="the code returned more than 64 MiB; return less") as e:
+        await taken.take(b"x")
+    assert e.value.failure.kind is FailureKind.USER_CODE
+    assert not taken.data
+
+
+async def test_few_bytes_that_become_very_many_objects_are_not_made() -> None:
+    count = 20_000_000
+    taken = AnswerBytes(64)
+    await taken.take(b"\x81\xa4rows\xdd" + count.to_bytes(4) + b"\x80" * count)
+    with pytest.raises(AttemptError, match="would take more than 320 MiB of memory") as e:
+        taken.decoded()
+    assert e.value.failure.kind is FailureKind.USER_CODE

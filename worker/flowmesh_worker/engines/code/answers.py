@@ -1,0 +1,67 @@
+"""What the process of a user's code may answer: the code can write anything to that descriptor.
+
+Used by :mod:`locked_calls`. An answer is bounded twice: while it comes, in bytes, and before it is
+decoded, in what its values will take, since one byte of MessagePack can be an empty object.
+"""
+
+import msgspec
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.code.answer_size import decoded_bytes
+from flowmesh_worker.engines.code.limits import Answer
+
+ANSWER_MIB_MAX = 256
+_DECODED_FACTOR = 4
+_DECODED_BASE_BYTES = 64 << 20
+_REMEDY = "return less: fewer rows, or only the columns that later steps read"
+
+
+class AnswerBytes:
+    """The bytes of an answer, as they come."""
+
+    def __init__(self, memory_mib: int) -> None:
+        """Is empty.
+
+        Args:
+            memory_mib: what the code may use; an answer is at most as large, and 256 MiB.
+        """
+        self._limit_mib = min(memory_mib, ANSWER_MIB_MAX)
+        self.data = bytearray()
+
+    async def take(self, data: bytes) -> None:
+        """Adds the next bytes.
+
+        Raises:
+            AttemptError: kind ``user-code``: they are too many.
+        """
+        if len(self.data) + len(data) > self._limit_mib << 20:
+            raise self._too_much(f"the code returned more than {self._limit_mib} MiB")
+        self.data += data
+
+    def decoded(self) -> Answer:
+        """The answer; the bytes are let go.
+
+        Raises:
+            AttemptError: kind ``user-code``: the values would take too much memory.
+            msgspec.DecodeError: it is none.
+        """
+        limit = (self._limit_mib << 20) * _DECODED_FACTOR + _DECODED_BASE_BYTES
+        if decoded_bytes(self.data, limit) > limit:
+            raise self._too_much(
+                f"what the code returned would take more than {limit >> 20} MiB of memory"
+            )
+        answer = msgspec.msgpack.decode(self.data, type=Answer)
+        self.data = bytearray()
+        return answer
+
+    def _too_much(self, message: str) -> AttemptError:
+        self.data = bytearray()
+        remedy = _REMEDY
+        if self._limit_mib < ANSWER_MIB_MAX:
+            remedy += f"; with.memoryMib bounds it too, up to {ANSWER_MIB_MAX} MiB"
+        return user_code_failed(message, remedy)
+
+
+def user_code_failed(message: str, remedy: str = "", detail: str = "") -> AttemptError:
+    """A failure of kind ``user-code``."""
+    return AttemptError(Failure(FailureKind.USER_CODE, message, remedy, detail))
