@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.flowmesh_core.run import world as worlds
-from tests.flowmesh_core.run.world import World, metrics, plan, step
+from tests.flowmesh_core.run.world import World, plan, step
 from tests.flowmesh_worker.test_sql import dataset
 
 from flowmesh_core.catalog.builtin.data import SQL
@@ -88,7 +88,7 @@ def test_an_endless_query_leaves_the_worker_to_others_after_its_time(
 
 def end_of(world: World, assignment: Any, *, mine: bool) -> None:
     if mine:
-        world.finish(assignment.attempt_id, outputs={"rows": metrics()})
+        world.finish(assignment.attempt_id, outputs={"rows": worlds.dataset("1")})
         return
     world.now += assignment.timeout_s
     world.fail(assignment.attempt_id, "timeout", run_s=assignment.timeout_s)

@@ -224,7 +224,7 @@ def test_an_input_that_the_author_names_is_required_though_the_engine_can_do_wit
     compiled, uses, port, params
 ) -> None:
     kind = {"adapter": "adapter", "reward": "model", "table": "dataset"}[port]
-    extra = {kind: f"cas:{'a' * 64}.{'b' * 32}"}
+    extra = {kind: f"cas:{kind}:{'a' * 64}.{'0' * 34}"}
     given = {port: "inputs.extra"}
     if uses != "code.python":
         given |= {"model": "inputs.base", "rows": "inputs.questions"}
