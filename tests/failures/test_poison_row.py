@@ -115,8 +115,9 @@ async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published
     tmp_path: Path, fabric: Fabric
 ) -> None:
     rows = [{"text": f"row {n}"} for n in range(400)]
-    fabric.worker("w1")
-    fabric.worker("w2")
+    # A third one: the poison row holds one alone, and what it took with it avoids another.
+    for name in ("w1", "w2", "w3"):
+        fabric.worker(name)
     bad = [*rows[:200], {"text": "poison"}, *rows[201:]]
     poisoned = await fabric.submit(flow("poisoned", bad), namespace="a")
     healthy = await fabric.submit(flow("healthy", rows[:50]), namespace="b")
