@@ -137,6 +137,11 @@ class Admission:
             found = _digest(spec.namespace, renewed.document, renewed.uploads)
             self._by_digest[found] = spec.uid
 
+    def forget(self, uid: str) -> None:
+        """Lets no later submission join a run, which is about to be cancelled."""
+        for digest in [d for d, run in self._by_digest.items() if run == uid]:
+            del self._by_digest[digest]
+
     def renewed(self, spec: SpecRecord) -> SpecRecord:
         """What was submitted, with references that can be admitted again."""
         return renewed_spec(spec, self._content.issued)

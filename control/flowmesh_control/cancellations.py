@@ -51,6 +51,7 @@ async def cancel(parts: Parts, uid: str, reason: str) -> None:
             up again if the control plane died before its end is written; call it again.
     """
     given = parts.given
+    parts.admission.forget(uid)
     record = msgspec.json.encode(Cancellation(given.clock(), reason))
     try:
         with suppress(ConditionFailedError):  # it was cancelled before

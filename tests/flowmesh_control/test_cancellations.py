@@ -173,3 +173,24 @@ async def test_runs_that_nobody_cancelled_are_taken_up_as_before(tmp_path: Path,
     async with serving(tmp_path, gone={"another": "its object was deleted"}) as fabric:
         assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
         assert fabric.control.parts.given.machine.state.runs[uid].steps["a"].begun
+
+
+async def test_the_same_workflow_does_not_join_a_run_that_is_being_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as fabric:
+        uid = await fabric.submit(workflow("w", WAITS))
+        records = fabric.control.parts.given.store.records
+        write, again = records.write, list[str]()
+
+        async def submitted_meanwhile(key: str, data: bytes, **more: Any) -> str:
+            if key == cancelled_key(uid):
+                again.append(await fabric.submit(workflow("w", WAITS)))
+            return await write(key, data, **more)
+
+        monkeypatch.setattr(records, "write", submitted_meanwhile)
+        await fabric.call("POST", f"/v1/runs/{uid}/cancel", body={})
+        assert again
+        assert again != [uid]
+        assert (await fabric.ended(uid)).phase == "Cancelled"
+        assert (await fabric.call("GET", f"/v1/runs/{again[0]}"))["phase"] == "Running"

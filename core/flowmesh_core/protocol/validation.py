@@ -78,7 +78,12 @@ _END: checks.Limits = (("started_s", TIME_MAX_S), ("ended_s", TIME_MAX_S))
 _PROGRESS: checks.Limits = (("units", UNITS_MAX), ("done", FIGURE_MAX), ("total", FIGURE_MAX))
 _CHECKPOINT: checks.Limits = (("done", FIGURE_MAX), ("size_bytes", BYTES_MAX))
 _COMPONENT: checks.Limits = (("size_bytes", BYTES_MAX),)
-_LANE: checks.Limits = (("capacity", 1 << 20), ("memory_mib", MIB_MAX), ("load_s", SECONDS_MAX))
+_LANE: checks.Limits = (
+    ("capacity", 1 << 20),
+    ("memory_mib", MIB_MAX),
+    ("load_s", SECONDS_MAX),
+    ("silent_s", SECONDS_MAX),
+)
 _ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
 _CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))
 _SHAPE: checks.Limits = (

@@ -153,6 +153,7 @@ def test_a_shape_that_no_worker_has_is_named(changes: dict[str, Any], field: str
         ({"incarnation": ""}, "incarnation"),
         ({"lanes": (msgspec.structs.replace(LANE, state="odd"),)}, "lanes[0].state"),
         ({"lanes": (LANE, msgspec.structs.replace(LANE, load_s=math.nan))}, "lanes[1].load_s"),
+        ({"lanes": (msgspec.structs.replace(LANE, silent_s=1e300),)}, "lanes[0].silent_s"),
         ({"lanes": (LANE,) * 5000}, "lanes"),
         ({"components": (Component(D, "moon", 1),)}, "components[0].tier"),
         ({"components": (Component(Digest("../x"), "disk", 1),)}, "components[0].digest"),
