@@ -155,10 +155,10 @@ class Attacker:
                 data = message if isinstance(message, bytes) else encode(message)
                 await socket.send_bytes(data)
                 try:
-                    told = await asyncio.wait_for(socket.receive(), 0.05)
+                    reply = await asyncio.wait_for(socket.receive(), 0.05)
                 except TimeoutError:
                     continue
-                if told.type is not WSMsgType.BINARY:
+                if reply.type is not WSMsgType.BINARY:
                     return number + 1
         return len(messages)
 
