@@ -280,8 +280,9 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
         message, where, remedy, problems = data[:200].decode(errors="replace"), "", "", []
     if problems:
         return SpecError(problems)
-    told = isinstance(found, dict) and found.get("code")  # no mistake of ours, whatever the status
-    code = ExitCode.FAILED if told else _CODES.get(status, ExitCode.FAILED)
+    # With a code it is no fault of the control plane, whatever the status.
+    has_code = isinstance(found, dict) and found.get("code")
+    code = ExitCode.FAILED if has_code else _CODES.get(status, ExitCode.FAILED)
     kind = ForbiddenError if status == http.HTTPStatus.FORBIDDEN else CliError
     return kind(message or f"HTTP {status}", code, where=where, remedy=remedy)
 

@@ -50,7 +50,7 @@ async def serve_control(
         dispatches: whether there will be workers; without, nothing is given up as unplaceable, and
             a folder that cannot be written is opened for reading alone.
         weights: of tenants in the fair share.
-        ready: told the address, and whether the folder is only read.
+        ready: called with the address, and whether the folder is only read.
         stop: ends it.
 
     Raises:
