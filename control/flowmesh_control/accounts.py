@@ -33,7 +33,8 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     Attributes:
         book: the totals.
         billed: by incarnation of a worker, what it was billed.
-        counted: by live run, how many of its ledger's lines the totals count.
+        counted: by live run, and by one that could not be read, how many of its ledger's lines the
+            totals count.
         unsettled: by attempt under way, what it had run up; part of ``bill_nanousd``.
         shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
             apart. What a leader that crashed had not written yet is in ``book`` only.
@@ -76,6 +77,8 @@ class Opening:
         unsettled: by attempt that no ledger has an end of, what it had run up: the fabric's, until
             a worker says that it goes on.
         paid: what tenants paid of late; the few seconds after the record are forgiven.
+        counted: by run that cannot be read now, how many of its ledger's lines the totals count: to
+            be written on, since the run may be restored.
     """
 
     book: Book = field(default_factory=Book)
@@ -83,6 +86,7 @@ class Opening:
     unsettled: dict[str, int] = field(default_factory=dict)
     shares: tuple[ShareRow, ...] = ()
     paid: dict[str, tuple[float, float]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
         """``paid``, with nothing of later than now: the clock may have been an hour ahead."""
@@ -160,12 +164,15 @@ async def read_last(records: RecordStore) -> AccountsRecord | None:
 _decoder = msgspec.json.Decoder(AccountsRecord)
 
 
-def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Opening:
+def bring_up_to_date(
+    last: AccountsRecord | None, later: Iterable[Line], unreadable: Iterable[str] = ()
+) -> Opening:
     """Adds what ledgers say beyond the record.
 
     Args:
         last: the record; None where there never was one.
         later: the lines that it does not count, of all runs.
+        unreadable: runs that cannot be read now.
     """
     if last is None:
         last = AccountsRecord(0.0, Book(), {}, {}, {})
@@ -185,7 +192,8 @@ def bring_up_to_date(last: AccountsRecord | None, later: Iterable[Line]) -> Open
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
-    return Opening(book, billed, unsettled, last.shares, last.paid)
+    counted = {uid: last.counted[uid] for uid in unreadable if uid in last.counted}
+    return Opening(book, billed, unsettled, last.shares, last.paid, counted)
 
 
 def _count_hit(book: Book, line: HitLine) -> None:

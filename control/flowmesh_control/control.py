@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -267,7 +267,7 @@ class ControlPlane:
             refusal=refusal,
         )
         parts = assemble(given)
-        self._books = Books(given, parts.metrics)
+        self._books = Books(given, parts.metrics, recovered.opening.counted)
         return parts, recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
@@ -333,8 +333,17 @@ class Books:
     A line of the index says that the accounts count its run.
     """
 
-    def __init__(self, given: Given, metrics: Metrics) -> None:
-        """Takes the epoch's state, where to write, and who shows what is written."""
+    def __init__(
+        self, given: Given, metrics: Metrics, counted_unreadable: Mapping[str, int]
+    ) -> None:
+        """Takes the epoch's state, where to write, and who shows what is written.
+
+        Args:
+            given: of this epoch.
+            metrics: show what is written.
+            counted_unreadable: as :attr:`Opening.counted`.
+        """
+        self._counted_unreadable = counted_unreadable
         self._state = given.machine.state
         self._metrics = metrics
         self._ledger = given.ledger
@@ -344,7 +353,8 @@ class Books:
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts as they are at this moment."""
-        record, ended = capture(self._state, self._ledger.lengths(), now_s), self._index.waiting()
+        counted = {**self._counted_unreadable, **self._ledger.lengths()}
+        record, ended = capture(self._state, counted, now_s), self._index.waiting()
         await self._ledger.flush_all()
         durable = await self._accounts.write(record)
         self._metrics.kept = record

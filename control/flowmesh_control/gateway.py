@@ -40,6 +40,9 @@ from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerS
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
+STRANGERS_BYTES = 1 << 20
+"""The largest message of a connection whose handshake has no valid token (aiohttp fixes the limit
+when it accepts the WebSocket). Enough for a Hello, which is refused with the reason."""
 REASON_CHARS = 500
 LAG_S = 2.0
 """Where the control plane itself stood still for so long, the silence is its own fault."""
@@ -126,7 +129,8 @@ class Gateway:
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serves one connection (the handler of ``/worker``)."""
-        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        most_bytes = MAX_MESSAGE_BYTES if await self._proven(request) else STRANGERS_BYTES
+        socket = web.WebSocketResponse(max_msg_size=most_bytes, compress=False)
         await socket.prepare(request)
         hello = await self._hello(socket)
         if hello is None:
@@ -240,6 +244,14 @@ class Gateway:
     def _session(self, worker: str) -> Session | None:
         known = self._known.get(worker)
         return None if known is None else known.session
+
+    async def _proven(self, request: web.Request) -> bool:
+        """Whether the handshake has a token, before anything larger than headers is read."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        try:
+            return scheme == "Bearer" and await self._tokens.pool_of(token.strip()) is not None
+        except FlowMeshError:
+            return False  # it cannot be checked now: the refusal of the Hello says so
 
     async def _hello(self, socket: web.WebSocketResponse) -> Hello | None:
         try:

@@ -5,6 +5,7 @@ the rest of the message counts. Attempt ids lose their MACs here (``wire_ids``).
 :class:`Intake` a connection.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -44,6 +45,8 @@ LOG_CHARS = 65_536
 FAILURE_CHARS = 16_384
 """What users' code makes longer is cut, and not held against the worker."""
 DETAIL_CHARS = 65_536
+DESCRIBED = 10
+"""Of the items that one message lost, so many are described in the log."""
 CALLED_S = 1e-6
 """Running time of an attempt that did run where its report of how long cannot be believed."""
 _REMEDY = "use a worker of the control plane's release; the control plane's log names the field"
@@ -72,6 +75,33 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     problem: MessageProblem
 
 
+class DroppedItems:
+    """What was left out of one message: everything is counted, the first few are described.
+
+    A message may name 200,000 attempts that nobody gave out; describing each would cost more than
+    the message itself.
+
+    Attributes:
+        counts: by reason.
+        first: at most ``DESCRIBED``.
+    """
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.counts: Counter[DropReason] = Counter()
+        self.first: list[Dropped] = []
+
+    def add(self, reason: DropReason, problem: MessageProblem) -> None:
+        """Counts one."""
+        self.counts[reason] += 1
+        if len(self.first) < DESCRIBED:
+            self.first.append(Dropped(reason, problem))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self.counts.total()
+
+
 class Taken(msgspec.Struct, Generic[_Message], frozen=True):
     """A message as it may be read.
 
@@ -82,7 +112,7 @@ class Taken(msgspec.Struct, Generic[_Message], frozen=True):
     """
 
     message: _Message
-    dropped: Sequence[Dropped] = ()
+    dropped: DroppedItems
     unknown_ends: Sequence[str] = ()
 
 
@@ -92,7 +122,7 @@ class Intake:
     def __init__(self, ids: WireIds) -> None:
         """Makes the intake of the worker whose ids these are."""
         self._ids = ids
-        self._dropped: list[Dropped] = []
+        self._dropped = DroppedItems()
         self._unknown_ends: list[str] = []
 
     def hello(self, hello: Hello) -> Taken[Hello]:
@@ -135,7 +165,7 @@ class Intake:
     def _taken(self, message: _Message) -> Taken[_Message]:
         taken = Taken(message, self._dropped, self._unknown_ends)
         if self._dropped:
-            self._dropped, self._unknown_ends = [], []
+            self._dropped, self._unknown_ends = DroppedItems(), []
         return taken
 
     def _progress(
@@ -208,16 +238,16 @@ class Intake:
         if len(items) <= most:
             return items
         problem = MessageProblem(place, f"{len(items)} of at most {most}")
-        self._dropped.append(Dropped(DropReason.TOO_MANY, problem))
+        self._dropped.add(DropReason.TOO_MANY, problem)
         return items[:most]
 
     def _wrong(self, problem: MessageProblem | None) -> bool:
         if problem is not None:
-            self._dropped.append(Dropped(DropReason.MALFORMED, problem))
+            self._dropped.add(DropReason.MALFORMED, problem)
         return problem is not None
 
     def _drop(self, reason: DropReason, place: str, problem: MessageProblem) -> None:
-        self._dropped.append(Dropped(reason, problem.within(place)))
+        self._dropped.add(reason, problem.within(place))
 
 
 def _shortened(end: AttemptEnd, attempt_id: str) -> AttemptEnd:

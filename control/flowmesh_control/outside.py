@@ -52,6 +52,7 @@ from flowmesh_core.run.events import (
     Event,
     Finalised,
     LookedUp,
+    PublishDelayed,
     Published,
     PublishFailed,
 )
@@ -156,10 +157,14 @@ class Outside:
             event = await self._written(c)
         except StoreUnavailableError:
             raise
+        except StoreFullError as e:
+            if self._owners.awaits(c):  # else it was given up
+                self._post(PublishDelayed(c.key, _store_failure(e)))
+                raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
         except FlowMeshError as e:
             self._post(PublishFailed(c.key, _store_failure(e)))
-            return
-        self._post(event)
+        else:
+            self._post(event)
 
     async def _written(self, c: Publish) -> Published:
         scope, result = c.key.scope, c.result

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
-from flowmesh_core.run.commands import CheckBlobs, Command, LookUp
+from flowmesh_core.run.commands import CheckBlobs, Command, LookUp, Publish
 from flowmesh_core.run.events import Event
 
 
@@ -82,7 +82,7 @@ class Owners(Protocol):
         """Who wants it done, at least one; the empty one is the fabric itself."""
         ...
 
-    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
         """Whether anybody still waits for the answer."""
         ...
 

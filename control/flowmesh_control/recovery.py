@@ -126,6 +126,7 @@ class _Recovery:
         self._last = last
         self._refusal = refusal
         self._found = Recovered()
+        self._damaged: list[str] = []
 
     async def of(self, uids: Sequence[str]) -> Recovered:
         seen = await _each(self._look, uids)
@@ -139,7 +140,7 @@ class _Recovery:
         else:
             await _each(self._hold_back, unfinished)
         later = [line for lines in uncounted for line in lines]
-        self._found.opening = bring_up_to_date(self._last, later)
+        self._found.opening = bring_up_to_date(self._last, later, self._damaged)
         self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
         return self._found
 
@@ -158,6 +159,7 @@ class _Recovery:
     def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
         """One damaged record costs its run, not the others: it is listed, and left as it is."""
         log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
+        self._damaged.append(uid)
         self._archive.note_damaged(unreadable(uid, spec, error), error)
 
     async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:

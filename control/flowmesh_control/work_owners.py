@@ -6,6 +6,7 @@ last asker has left (its run was cancelled, or has ended) is not put to the stor
 
 from collections.abc import Sequence
 
+from flowmesh_core.run.attempts import publishing_attempt
 from flowmesh_core.run.commands import (
     Assign,
     CheckBlobs,
@@ -44,8 +45,12 @@ class WorkOwners:
                 return (command.namespace,)
         return ("",)
 
-    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
         """Whether the answer changes anything: the machine ignores one that it does not await."""
+        if isinstance(command, Publish):
+            attempt = publishing_attempt(self._state, command.key)
+            published = command.result.provenance.attempt_id
+            return attempt is not None and attempt.attempt_id == published
         if isinstance(command, CheckBlobs):
             run = self._state.runs.get(command.uid)
             return run is not None and run.checking

@@ -96,7 +96,8 @@ class Place:
 
     async def join(self, name: str, pool: str = "good", **changes: Any) -> HandWorker:
         url = self.control.url.replace("http", "ws", 1) + "/worker"
-        socket = await self.http.ws_connect(url, max_msg_size=0)
+        headers = {"Authorization": f"Bearer {TOKENS[pool]}"}
+        socket = await self.http.ws_connect(url, max_msg_size=0, headers=headers)
         hello = hello_of(name, pool, **changes)
         await socket.send_bytes(encode(hello))
         answer = decode_control((await socket.receive()).data)

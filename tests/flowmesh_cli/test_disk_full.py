@@ -121,9 +121,15 @@ def test_a_full_disk_is_said_loses_nothing_and_is_gone_on_from(fabric: SharedFab
         assert refused.returncode == ExitCode.FAILED
         assert FULL in refused.stderr
         assert f"remedy: {REMEDY}" in refused.stderr
+        run.until("rest running: the result could not be published: no space is left")
         assert run.process.poll() is None
         rest.unlink()
         assert run.end() == ExitCode.OK, run.said
+    (napped,) = (
+        r for r in answer("status", "--all", cwd=fabric.folder)["runs"] if r["name"] == "nap"
+    )
+    _, step = answer("status", napped["uid"], cwd=fabric.folder)["steps"]
+    assert (step["executed"], step.get("attempts", 0)) == (1, 0), "what had run is not run again"
 
     again = fabric.answer(rows(1))
     assert (again["executed"], again["hits"]) == (0, 1)

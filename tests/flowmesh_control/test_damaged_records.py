@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.attacks.by_hand import end_of, noop, place
 from tests.flowmesh_control.fabric import control_plane
 from tests.flowmesh_control.test_ended_index import ends, taken_over
 
@@ -253,3 +254,37 @@ async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
     assert refused["error"]["code"] == "damaged-record"
     assert refused["error"]["where"] == final_key("bad")
     assert "restore the object" in refused["error"]["remedy"]
+
+
+@pytest.mark.parametrize("which", ["spec", "ledger"])
+async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> None:
+    """The accounts go on to say how many of its lines they count, though it is not open."""
+    async with place() as there:
+        worker = await there.join("w")
+        second = {"name": "two", "uses": "test.noop", "with": {"value": "2"}}
+        uid = await there.submit("half", {"steps": [*noop()["steps"], second]})
+        one, _ = await worker.given(2)
+        await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
+        await there.heard(lambda: one.attempt_id in worker.acknowledged)
+        await there.lead_anew()  # what the first leader wrote is whole
+        before = there.control.parts.given.machine.state.book
+        assert before.receipts_nanousd > 0
+
+        records = there.store.records
+        keys = [key async for key in records.keys(f"runs/{uid}/") if which in key]
+        key = next(key for key in keys if not key.endswith("/0"))
+        whole = await records.read(key)
+        assert whole is not None
+        await damage(records, key)
+        await there.lead_anew()
+        (shown,) = there.control.parts.given.archive.summaries()
+        assert shown.phase == UNREADABLE
+
+        damaged = await records.read(key)
+        assert damaged is not None
+        await records.write(key, whole.data, if_match=damaged.etag)
+        await there.lead_anew()
+        state = there.control.parts.given.machine.state
+        assert uid in state.runs
+        assert state.book.receipts_nanousd == before.receipts_nanousd
+        assert state.book.executed == before.executed

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, web
+from aiohttp import ClientSession, ClientWebSocketResponse, WSCloseCode, WSMsgType, web
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_control.gateway import Gateway
+from flowmesh_control import gateway
+from flowmesh_control.gateway import STRANGERS_BYTES, Gateway
 from flowmesh_control.joining import StaticTokens
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
@@ -56,8 +57,8 @@ class Door:
     later: list[int] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
 
-    async def connect(self, hello: Hello) -> ClientWebSocketResponse:
-        socket = await self.http.ws_connect(self.url)
+    async def connect(self, hello: Hello, **headers: str) -> ClientWebSocketResponse:
+        socket = await self.http.ws_connect(self.url, headers=headers)
         await socket.send_bytes(encode(hello))
         return socket
 
@@ -445,3 +446,28 @@ async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_st
     synced = [WorkerSynced("w1", "i1", Sync(seq=1))] * 2
     await until(lambda: [e for e in door.events if isinstance(e, WorkerSynced)] == synced)
     assert not second.closed
+
+
+LARGE = STRANGERS_BYTES + 1
+
+
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "secret", "Basic secret"])
+async def test_a_large_first_message_is_read_only_of_who_has_a_valid_token(
+    door: Door, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+    monkeypatch.setattr(gateway, "_read", lambda data: read.append(len(data)) or "as ever")
+    large = hello(incarnation="i" * LARGE)
+    socket = await door.connect(large, **({"Authorization": given} if given else {}))
+    message = await socket.receive(timeout=60)
+    assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
+    assert not read
+    socket = await door.connect(large, Authorization="Bearer secret")
+    assert isinstance(await heard(socket), Refused)
+    assert read == [len(encode(large))]
+
+
+async def test_a_worker_without_the_header_is_welcomed_with_what_fits(door: Door) -> None:
+    socket = await door.connect(hello(), Authorization="Bearer elsewhere")
+    assert isinstance(await heard(socket), Welcome)
+    await socket.close()

@@ -8,6 +8,7 @@ from tests.flowmesh_control.test_gateway import hello
 
 from flowmesh_control.intake import (
     CALLED_S,
+    DESCRIBED,
     FAILURE_CHARS,
     LINE_CHARS,
     LOG_CHARS,
@@ -55,7 +56,7 @@ def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
         )
     )
     assert found.message.progress == (AttemptProgress(BARE, "storing"),)
-    assert [(d.reason, d.problem.field) for d in found.dropped] == [
+    assert [(d.reason, d.problem.field) for d in found.dropped.first] == [
         (DropReason.MALFORMED, "progress[0].done"),
         (DropReason.ATTEMPT_ID, "progress[1].attempt_id"),
     ]
@@ -87,7 +88,15 @@ def test_what_users_code_makes_long_is_cut_and_not_held_against_the_worker() -> 
 def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
     found = taken(logs=(LogLine(MINE, 1.0, "a line"),) * (LINES_MAX + 5))
     assert len(found.message.logs) == LINES_MAX
-    assert [d.reason for d in found.dropped] == [DropReason.TOO_MANY]
+    assert [d.reason for d in found.dropped.first] == [DropReason.TOO_MANY]
+
+
+def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
+    unknown = tuple(AttemptProgress(f"x{n}", "running") for n in range(60_000))
+    found = Intake(IDS).hello(hello(held=unknown))
+    assert found.dropped.counts == {DropReason.ATTEMPT_ID: 60_000}
+    assert len(found.dropped) == 60_000
+    assert len(found.dropped.first) == DESCRIBED
 
 
 def test_an_end_of_another_workers_attempt_goes_back_to_be_forgotten() -> None:
@@ -116,7 +125,7 @@ def test_a_call_that_may_have_been_made_is_never_taken_for_one_that_was_not() ->
 def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
     found = taken(metrics={"stored_bytes": math.nan}, draining=True)
     assert found.message == Sync(seq=1, draining=True)
-    assert [d.problem.field for d in found.dropped] == ["metrics['stored_bytes']"]
+    assert [d.problem.field for d in found.dropped.first] == ["metrics['stored_bytes']"]
 
 
 def test_a_message_without_attempts_is_the_same() -> None:

@@ -39,6 +39,7 @@ from flowmesh_core.run.events import (
     Event,
     Finalised,
     LookedUp,
+    PublishDelayed,
     Published,
     PublishFailed,
     Ticked,
@@ -106,7 +107,9 @@ class Askers:
         self.queued(found)
         return (found,)
 
-    def awaits(self, command: LookUp | CheckBlobs) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
+        if isinstance(command, Publish):
+            return command.key not in self.left
         return not (isinstance(command, LookUp) and command.key in self.left)
 
 
@@ -245,6 +248,45 @@ async def test_a_store_that_refuses_for_good_fails_the_publication(
     await until(lambda: bench.machine.of(PublishFailed))
     [failed] = bench.machine.of(PublishFailed)
     assert failed.failure.kind == "store"
+
+
+async def test_a_result_that_finds_no_space_waits_until_there_is_some(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = full_until(bench, monkeypatch, calls=3)
+    await bench.do(Publish(KEY, result("t1")))
+    await until(lambda: bench.machine.of(Published))
+    delays = bench.machine.of(PublishDelayed)
+    assert len(delays) == len(full) == 2
+    assert "no space is left" in delays[0].failure.message
+    assert delays[0].failure.remedy == "free some"
+    assert not bench.machine.of(PublishFailed)
+
+
+async def test_a_result_that_finds_no_space_and_that_nothing_waits_for_is_given_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = full_until(bench, monkeypatch, calls=10**9)
+    await bench.do(Publish(KEY, result("t1")))
+    await until(lambda: len(full) == 2)
+    bench.askers.left.add(KEY)
+    await until(lambda: len(full) == 3)
+    await bench.do()
+    assert bench.hands.retries == len(bench.machine.of(PublishDelayed)) == 2
+
+
+def full_until(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, calls: int) -> list[str]:
+    """Refuses publications for want of space before so many; returns those it has refused."""
+    real, refused = bench.cache.publish, list[str]()
+
+    async def publish(scope: str, made: ActionResult) -> Any:
+        if len(refused) + 1 >= calls:
+            return await real(scope, made)
+        refused.append(scope)
+        raise StoreFullError("no space is left", remedy="free some")
+
+    monkeypatch.setattr(bench.cache, "publish", publish)
+    return refused
 
 
 async def test_an_unavailable_store_is_asked_again(

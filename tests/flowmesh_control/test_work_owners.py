@@ -1,9 +1,10 @@
 """Whose store work is whose, on the real machine."""
 
-from tests.flowmesh_core.run.world import MAP, World, dataset, plan, rows_of, step
+import msgspec
+from tests.flowmesh_core.run.world import MAP, World, dataset, only, plan, rows_of, step
 
 from flowmesh_control.work_owners import WorkOwners
-from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.protocol.results import ActionResult, Provenance
 from flowmesh_core.run import commands as c
 from flowmesh_core.run import events as e
 from flowmesh_core.run.settings import Settings
@@ -79,3 +80,20 @@ def test_the_weights_are_those_of_placement() -> None:
     world = World(settings=Settings(tenant_weights={"team-b": 3.0}))
     owners = WorkOwners(world.machine.state)
     assert (owners.weight("team-b"), owners.weight("team-a")) == (3.0, 1.0)
+
+
+def test_a_publication_is_awaited_while_its_attempt_is() -> None:
+    world = World()
+    world.join("w1")
+    world.submit(plan(step("n", value=1)))
+    world.tick(0.1)
+    world.mute_store = True
+    world.finish(only(world).attempt_id)
+    (publish,) = world.unanswered
+    assert isinstance(publish, c.Publish)
+    owners = WorkOwners(world.machine.state)
+    assert owners.awaits(publish)
+    other = msgspec.structs.replace(publish.result, provenance=Provenance())
+    assert not owners.awaits(msgspec.structs.replace(publish, result=other))
+    world.answer()
+    assert not owners.awaits(publish)

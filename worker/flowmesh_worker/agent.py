@@ -117,6 +117,7 @@ class Agent:
             self._held,
             self,
             self._hello,
+            settings.read_token,
             settings.orphan_timeout_s,
             settings.gateway_ca,
             self._health.welcomed,

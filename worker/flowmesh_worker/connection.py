@@ -59,6 +59,7 @@ class Connection:
         held: Held,
         worker: Worker,
         hello: Callable[[int], Hello],
+        token: Callable[[], str],
         orphan_timeout_s: float,
         authority: Path | None,
         welcomed: Callable[[], None] = lambda: None,
@@ -70,6 +71,7 @@ class Connection:
             held: what there is to say.
             worker: what follows the control plane's wishes.
             hello: makes the first message of a connection, given the highest epoch seen.
+            token: read at each connection, and sent with its handshake.
             orphan_timeout_s: how long to try before giving up.
             authority: PEM certificates to trust for ``wss://``, read anew at each connection, since
                 authorities are rotated too; the system's where None.
@@ -79,6 +81,7 @@ class Connection:
         self._held = held
         self._worker = worker
         self._hello = hello
+        self._token = token
         self._orphan_timeout_s = orphan_timeout_s
         self._authority = authority
         self._welcomed = welcomed
@@ -137,6 +140,7 @@ class Connection:
             max_msg_size=0,
             compress=0,
             heartbeat=_HEARTBEAT_S,
+            headers={"Authorization": f"Bearer {self._token()}"},
             ssl=self._authority is None or ssl.create_default_context(cafile=self._authority),
         ) as socket:
             await self._send(socket, self._hello(self._epoch))

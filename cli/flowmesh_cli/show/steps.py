@@ -1,6 +1,7 @@
 """A step as one line: how far it is, what it gave, and what it waits for."""
 
 from flowmesh_cli import figures
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
@@ -75,6 +76,8 @@ def waits_for_worker(step: StepStatus) -> bool:
 
 def doing(step: StepStatus) -> str:
     """What a step does or waits for, in a few words."""
+    if step.state == StepState.RUNNING and step.reason == FailureKind.STORE:
+        return step.message  # it has run, and there is no space for its result
     if step.state == StepState.RUNNING:
         where = ", ".join(step.workers)
         speed = f"{step.tokens_per_s:.0f} tok/s" if step.tokens_per_s else ""

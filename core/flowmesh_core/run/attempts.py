@@ -4,6 +4,8 @@ At least once to run, at most once to publish: the first report of a success is 
 published; whatever comes after it for the same action is settled as fabric.
 """
 
+from dataclasses import replace
+
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
@@ -217,7 +219,7 @@ def published(
         outcome: ``published``, ``adopted``, or ``audited`` for what is published nowhere.
     """
     action = state.actions.get(key)
-    attempt = _publishing(state, key)
+    attempt = publishing_attempt(state, key)
     if attempt is None:
         return  # a step-level result; nobody waits for it
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
@@ -257,8 +259,8 @@ def published(
     actions.deliver(state, action, result)
 
 
-def _publishing(state: State, key: ActionKey) -> Attempt | None:
-    """The attempt whose publication was asked for, even if its action was withdrawn since."""
+def publishing_attempt(state: State, key: ActionKey) -> Attempt | None:
+    """Returns the attempt whose result is being published, though its action may be withdrawn."""
     action = state.actions.get(key)
     if action is not None and action.publishing is not None:
         return action.publishing
@@ -267,9 +269,30 @@ def _publishing(state: State, key: ActionKey) -> Attempt | None:
     )
 
 
-def publish_failed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
+def publish_delayed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
+    """Keeps the result while the store is full: its work is done, and space can be made.
+
+    After ``Settings.publish_patience_s`` the action fails, and its result is given up.
+    """
+    attempt = publishing_attempt(state, key)
+    if attempt is None:
+        return
+    attempt.store_full_s = attempt.store_full_s or now_s
+    attempt.action.last_failure = failure
+    waited_s = now_s - attempt.store_full_s
+    if waited_s >= state.settings.publish_patience_s:
+        message = f"{failure.message}; it was tried for {waited_s / 3600:.0f} h"
+        publish_failed(state, key, replace(failure, message=message), now_s, for_good=True)
+        return
+    for uid in attempt.action.runs():
+        state.changed(state.runs[uid])
+
+
+def publish_failed(
+    state: State, key: ActionKey, failure: Failure, now_s: float, *, for_good: bool = False
+) -> None:
     """Takes a refusal by the store: the action is tried again, or fails."""
-    attempt = _publishing(state, key)
+    attempt = publishing_attempt(state, key)
     if attempt is None:
         return
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
@@ -278,7 +301,7 @@ def publish_failed(state: State, key: ActionKey, failure: Failure, now_s: float)
     if action.state is ActionState.PUBLISHING:
         action.publishing = None
         action.state = ActionState.RUNNING
-    failed(state, worker, attempt, failure, now_s)
+    failed(state, worker, attempt, failure, now_s, for_good=for_good)
 
 
 def payers_of(attempt: Attempt) -> list[Subscriber]:
@@ -287,9 +310,24 @@ def payers_of(attempt: Attempt) -> list[Subscriber]:
 
 
 def failed(
-    state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
+    state: State,
+    worker: Worker | None,
+    attempt: Attempt,
+    failure: Failure,
+    now_s: float,
+    *,
+    for_good: bool = False,
 ) -> None:
-    """Settles a failed attempt and decides what becomes of its action."""
+    """Settles a failed attempt and decides what becomes of its action.
+
+    Args:
+        state: of the machine.
+        worker: that ran it; None where it is gone.
+        attempt: that failed.
+        failure: of the attempt.
+        now_s: the time.
+        for_good: fails the action whatever its failure's policy is.
+    """
     action = attempt.action
     alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
     if attempt.payers:
@@ -302,7 +340,10 @@ def failed(
     money.settle(state, attempt, payers, failure.kind, now_s, failure.message)
     if action.state is ActionState.RUNNING and not action.attempts:
         checkpoints.note(state, action, now_s)
-        remedies.after_failure(state, worker, attempt, failure, now_s)
+        if for_good:
+            actions.fail(state, action, failure)
+        else:
+            remedies.after_failure(state, worker, attempt, failure, now_s)
 
 
 def _count_attempt(state: State, action: Action) -> None:

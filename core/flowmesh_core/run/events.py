@@ -68,6 +68,16 @@ class PublishFailed(msgspec.Struct, frozen=True, gc=False):
     failure: Failure
 
 
+class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
+    """The store has no space for a publication; it is tried again while the machine waits for it.
+
+    The machine stops waiting after ``Settings.publish_patience_s``.
+    """
+
+    key: ActionKey
+    failure: Failure
+
+
 class WorkerConnected(msgspec.Struct, frozen=True):
     """A worker said everything about itself."""
 
@@ -167,6 +177,7 @@ Event = (
     | LookedUp
     | Published
     | PublishFailed
+    | PublishDelayed
     | WorkerConnected
     | WorkerSynced
     | WorkerLost

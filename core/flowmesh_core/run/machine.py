@@ -41,6 +41,7 @@ from flowmesh_core.run.events import (
     Finalised,
     HeldOpen,
     LookedUp,
+    PublishDelayed,
     Published,
     PublishFailed,
     Repinned,
@@ -165,6 +166,8 @@ class Machine:
                 lifecycle.submitted(state, event, now_s)
             case PublishFailed():
                 attempts.publish_failed(state, event.key, event.failure, now_s)
+            case PublishDelayed():
+                attempts.publish_delayed(state, event.key, event.failure, now_s)
             case WorkerConnected():
                 workers.connected(state, event.hello, now_s)
             case WorkerLost():

@@ -16,6 +16,8 @@ class Settings:
         backoff_factor: growth of the delay between attempts after a failure of the engine.
         unplaceable_after_s: an action that no worker can ever take fails after this time;
             0 waits for ever (a pool may grow).
+        publish_patience_s: how long an ended attempt waits for space in the store before its action
+            fails.
         result_ttl_s: how long results are kept.
         replicas: whether stragglers get a replica, once a few of their kind were seen.
         replica_factor: a straggler has run for this many times its predicted p95.
@@ -29,6 +31,7 @@ class Settings:
     repairs: int = 3
     backoff_factor: float = 2.0
     unplaceable_after_s: float = 0.0
+    publish_patience_s: float = 86400.0
     result_ttl_s: float = 30 * 86400.0
     replicas: bool = True
     replica_factor: float = 2.0

@@ -3,6 +3,7 @@
 Called by the control plane whenever a run has changed; nothing here is read back.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from flowmesh_core.protocol.results import Artifact
@@ -99,15 +100,14 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
         for a in _attempts(state, part.key)
     ]
     done = sum(p.result is not None for p in step.parts.values())
-    waits = step.state is StepState.READY and step.wait_reason
-    failure = step.failure
+    reason, message = _reason(step, attempts)
     counts_tokens = step.contract.work_unit == "tokens"
     return StepStatus(
         path=step.plan.path,
         engine=step.plan.engine,
         state=step.state,
-        reason=step.wait_reason if waits else step.reason,
-        message=step.wait_detail if waits else (failure.message if failure else ""),
+        reason=reason,
+        message=message,
         actions=step.total or len(step.parts),
         done=done,
         hits=step.hits,
@@ -128,6 +128,17 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
         matrix=step.plan.matrix,
         doing=max((a.phase for a in attempts), key=lambda phase: _PHASES.get(phase, 0), default=""),
     )
+
+
+def _reason(step: StepRun, attempts: Sequence[Attempt]) -> tuple[str, str]:
+    """Why a step is where it is, as a word and as a sentence."""
+    if step.state is StepState.READY and step.wait_reason:
+        return step.wait_reason, step.wait_detail
+    for attempt in attempts:
+        failure = attempt.action.last_failure
+        if attempt.store_full_s and failure is not None:
+            return failure.kind, f"{failure.message}; {failure.remedy}"
+    return step.reason, step.failure.message if step.failure else ""
 
 
 def _attempts(state: State, key: ActionKey) -> list[Attempt]:
