@@ -32,6 +32,7 @@ from flowmesh_sim.books import SimLedger, recover
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.outside import SimOutside
 from flowmesh_sim.store import SimStore
+from flowmesh_sim.trace_kinds import kind_of
 
 if TYPE_CHECKING:
     from flowmesh_sim.fabric import Fabric
@@ -187,7 +188,7 @@ class Control:
 
     def _apply(self, event: Event) -> None:
         fabric, now_s = self._fabric, self.now_s()
-        fabric.trace.add(self._engine.now_s, type(event).__name__, event)
+        fabric.trace.add(self._engine.now_s, kind_of(event), event)
         commands = self.machine.apply(event, now_s)
         self.applied += 1
         if type(event) is WorkerConnected:

@@ -1,0 +1,59 @@
+"""Names of events in a trace: fixed, since the hash of a trace names a simulation.
+
+A class or an attribute may be renamed; what is written of it stays. Add an event here when the
+machine gets one.
+"""
+
+from collections.abc import Mapping
+
+from flowmesh_core.run.events import (
+    Amended,
+    BlobsChecked,
+    CancelRequested,
+    ControlStalled,
+    Cordoned,
+    Decided,
+    Event,
+    Finalised,
+    HeldOpen,
+    LookedUp,
+    PublishDelayed,
+    Published,
+    PublishFailed,
+    Repinned,
+    Submitted,
+    Ticked,
+    WorkerConnected,
+    WorkerLost,
+    WorkerSynced,
+)
+
+KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
+    Submitted: (
+        "Submitted",
+        ("uid", "plan", "created_s", "scopes", "artifacts", "restored", "bumps", "cancelled"),
+    ),
+    LookedUp: ("LookedUp", ("key", "result")),
+    Published: ("Published", ("key", "result", "adopted")),
+    PublishFailed: ("PublishFailed", ("key", "failure")),
+    PublishDelayed: ("PublishDelayed", ("key", "failure")),
+    WorkerConnected: ("WorkerConnected", ("hello",)),
+    WorkerSynced: ("WorkerSynced", ("name", "incarnation", "sync")),
+    WorkerLost: ("WorkerLost", ("name", "reason")),
+    Cordoned: ("Cordoned", ("workers",)),
+    HeldOpen: ("HeldOpen", ("workers",)),
+    Decided: ("Decided", ("decision",)),
+    BlobsChecked: ("BlobsChecked", ("uid", "missing")),
+    Amended: ("Amended", ("uid", "changes")),
+    Repinned: ("Repinned", ("run", "key", "versions")),
+    CancelRequested: ("CancelRequested", ("uid", "reason")),
+    Finalised: ("Finalised", ("uid",)),
+    Ticked: ("Ticked", ()),
+    ControlStalled: ("ControlStalled", ()),
+}
+"""By class of event: its kind, and the fields as they are encoded."""
+
+
+def kind_of(event: Event) -> str:
+    """Returns what a trace calls this event."""
+    return KINDS[type(event)][0]
