@@ -15,18 +15,18 @@ import time
 
 from flowmesh_control.collector import collect_seldom
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
-    LaneView,
+    InstanceView,
     Requirement,
     SignatureInfo,
     Snapshot,
     Tier,
     WorkerView,
 )
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler import decide
 from flowmesh_core.units import Digest
@@ -45,7 +45,7 @@ SPARE_MIB = 400
 """Memory of a worker that no lane holds in the steady state: too little for any lane."""
 IDLE = 0.03
 """Share of lanes that are idle in the steady state."""
-POLICIES = (Weights(), Weights(2.0, 0.5, 1.0), Weights(0.5, 2.0, 1.0))
+POLICIES = (UtilityWeights(), UtilityWeights(2.0, 0.5, 1.0), UtilityWeights(0.5, 2.0, 1.0))
 
 
 def _digest(name: str) -> Digest:
@@ -88,7 +88,7 @@ def ready_actions(rng: random.Random, infos: list[SignatureInfo], count: int) ->
                 deadline_s=float("inf"),
                 critical_path_s=rng.uniform(1, 600),
                 ready_s=NOW_S - rng.uniform(0, 300),
-                work=Work(
+                work=WorkSize(
                     units=0.0 if tokens else size,
                     tokens_in=size if tokens else 0.0,
                     tokens_out=size if tokens else 0.0,
@@ -135,10 +135,10 @@ def fleet(
     return found
 
 
-def _lane(rng: random.Random, info: SignatureInfo) -> LaneView:
+def _lane(rng: random.Random, info: SignatureInfo) -> InstanceView:
     full = 2 * info.capacity
     held = 0 if rng.random() < IDLE else full - rng.choice((0, 0, 0, 0, 1))
-    return LaneView(
+    return InstanceView(
         signature=info.signature,
         capacity=info.capacity,
         held=held,
@@ -155,7 +155,7 @@ def case(count: int, workers: int, *, cold: bool, seed: int = 1) -> tuple[Snapsh
     ready = ready_actions(rng, infos, count)
     model = CostModel()
     for info in infos:
-        work = Work(
+        work = WorkSize(
             units=64.0,
             tokens_in=64,
             tokens_out=64,

@@ -18,7 +18,7 @@ from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.auditing import Begun
-from flowmesh_core.audit.quarantine import Quarantined
+from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditReport, Verdict
 from flowmesh_core.run.states import Phase
 
@@ -91,7 +91,7 @@ def list_audits(*, place: Place, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         audits = http.get("/v1/audits", list[AuditReport])
-        quarantine = http.get("/v1/quarantine", list[Quarantined])
+        quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
     if as_json:
         terminal.answer({"audits": audits, "quarantine": quarantine})
         return
@@ -104,7 +104,7 @@ def release_class(beginning: str, *, place: Place, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         answer = http.call("DELETE", f"/v1/quarantine/{beginning}")
-    released = msgspec.json.decode(answer, type=Quarantined)
+    released = msgspec.json.decode(answer, type=QuarantineEntry)
     if as_json:
         terminal.answer(released)
     else:

@@ -11,7 +11,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.place import Place
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.cleaning import CacheStats
-from flowmesh_core.audit.quarantine import Quarantined
+from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.view import FabricStatus
 from flowmesh_store.collect import Collected
@@ -23,7 +23,7 @@ def show_stats(*, place: Place, as_json: bool) -> None:
     with look(place) as http:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
-        quarantine = http.get("/v1/quarantine", list[Quarantined])
+        quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
     if as_json:
         terminal.answer({"cache": stats, "fabric": fabric, "quarantine": quarantine})
         return

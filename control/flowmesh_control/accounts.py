@@ -17,9 +17,9 @@ from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_control.run_records import decode_record
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
-from flowmesh_core.figures.figures import ShareRow
-from flowmesh_core.receipts.book import Book
-from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
+from flowmesh_core.figures.figures import UsageRow
+from flowmesh_core.receipts.book import FabricAccount
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import HitKind
 from flowmesh_store.ports import RecordStore
@@ -43,11 +43,11 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     """
 
     time_s: float
-    book: Book
+    book: FabricAccount
     billed: dict[str, int]
     counted: dict[str, int]
     unsettled: dict[str, int]
-    shares: tuple[ShareRow, ...] = ()
+    shares: tuple[UsageRow, ...] = ()
     epoch: int = 0
     paid: dict[str, tuple[float, float]] = {}
 
@@ -81,10 +81,10 @@ class Opening:
             be written on, since the run may be restored.
     """
 
-    book: Book = field(default_factory=Book)
+    book: FabricAccount = field(default_factory=FabricAccount)
     billed: dict[str, int] = field(default_factory=dict)
     unsettled: dict[str, int] = field(default_factory=dict)
-    shares: tuple[ShareRow, ...] = ()
+    shares: tuple[UsageRow, ...] = ()
     paid: dict[str, tuple[float, float]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
     """The accounts at this moment; ``counted`` says how long each live ledger is now."""
     return AccountsRecord(
         time_s=now_s,
-        book=Book(**asdict(state.book)),
+        book=FabricAccount(**asdict(state.book)),
         billed={w.incarnation: w.meter.billed_nanousd for w in state.workers.values()}
         | state.resumed_bills,
         counted=dict(counted),
@@ -175,8 +175,8 @@ def bring_up_to_date(
         unreadable: runs that cannot be read now.
     """
     if last is None:
-        last = AccountsRecord(0.0, Book(), {}, {}, {})
-    book, billed = Book(**asdict(last.book)), dict(last.billed)
+        last = AccountsRecord(0.0, FabricAccount(), {}, {}, {})
+    book, billed = FabricAccount(**asdict(last.book)), dict(last.billed)
     seen: set[str] = set()
     for line in later:
         if isinstance(line, AttemptLine):
@@ -187,7 +187,7 @@ def bring_up_to_date(
                 book.bill_nanousd += fresh
                 billed[line.incarnation] = billed.get(line.incarnation, 0) + fresh
             # Said in the ledger of one of those that paid, whichever is read first.
-            book.executed += line.outcome in RAN
+            book.executed += line.outcome in EXECUTED_OUTCOMES
         elif isinstance(line, HitLine):
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
@@ -196,7 +196,7 @@ def bring_up_to_date(
     return Opening(book, billed, unsettled, last.shares, last.paid, counted)
 
 
-def _count_hit(book: Book, line: HitLine) -> None:
+def _count_hit(book: FabricAccount, line: HitLine) -> None:
     book.saved_nanousd += line.saved_nanousd
     book.hits_published += line.hit == HitKind.PUBLISHED
     book.hits_in_flight += line.hit == HitKind.IN_FLIGHT

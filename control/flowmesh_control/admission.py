@@ -30,7 +30,7 @@ from flowmesh_core.identity import SCHEME, digest_bytes
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.events import Submitted
-from flowmesh_core.scheduler.honouring import Wish, problem
+from flowmesh_core.scheduler.honouring import VariantRequest, problem
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
@@ -344,7 +344,7 @@ def check_honoured(
         contract = catalog.pinned(step.engine, step.contract, step.implementation)
         if contract is None or not contract.identity_fields:
             continue
-        found = problem(Wish.of(step.engine, step.fields), shapes)
+        found = problem(VariantRequest.of(step.engine, step.fields), shapes)
         if found:
             problems.append(Problem(places.get(step.name, step.path), found))
     if problems:

@@ -43,7 +43,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.protocol.wire_ids import attempt_key
-from flowmesh_core.run.commands import Settled
+from flowmesh_core.run.commands import AttemptSettled
 from flowmesh_core.run.events import Event
 from flowmesh_core.run.ledger import Line
 from flowmesh_core.run.machine import Machine
@@ -199,7 +199,7 @@ def _appended(ledger: Ledger, tellers: list[Teller], uid: str, line: Line) -> No
         teller.appended(uid, line)
 
 
-def _settled(tellers: list[Teller], attempt: Settled) -> None:
+def _settled(tellers: list[Teller], attempt: AttemptSettled) -> None:
     for teller in tellers:
         teller.settled(attempt)
 

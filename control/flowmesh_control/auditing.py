@@ -15,9 +15,9 @@ from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_pins import accepted_pins
 from flowmesh_control.run_records import PinsRecord
 from flowmesh_control.views import OVER, Views
-from flowmesh_core.audit.made import Made, made_by
+from flowmesh_core.audit.made import ReproducibleAction, made_by
 from flowmesh_core.audit.plan import audit_path, audit_plan
-from flowmesh_core.audit.report import AuditOrder, AuditReport, Check, Unchecked, counts_of
+from flowmesh_core.audit.report import AuditCheck, AuditOrder, AuditReport, AuditSkip, counts_of
 from flowmesh_core.audit.selection import choose
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Determinism
@@ -120,7 +120,7 @@ class Auditing:
         return await self._submit(pins, order, [m for m, _ in checks], digest)
 
     async def _submit(
-        self, pins: PinsRecord, order: AuditOrder, chosen: list[Made], digest: Digest
+        self, pins: PinsRecord, order: AuditOrder, chosen: list[ReproducibleAction], digest: Digest
     ) -> Begun:
         plan, artifacts = audit_plan(order.run_uid, pins.plan, chosen)
         uid = f"{plan.name}-{secrets.token_hex(4)}"
@@ -149,7 +149,7 @@ class Auditing:
             raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
         return pins
 
-    async def _made(self, status: RunStatus, pins: PinsRecord) -> list[Made]:
+    async def _made(self, status: RunStatus, pins: PinsRecord) -> list[ReproducibleAction]:
         """The run's actions, named as it named them."""
         unknown = [s.engine for s in pins.plan.steps if self._catalog.newest(s.engine) is None]
         if unknown:
@@ -170,15 +170,15 @@ class Auditing:
         return await asyncio.to_thread(lambda: list(made_by(run_of(self._catalog, event), lines)))
 
     async def _checks(
-        self, pins: PinsRecord, chosen: list[Made], made: list[Made]
-    ) -> tuple[list[tuple[Made, Check]], tuple[Unchecked, ...]]:
+        self, pins: PinsRecord, chosen: list[ReproducibleAction], made: list[ReproducibleAction]
+    ) -> tuple[list[tuple[ReproducibleAction, AuditCheck]], tuple[AuditSkip, ...]]:
         scopes = list(
             dict.fromkeys([pins.scopes.publish, *pins.scopes.lookup, pins.scopes.private])
         )
         checkable = Checkable(self._blobs, self._cache, scopes, made)
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def look(one: Made) -> Published | str:
+        async def look(one: ReproducibleAction) -> Published | str:
             async with limit:
                 found = await checkable.record_of(one)
                 reason = "" if isinstance(found, str) else await checkable.lacks(one)
@@ -187,16 +187,16 @@ class Auditing:
         checks, unchecked = [], []
         for one, found in zip(chosen, await asyncio.gather(*map(look, chosen)), strict=True):
             if isinstance(found, str):
-                said = Unchecked(one.step.path, one.chunk, one.action_id, one.step.engine, found)
+                said = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
                 unchecked.append(said)
             else:
                 checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
         return checks, tuple(unchecked)
 
 
-def _check(made: Made, found: Published, bump: int) -> Check:
+def _check(made: ReproducibleAction, found: Published, bump: int) -> AuditCheck:
     result = found.result
-    return Check(
+    return AuditCheck(
         path=audit_path(made),
         step=made.step.path,
         chunk=made.chunk,
@@ -215,7 +215,7 @@ def _check(made: Made, found: Published, bump: int) -> Check:
     )
 
 
-def _passed_over(made: list[Made]) -> dict[str, int]:
+def _passed_over(made: list[ReproducibleAction]) -> dict[str, int]:
     found: dict[str, set[Digest]] = {}
     for m in made:
         if m.determinism not in REPEATS:

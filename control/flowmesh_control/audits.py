@@ -14,14 +14,8 @@ from flowmesh_control.failures import NotFoundError
 from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.run_keys import audit_key, spec_key
 from flowmesh_control.run_records import spec_decoder
-from flowmesh_core.audit.quarantine import Quarantined
-from flowmesh_core.audit.report import (
-    AuditOrder,
-    AuditReport,
-    Finding,
-    counts_of,
-    findings_of,
-)
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import AuditFinding, AuditOrder, AuditReport, counts_of, findings_of
 from flowmesh_core.run.model import Run
 from flowmesh_core.run.states import Phase
 from flowmesh_store.ports import RecordStore
@@ -108,10 +102,10 @@ class Audits:
         record = await self._records.read(audit_key(uid))
         return None if record is None else _decoder.decode(record.data)
 
-    async def _quarantine(self, run: Run, order: AuditOrder, finding: Finding) -> bool:
+    async def _quarantine(self, run: Run, order: AuditOrder, finding: AuditFinding) -> bool:
         check = finding.check
         port = finding.ports[0]
-        entry = Quarantined(
+        entry = QuarantineEntry(
             signature_class=check.signature_class,
             engine=check.engine,
             contract=check.contract,

@@ -15,7 +15,7 @@ from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.backlog import Backlog, signal_of
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView, pool_views
-from flowmesh_core.scheduler.rightsizing import Rightsizing
+from flowmesh_core.scheduler.rightsizing import RightSizing
 from flowmesh_core.units import Digest
 
 log = logging.getLogger("flowmesh.control")
@@ -34,7 +34,7 @@ class Backlogs:
         self._state = state
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
-        self._rightsizing = Rightsizing()
+        self._rightsizing = RightSizing()
         self._found: dict[str, Backlog] = {}
         self._openings: dict[str, tuple[Digest, ...]] = {}
         self._found_s = float("-inf")
@@ -67,7 +67,7 @@ class Backlogs:
             seen = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
             warm = in_demand(self._state, now_s)
-            sizing = self._rightsizing if self._pools is not None else Rightsizing()
+            sizing = self._rightsizing if self._pools is not None else RightSizing()
             moves = sizing.moves
             signal = signal_of(seen, self._state.model, pools, warm, sizing)
             if sizing.moves > moves:

@@ -7,7 +7,7 @@ audited action needs of that is put under ``cas/`` first.
 import asyncio
 from collections.abc import Sequence
 
-from flowmesh_core.audit.made import Made
+from flowmesh_core.audit.made import ReproducibleAction
 from flowmesh_core.errors import LostBlobError, StoreError, StoreUnavailableError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -22,20 +22,24 @@ class Checkable:
     """What stands of one run's actions."""
 
     def __init__(
-        self, blobs: Blobs, cache: ActionCache, scopes: Sequence[str], made: Sequence[Made]
+        self,
+        blobs: Blobs,
+        cache: ActionCache,
+        scopes: Sequence[str],
+        made: Sequence[ReproducibleAction],
     ) -> None:
         """Takes the store, where the run looked, and all its actions."""
         self._blobs = blobs
         self._cache = cache
         self._scopes = scopes
-        self._made: dict[str, list[Made]] = {}
+        self._made: dict[str, list[ReproducibleAction]] = {}
         for one in made:
             self._made.setdefault(one.step.path, []).append(one)
         self._inline: dict[Digest, bytes] = {}
         self._read: set[str] = set()
         self._reading = asyncio.Lock()
 
-    async def record_of(self, made: Made) -> Published | str:
+    async def record_of(self, made: ReproducibleAction) -> Published | str:
         """The published record of an action, or why there is none to compare with."""
         found = await self._cache.lookup(made.action_id, self._scopes)
         if found is None:
@@ -45,7 +49,7 @@ class Checkable:
             return "it was published for other inputs, which it was told to ignore"
         return found
 
-    async def lacks(self, made: Made) -> str:
+    async def lacks(self, made: ReproducibleAction) -> str:
         """Which input is gone; empty where all of them are there now."""
         for port, artifact in made.inputs.items():
             missing = await self._missing(artifact)
@@ -73,7 +77,7 @@ class Checkable:
             needed.discard(artifact.blob)  # the manifest travels in the assignment
         return set(await self._blobs.missing(needed))
 
-    async def _put_inline(self, made: Made, missing: set[Digest]) -> None:
+    async def _put_inline(self, made: ReproducibleAction, missing: set[Digest]) -> None:
         """Stores what travelled inside the records of the steps before."""
         async with self._reading:
             for parent in made.step.parents():

@@ -46,7 +46,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.figures.figures import Figures
+from flowmesh_core.figures.figures import MachineCounters
 from flowmesh_core.run.machine import Machine
 from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import Store
@@ -229,7 +229,7 @@ class ControlPlane:
         )
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
-        figures = Figures()
+        figures = MachineCounters()
         figures.restore(recovered.opening.shares, self._clock())
         machine = Machine(
             epoch=epoch,

@@ -30,7 +30,7 @@ from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
     Hello,
-    Opening,
+    PrewarmSpec,
     Sync,
     decode_worker,
 )
@@ -159,7 +159,7 @@ class Gateway:
         if session is not None:
             session.cancel(attempt_id)
 
-    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """As :meth:`Fleet.hold_open`."""
         session = self._session(worker)
         if session is not None:

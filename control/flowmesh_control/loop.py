@@ -16,8 +16,14 @@ from flowmesh_control.clock import Clock
 from flowmesh_control.ports import Executor, MachinePort
 from flowmesh_core.figures.histogram import Histogram
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.commands import Command, KeepAttempts
-from flowmesh_core.run.events import ControlStalled, Decided, Event, Ticked, WorkerConnected
+from flowmesh_core.run.commands import Command, ConfirmAttempts
+from flowmesh_core.run.events import (
+    ControlStalled,
+    Event,
+    PlacementDecided,
+    TimeAdvanced,
+    WorkerConnected,
+)
 
 TICK_S = 0.25
 """How often time itself is an event."""
@@ -114,7 +120,7 @@ class Loop:
         now_s = self._clock()
         if now_s - self._ticked_s >= TICK_S or now_s < self._ticked_s:
             self._ticked_s = now_s
-            self._apply(Ticked(), now_s)
+            self._apply(TimeAdvanced(), now_s)
         if self.machine.wants_decision and time.monotonic() >= self._decide_from():
             self._decide_now()
         self._executor.flush()
@@ -158,7 +164,7 @@ class Loop:
         started = time.monotonic()
         now_s = self._clock()
         decision = self._decide(self.machine.snapshot(now_s))
-        self._apply(Decided(decision), now_s)
+        self._apply(PlacementDecided(decision), now_s)
         ended = time.monotonic()
         self.ticks.observe(ended - started)
         took_s = REST * (ended - started)
@@ -168,4 +174,4 @@ class Loop:
 
 
 def _after_keep(command: Command) -> bool:
-    return type(command) is not KeepAttempts
+    return type(command) is not ConfirmAttempts

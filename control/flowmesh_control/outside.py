@@ -31,30 +31,30 @@ from flowmesh_core.errors import (
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.run.commands import (
     Acknowledge,
-    Append,
+    AppendLedgerLine,
     Assign,
+    AttemptSettled,
     CancelAttempt,
-    Changed,
     CheckBlobs,
     Command,
-    Discard,
-    Finish,
-    HoldOpen,
-    KeepAttempts,
+    ConfirmAttempts,
+    DeleteCorruptBlobs,
+    FinalizeRun,
     LookUp,
+    Prewarm,
     Publish,
     PutBlob,
     PutManifest,
-    Settled,
+    RunChanged,
 )
 from flowmesh_core.run.events import (
     BlobsChecked,
     Event,
-    Finalised,
     LookedUp,
     PublishDelayed,
     Published,
     PublishFailed,
+    RunFinalized,
 )
 from flowmesh_core.run.ledger import Line
 from flowmesh_store.action_cache import ActionCache
@@ -74,7 +74,7 @@ class Outside:
         fleet: Fleet,
         hands: Hands,
         append: Callable[[str, Line], None],
-        settled: Callable[[Settled], None],
+        settled: Callable[[AttemptSettled], None],
         finish: Finisher,
         changed: Callable[[str], None],
         secrets: Secrets,
@@ -115,16 +115,16 @@ class Outside:
             PutManifest: self._put_later,
             PutBlob: self._put_later,
             CheckBlobs: self._later(self._check_blobs),
-            Discard: self._later(self._discard),
-            Finish: self._finish_later,
+            DeleteCorruptBlobs: self._later(self._discard),
+            FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
-            HoldOpen: lambda c: fleet.hold_open(c.worker, c.openings),
+            Prewarm: lambda c: fleet.hold_open(c.worker, c.openings),
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
-            KeepAttempts: lambda c: fleet.keep(c.worker, c.keep),
-            Append: lambda c: append(c.uid, c.line),
-            Settled: settled,
-            Changed: lambda c: changed(c.uid),
+            ConfirmAttempts: lambda c: fleet.keep(c.worker, c.keep),
+            AppendLedgerLine: lambda c: append(c.uid, c.line),
+            AttemptSettled: settled,
+            RunChanged: lambda c: changed(c.uid),
         }
 
     def execute(self, commands: Sequence[Command]) -> None:
@@ -204,7 +204,7 @@ class Outside:
         missing = await self._needed.missing(c.digests - on_the_way)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
-    async def _discard(self, c: Discard) -> None:
+    async def _discard(self, c: DeleteCorruptBlobs) -> None:
         with tempfile.TemporaryDirectory(prefix="flowmesh-check-") as scratch:
             for digest in sorted(c.digests):
                 try:
@@ -214,14 +214,14 @@ class Outside:
                     continue
                 (Path(scratch) / digest).unlink()
 
-    def _finish_later(self, c: Finish) -> None:
+    def _finish_later(self, c: FinalizeRun) -> None:
         """What a run's ``final`` names is durable before it: the blobs that are made here, too."""
         namespaces = self._owners.namespaces(c)
         self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
 
-    async def _finish(self, c: Finish) -> None:
+    async def _finish(self, c: FinalizeRun) -> None:
         await self._finisher.finish(c.uid)
-        self._post(Finalised(c.uid))
+        self._post(RunFinalized(c.uid))
         self._changed(c.uid)
 
     def _assign(self, c: Assign) -> None:

@@ -15,7 +15,7 @@ from flowmesh_control.admission import Compiled
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import UnmeetableError
 from flowmesh_core.costmodel.model import CostKey, Prediction
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.run.commands import Command, LookUp, Publish
@@ -234,7 +234,7 @@ class Planner:
         if able:
             key = CostKey(step.plan.engine, step.plan.path, step.contract.work_unit)  # type: ignore[arg-type]
             shape = able[0]
-            found = self._state.model.predict(key, shape.device_class, Work())
+            found = self._state.model.predict(key, shape.device_class, WorkSize())
             _count(cost, by_worker, shape, found, found.seconds)
             cost.samples = 0
 
@@ -244,7 +244,7 @@ class Planner:
         by_worker: "defaultdict[str, float]",
         able: list[WorkerShape],
         info: SignatureInfo,
-        work: Work,
+        work: WorkSize,
         *,
         loads: bool,
     ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
 from flowmesh_core.run.commands import CheckBlobs, Command, LookUp, Publish
 from flowmesh_core.run.events import Event
 
@@ -54,7 +54,7 @@ class Fleet(Protocol):
         """The worker should no longer hold this attempt."""
         ...
 
-    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """All hosts that the worker should hold open ahead of work."""
         ...
 
@@ -107,8 +107,8 @@ class Secrets(Protocol):
 
         Args:
             namespace: the run's.
-            names: as plans carry them; ``SecretPlace.parse`` reads them. The answer's keys are the
-                bare names.
+            names: as plans carry them, for ``SecretLocation.parse``. The answer's keys are the bare
+                names.
 
         Raises:
             FlowMeshError: one is not there or may not be read; the message names it, not its value.

@@ -12,12 +12,12 @@ from flowmesh_control.failures import NotFoundError
 from flowmesh_control.known_keys import digest_keys
 from flowmesh_control.run_keys import QUARANTINE, quarantine_key
 from flowmesh_control.run_records import decode_record
-from flowmesh_core.audit.quarantine import Quarantined
+from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
-_decoder = msgspec.json.Decoder(Quarantined)
+_decoder = msgspec.json.Decoder(QuarantineEntry)
 
 
 class Quarantine:
@@ -26,7 +26,7 @@ class Quarantine:
     def __init__(self, records: RecordStore) -> None:
         """Starts empty; :meth:`load` reads what is there."""
         self._records = records
-        self._entries: dict[Digest, Quarantined] = {}
+        self._entries: dict[Digest, QuarantineEntry] = {}
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
@@ -41,12 +41,12 @@ class Quarantine:
         """What salts the names of actions accepted now, by class."""
         return {c: e.bump for c, e in self._entries.items() if e.active}
 
-    def active(self) -> list[Quarantined]:
+    def active(self) -> list[QuarantineEntry]:
         """The classes in quarantine, the latest first."""
         found = [e for e in self._entries.values() if e.active]
         return sorted(found, key=lambda e: (-e.since_s, e.signature_class))
 
-    async def add(self, entry: Quarantined, *, seen: int) -> bool:
+    async def add(self, entry: QuarantineEntry, *, seen: int) -> bool:
         """Puts a class into quarantine.
 
         Args:
@@ -70,7 +70,7 @@ class Quarantine:
             await self._write(msgspec.structs.replace(entry, bump=bump, active=True), etag)
             return True
 
-    async def release(self, beginning: str) -> Quarantined:
+    async def release(self, beginning: str) -> QuarantineEntry:
         """Ends the quarantine of a class: results from before it are found again.
 
         Args:
@@ -93,11 +93,11 @@ class Quarantine:
             await self._write(released, etag)
             return released
 
-    async def _read(self, signature_class: Digest) -> tuple[Quarantined | None, str | None]:
+    async def _read(self, signature_class: Digest) -> tuple[QuarantineEntry | None, str | None]:
         record = await self._records.read(quarantine_key(signature_class))
         return (None, None) if record is None else (_decoder.decode(record.data), record.etag)
 
-    async def _write(self, entry: Quarantined, etag: str | None) -> None:
+    async def _write(self, entry: QuarantineEntry, etag: str | None) -> None:
         key = quarantine_key(entry.signature_class)
         try:
             await self._records.write(key, msgspec.json.encode(entry), if_match=etag)

@@ -19,7 +19,7 @@ from flowmesh_core.protocol.messages import (
     Assignment,
     Desired,
     Hello,
-    Opening,
+    PrewarmSpec,
     Refused,
     Welcome,
     encode,
@@ -62,7 +62,7 @@ class Session:
         self._dismissed: list[str] = []
         self._drops: deque[float] = deque()
         self._keep: tuple[str, ...] | None = None
-        self._hold_open: tuple[Opening, ...] | None = None
+        self._hold_open: tuple[PrewarmSpec, ...] | None = None
         self._drain = False
         self._opened = False
         self._sent = 0
@@ -87,7 +87,7 @@ class Session:
         if self._opened:
             self._cancel.append(self._ids.wire(attempt_id))
 
-    def hold_open(self, openings: tuple[Opening, ...]) -> None:
+    def hold_open(self, openings: tuple[PrewarmSpec, ...]) -> None:
         """All hosts that the worker should hold open; sent once its full state was answered."""
         self._hold_open = openings
 

@@ -7,7 +7,7 @@ import msgspec
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.views import Views
 from flowmesh_core.run.ledger import AttemptLine, HitLine
-from flowmesh_core.run.model import Attempt, Part, StepRun
+from flowmesh_core.run.model import Attempt, StepPart, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.status.view import StepStatus
 
@@ -103,7 +103,7 @@ def _parts(state: State, step: StepRun) -> tuple[WhyPart, ...]:
     return tuple(found)
 
 
-def _part(state: State, number: int, part: Part) -> WhyPart | None:
+def _part(state: State, number: int, part: StepPart) -> WhyPart | None:
     key = part.key
     if key is None:
         return None

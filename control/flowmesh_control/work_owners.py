@@ -11,8 +11,8 @@ from flowmesh_core.run.commands import (
     Assign,
     CheckBlobs,
     Command,
-    Discard,
-    Finish,
+    DeleteCorruptBlobs,
+    FinalizeRun,
     LookUp,
     Publish,
     PutBlob,
@@ -37,7 +37,14 @@ class WorkOwners:
     def namespaces(self, command: Command) -> Sequence[str]:
         """Who wants it done; the empty one where no run does."""
         match command:
-            case LookUp() | PutManifest() | PutBlob() | CheckBlobs() | Finish() | Discard():
+            case (
+                LookUp()
+                | PutManifest()
+                | PutBlob()
+                | CheckBlobs()
+                | FinalizeRun()
+                | DeleteCorruptBlobs()
+            ):
                 return (self._of_run(command.uid),)
             case Publish():
                 return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)

@@ -14,15 +14,15 @@ from flowmesh_control.finishing import outputs_of
 from flowmesh_control.loop import DECIDE_GAP_S, REST
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
-from flowmesh_core.figures.figures import Figures
+from flowmesh_core.figures.figures import MachineCounters
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.run.commands import Assign, KeepAttempts
+from flowmesh_core.run.commands import Assign, ConfirmAttempts
 from flowmesh_core.run.events import (
     ActionKey,
-    Decided,
     Event,
+    PlacementDecided,
     Submitted,
-    Ticked,
+    TimeAdvanced,
     WorkerConnected,
 )
 from flowmesh_core.run.ledger import Line
@@ -63,7 +63,7 @@ class Control:
         self._ledger = SimLedger(bucket, self.epoch)
         found = recover(bucket, self._ledger)
         settings = fabric.settings
-        figures = Figures()
+        figures = MachineCounters()
         figures.restore(found.opening.shares, self.now_s())
         until_s = self.now_s() + settings.machine.sync_window_s if found.submitted else 0.0
         self.machine = Machine(
@@ -192,7 +192,7 @@ class Control:
         commands = self.machine.apply(event, now_s)
         self.applied += 1
         if type(event) is WorkerConnected:
-            commands.sort(key=lambda c: type(c) is not KeepAttempts)
+            commands.sort(key=lambda c: type(c) is not ConfirmAttempts)
         if commands:
             self.outside.execute(commands)
         fabric.checker.applied(self, event)
@@ -210,7 +210,7 @@ class Control:
         )
         self.decisions += 1
         self.decide_s += took_s
-        self._apply(Decided(decision))
+        self._apply(PlacementDecided(decision))
         self._decide_from_s = self._engine.now_s + took_s + max(DECIDE_GAP_S, REST * took_s)
         return float(took_s)
 
@@ -226,7 +226,7 @@ class Control:
     def _tick(self) -> None:
         self._ticking = False
         if self.alive:
-            self.post(Ticked())
+            self.post(TimeAdvanced())
 
     # -- what is durable -------------------------------------------------------------------------
 

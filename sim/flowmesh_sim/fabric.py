@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.receipts.book import Book
+from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run.events import Amended, CancelRequested, Event, Submitted
 from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.books import Bucket
@@ -147,9 +147,9 @@ class Fabric:
             call(uid)
 
     @property
-    def book(self) -> Book:
+    def book(self) -> FabricAccount:
         """The accounts of whoever leads, or as they were last written."""
         if self.control is not None:
             return self.control.machine.state.book
         record = self.bucket.accounts
-        return record.book if record is not None else Book()
+        return record.book if record is not None else FabricAccount()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from flowmesh_core.protocol.messages import Assignment, Desired, Hello, Opening, Sync
+from flowmesh_core.protocol.messages import Assignment, Desired, Hello, PrewarmSpec, Sync
 from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_sim.dialling import Dialling
 from flowmesh_sim.engine import Engine
@@ -29,7 +29,7 @@ class Session:
     acknowledged: list[str] = field(default_factory=list)
     keep: tuple[str, ...] | None = None
     drain: bool = False
-    hold_open: tuple[Opening, ...] | None = None
+    hold_open: tuple[PrewarmSpec, ...] | None = None
     sent: int = 0
     received: int = 0
 
@@ -153,7 +153,7 @@ class SimGateway:
         if session is not None and session.opened:
             session.cancel.append(attempt_id)
 
-    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None:
+    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """All hosts that the worker should hold open."""
         session = self._session(worker)
         if session is not None:

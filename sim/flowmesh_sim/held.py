@@ -5,7 +5,7 @@ from flowmesh_core.protocol.messages import (
     AttemptProgress,
     Checkpoint,
     Component,
-    LaneState,
+    EngineInstanceState,
     Sync,
 )
 
@@ -75,7 +75,7 @@ class Held:
         self._new_ends.update(self.ended)
 
     def next_sync(
-        self, seq: int, lanes: tuple[LaneState, ...], components: tuple[Component, ...]
+        self, seq: int, lanes: tuple[EngineInstanceState, ...], components: tuple[Component, ...]
     ) -> Sync:
         """All news as one message; they count as said."""
         sync = Sync(

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Protocol
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState
+from flowmesh_core.protocol.messages import Assignment, EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_sim.devices import Device, Model
 from flowmesh_sim.duties import SERVING, TRAINING, Duty
@@ -139,9 +139,9 @@ class Lane:
         """Whether anything waits for a place."""
         return any(not job.abandoned for _, _, job in self._queue)
 
-    def report(self) -> LaneState:
+    def report(self) -> EngineInstanceState:
         """What the control plane is told."""
-        return LaneState(
+        return EngineInstanceState(
             self.signature, self.name, self.state, self.capacity, self.memory_mib, self.load_s
         )
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import FailureReport, LaneState
+from flowmesh_core.protocol.messages import EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_sim.devices import Device
 from flowmesh_sim.lane import Job, Lane
@@ -91,7 +91,7 @@ class Lanes:
         """The lanes there are."""
         return iter(list(self.by_key.values()))
 
-    def report(self) -> tuple[LaneState, ...]:
+    def report(self) -> tuple[EngineInstanceState, ...]:
         """What the control plane is told."""
         return tuple(lane.report() for lane in self.by_key.values())
 

@@ -7,7 +7,7 @@ where nothing waits for one; for room the least used idle lane goes that is not 
 from collections.abc import Callable
 from functools import partial
 
-from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef, Opening
+from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef, PrewarmSpec
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_sim.content import Contents, Weights
@@ -26,7 +26,7 @@ class Openings:
         shelf: Shelf,
         contents: Contents,
         may_open: Callable[[], bool],
-        asked: Callable[[Opening], None],
+        asked: Callable[[PrewarmSpec], None],
     ) -> None:
         """Takes the parts that an opening passes through.
 
@@ -42,10 +42,10 @@ class Openings:
         self._contents = contents
         self._may_open = may_open
         self._asked = asked
-        self._wanted: dict[Digest, Opening] = {}
+        self._wanted: dict[Digest, PrewarmSpec] = {}
         self._tried: set[Digest] = set()
 
-    def told(self, wanted: tuple[Opening, ...]) -> None:
+    def told(self, wanted: tuple[PrewarmSpec, ...]) -> None:
         """Takes the list, which replaces the one before."""
         self._wanted = {one.signature: one for one in wanted}
         self._tried &= self._wanted.keys()
@@ -62,7 +62,7 @@ class Openings:
             elif signature not in self._tried:
                 self._open(one)
 
-    def _open(self, one: Opening) -> None:
+    def _open(self, one: PrewarmSpec) -> None:
         found = {port: self._contents.by_digest.get(d) for port, d in one.components.items()}
         models = {
             port: Artifact("model", digest, digest, weights.size_bytes)
@@ -87,7 +87,7 @@ class Openings:
         self.go_on()
 
 
-def _job(one: Opening, models: dict[str, Artifact]) -> Job:
+def _job(one: PrewarmSpec, models: dict[str, Artifact]) -> Job:
     """Nobody's job, of which a lane takes only what it is opened with."""
     assignment = Assignment(
         attempt_id="",

@@ -15,23 +15,30 @@ from flowmesh_control.pending_puts import PendingPut, PendingPuts
 from flowmesh_core.dataset.manifest import encode_manifest
 from flowmesh_core.run.commands import (
     Acknowledge,
-    Append,
+    AppendLedgerLine,
     Assign,
+    AttemptSettled,
     CancelAttempt,
-    Changed,
     CheckBlobs,
     Command,
-    Discard,
-    Finish,
-    HoldOpen,
-    KeepAttempts,
+    ConfirmAttempts,
+    DeleteCorruptBlobs,
+    FinalizeRun,
     LookUp,
+    Prewarm,
     Publish,
     PutBlob,
     PutManifest,
-    Settled,
+    RunChanged,
 )
-from flowmesh_core.run.events import ActionKey, BlobsChecked, Event, Finalised, LookedUp, Published
+from flowmesh_core.run.events import (
+    ActionKey,
+    BlobsChecked,
+    Event,
+    LookedUp,
+    Published,
+    RunFinalized,
+)
 from flowmesh_sim.engine import Dice, Engine
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.store import SimStore
@@ -93,16 +100,16 @@ class SimOutside:
             PutManifest: self._put_later,
             PutBlob: self._put_later,
             CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
-            Discard: partial(self._request, self._discard, times.look_up_s),
-            Finish: self._finish_later,
+            DeleteCorruptBlobs: partial(self._request, self._discard, times.look_up_s),
+            FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
-            HoldOpen: lambda c: gateway.hold_open(c.worker, c.openings),
+            Prewarm: lambda c: gateway.hold_open(c.worker, c.openings),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
-            KeepAttempts: lambda c: gateway.keep(c.worker, c.keep),
-            Append: lambda c: append(c.uid, c.line),
-            Changed: lambda c: None,  # projections: nobody is shown anything here
-            Settled: lambda c: None,
+            ConfirmAttempts: lambda c: gateway.keep(c.worker, c.keep),
+            AppendLedgerLine: lambda c: append(c.uid, c.line),
+            RunChanged: lambda c: None,  # projections: nobody is shown anything here
+            AttemptSettled: lambda c: None,
         }
         self._gateway = gateway
 
@@ -164,7 +171,7 @@ class SimOutside:
         if won:
             self._home.wrote(c.key, stands)
 
-    def _discard(self, c: Discard) -> bool:
+    def _discard(self, c: DeleteCorruptBlobs) -> bool:
         self._store.discard(c.digests)
         return True
 
@@ -186,13 +193,13 @@ class SimOutside:
             self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
-    def _finish_later(self, c: Finish) -> None:
+    def _finish_later(self, c: FinalizeRun) -> None:
         self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
 
-    def _finish(self, c: Finish) -> bool:
+    def _finish(self, c: FinalizeRun) -> bool:
         if self._home.alive:
             self._home.finish(c.uid)
-            self._home.post(Finalised(c.uid))
+            self._home.post(RunFinalized(c.uid))
         return True
 
     def _assign(self, c: Assign) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.trace import AttemptRecord, EngineRecord
 from flowmesh_core.units import Digest
 
@@ -64,11 +64,11 @@ class Paces:
         """What the model knows a signature as."""
         return CostKey(engine, Digest(signature), self._units.get(engine, "rows"))
 
-    def work(self, engine: str, a: AttemptRecord) -> Work:
+    def work(self, engine: str, a: AttemptRecord) -> WorkSize:
         """The size of an attempt's work."""
         if self._units.get(engine) == "tokens":
-            return Work(a.units, a.tokens_in, a.tokens_out, 0, a.component_bytes)
-        return Work(float(max(1, a.units)), 0.0, 0.0, 0, a.component_bytes)
+            return WorkSize(a.units, a.tokens_in, a.tokens_out, 0, a.component_bytes)
+        return WorkSize(float(max(1, a.units)), 0.0, 0.0, 0, a.component_bytes)
 
     def recorded(self, engine: str, a: AttemptRecord, device_class: str, batch: float) -> Pace:
         """Of an attempt as it was recorded, beside so many on average."""

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flowmesh_core.protocol.messages import Honours, WorkerShape
-from flowmesh_core.run.events import Cordoned, HeldOpen
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
+from flowmesh_core.run.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.run.foreseen import in_demand, told_to_hold
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler.backlog import signal_of
 from flowmesh_core.scheduler.hysteresis import Hysteresis
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView
-from flowmesh_core.scheduler.rightsizing import Rightsizing
-from flowmesh_core.scheduler.supply import Supply
+from flowmesh_core.scheduler.rightsizing import RightSizing
+from flowmesh_core.scheduler.supply import PoolSupply
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import Hardware
 from flowmesh_sim.fabric import Fabric
@@ -52,7 +52,7 @@ class Pool:
         self._without_machine = 0
         self.waited_s: list[float] = []
         self._disks: list[dict[Digest, int]] = []
-        self.supply = Supply()
+        self.supply = PoolSupply()
         self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
         self.shape = self._shape(fabric.catalog)
 
@@ -72,7 +72,7 @@ class Pool:
             engines={c.name: (c.version, c.implementation) for c in offered},
             devices=spec.devices,
             honours=tuple(
-                Honours(c.name, implementation, ("bfloat16", "float32"))
+                EngineVariant(c.name, implementation, ("bfloat16", "float32"))
                 for c in offered
                 if c.identity_fields
                 for implementation in (
@@ -186,7 +186,7 @@ class Provisioner:
         """Makes the workers that are there from the beginning."""
         self._fabric = fabric
         self.pools = pools
-        self._rightsizing = Rightsizing()
+        self._rightsizing = RightSizing()
         for pool in pools:
             for _ in range(pool.spec.workers):
                 if pool.spec.after_s:
@@ -220,13 +220,13 @@ class Provisioner:
             pool.resize(sizes.workers)
             cordoned |= pool.surplus(sizes.needed)
         if cordoned != state.cordoned:
-            control.post(Cordoned(frozenset(cordoned)))
+            control.post(CordonChanged(frozenset(cordoned)))
         told = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
         openings = openings_of(
             [w for w in seen.workers if w.shape.pool in told], warm, signal.homes
         )
         if not told_to_hold(state, openings):
-            control.post(HeldOpen(openings))
+            control.post(PrewarmPlanChanged(openings))
 
     @staticmethod
     def _view(pool: Pool, now_s: float) -> PoolView:

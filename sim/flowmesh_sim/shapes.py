@@ -20,7 +20,7 @@ from flowmesh_core.graph.plan import (
     Source,
     StepPlan,
     StepSource,
-    Weights,
+    UtilityWeights,
 )
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_sim.content import Contents
@@ -33,10 +33,10 @@ IDENTITY: dict[str, Any] = {
     "tensorParallel": 1,
 }
 WEIGHTS = {
-    "balanced": Weights(),
-    "cost": Weights(0.5, 2.0, 1.0),
-    "throughput": Weights(2.0, 0.5, 1.0),
-    "latency": Weights(2.0, 0.5, 0.5),
+    "balanced": UtilityWeights(),
+    "cost": UtilityWeights(0.5, 2.0, 1.0),
+    "throughput": UtilityWeights(2.0, 0.5, 1.0),
+    "latency": UtilityWeights(2.0, 0.5, 0.5),
 }
 TRAIN_ROWS = 512
 """Rows of a post-training step, a slice of the training split."""
@@ -102,7 +102,7 @@ class Maker:
         self.steps.append(made)
         return made
 
-    def plan(self, name: str, tenant: str, weights: Weights, **changes: Any) -> Plan:
+    def plan(self, name: str, tenant: str, weights: UtilityWeights, **changes: Any) -> Plan:
         """The plan of the steps so far; the last one's outputs are the run's."""
         last = self.steps[-1]
         contract = self.catalog.newest(last.engine)

@@ -15,7 +15,7 @@ from flowmesh_core.protocol.messages import (
     Desired,
     FailureReport,
     Hello,
-    Opening,
+    PrewarmSpec,
     WorkerShape,
 )
 from flowmesh_core.units import Digest
@@ -197,7 +197,7 @@ class SimWorker(LaneMaker):
         if desired.drain:
             self.drain()
 
-    def _asked(self, wanted: Assignment | Opening) -> None:
+    def _asked(self, wanted: Assignment | PrewarmSpec) -> None:
         kind = library_of(wanted.engine)
         if kind is not None:
             self.prepared.asked(kind)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.attacks.by_hand import Place, place
 
-from flowmesh_core.protocol.messages import LaneState
+from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.units import Digest
 
 pytestmark = pytest.mark.slow
@@ -27,8 +27,8 @@ async def series(there: Place) -> set[str]:
 
 
 async def test_what_workers_name_is_in_no_label(there: Place) -> None:
-    def lane(state: str) -> LaneState:
-        return LaneState(SIGNATURE, "test.noop", state, 1, 64)
+    def lane(state: str) -> EngineInstanceState:
+        return EngineInstanceState(SIGNATURE, "test.noop", state, 1, 64)
 
     state = there.control.parts.given.machine.state
     first = await there.join("first", lanes=(lane("ready"),))

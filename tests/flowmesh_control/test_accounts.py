@@ -10,7 +10,7 @@ from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.receipts.book import Book
+from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run.ledger import AttemptLine, HitLine, Line, encode_lines
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.store import Store
@@ -23,7 +23,7 @@ def attempt(attempt_id: str, bill: int, share: int, outcome: str = "published") 
 
 
 def record(**changes: object) -> AccountsRecord:
-    book = Book(bill_nanousd=100, receipts_nanousd=60, fabric_nanousd=30, executed=3)
+    book = FabricAccount(bill_nanousd=100, receipts_nanousd=60, fabric_nanousd=30, executed=3)
     fields = {"time_s": 1.0, "book": book, "billed": {"i1": 100}, "counted": {"u1": 1}}
     return AccountsRecord(**{**fields, "unsettled": {"t9": 10}, **changes})  # type: ignore[arg-type]
 

@@ -4,12 +4,12 @@ from tests.flowmesh_core.run.test_foreseen import BASE, two_steps
 from tests.flowmesh_core.run.world import ASK, World, shape
 
 from flowmesh_control.backlogs import Backlogs
-from flowmesh_core.protocol.messages import Honours
-from flowmesh_core.run.events import HeldOpen
+from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.run.events import PrewarmPlanChanged
 from flowmesh_core.run.foreseen import told_to_hold
 from flowmesh_core.scheduler.pools import PoolView
 
-ASKS = (Honours(ASK.name, dtypes=("float32",)),)
+ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
 
 
 def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
@@ -22,7 +22,7 @@ def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
     assert backlogs.now()["default"].warm == 1
     ((worker, (signature,)),) = backlogs.openings().items()
     assert worker == "w"
-    world.apply(HeldOpen(backlogs.openings()))
+    world.apply(PrewarmPlanChanged(backlogs.openings()))
     assert told_to_hold(world.machine.state, backlogs.openings())
     ((_, (opening,)),) = world.told
     assert (opening.signature, opening.components) == (signature, {"model": BASE.digest})

@@ -38,7 +38,7 @@ from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.receipts.book import Book
+from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run.ledger import StepLine, encode_lines
 from flowmesh_core.run.machine import Machine
 from flowmesh_core.run.settings import Settings
@@ -125,7 +125,7 @@ async def test_after_a_damaged_record_of_what_was_taken_up_no_line_before_it_is_
 async def test_damaged_accounts_go_on_from_those_before(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = AccountsRecord(1.0, Book(receipts_nanousd=5), {}, {}, {}, epoch=1)
+    before = AccountsRecord(1.0, FabricAccount(receipts_nanousd=5), {}, {}, {}, epoch=1)
     await Accounts(store.records, epoch=1).write(before)
     await damage(store.records, accounts_key(2))
     logging.getLogger("flowmesh").propagate = True

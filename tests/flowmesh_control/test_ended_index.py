@@ -17,7 +17,7 @@ from flowmesh_control.taken_up import read_taken, write_taken
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.receipts.book import Book
+from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run.ledger import AttemptLine, encode_lines
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import Record, Records
@@ -91,7 +91,7 @@ async def test_nothing_is_read_of_a_run_with_a_line_and_it_is_listed(store: Stor
     first, records = EndedIndex(store.records, epoch=1), Reads(store.records)
     for uid, ended_s in (("a", 9.0), ("b", 5.0)):
         first.add(await ends(store.records, uid, ended_s=ended_s))
-    counted = AccountsRecord(1.0, Book(receipts_nanousd=2 * PAID), {}, {}, {}, epoch=1)
+    counted = AccountsRecord(1.0, FabricAccount(receipts_nanousd=2 * PAID), {}, {}, {}, epoch=1)
     await Accounts(store.records, epoch=1).write(counted)
     await first.write(first.waiting())
     await ends(store.records, "last")

@@ -22,7 +22,7 @@ from flowmesh_core.protocol.messages import (
     Desired,
     FailureReport,
     Hello,
-    Opening,
+    PrewarmSpec,
     Refused,
     Sync,
     Welcome,
@@ -244,7 +244,7 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(door: Do
 async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(door: Door) -> None:
     socket = await door.join(hello())
     assert (await desired(socket)).hold_open is None
-    one = Opening(D, "llm.generate", 1, 1, {"model": D})
+    one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
     for openings in ((one,), ()):
         door.gateway.hold_open("w1", (one, one))
         door.gateway.hold_open("w1", openings)

@@ -28,9 +28,9 @@ from flowmesh_core.protocol.messages import (
     AttemptProgress,
     Checkpoint,
     Component,
+    EngineInstanceState,
     FailureReport,
     Hello,
-    LaneState,
     LogLine,
     Sync,
 )
@@ -92,7 +92,7 @@ class World(w.World):
             case c.Publish(_, result):
                 assert decode_result(encode_result(result)).action_id == result.action_id
                 super()._do(command)
-            case c.Discard(digests):
+            case c.DeleteCorruptBlobs(digests):
                 assert all(map(is_digest, digests)), digests
             case c.PutBlob(digest, _):
                 assert is_digest(digest)
@@ -195,7 +195,7 @@ class Worker:
         )
         components = (Component(Digest(A), rng.choice(("disk", "device")), 10),)
         lanes = tuple(
-            LaneState(a.signature, a.engine, rng.choice(("loading", "ready")), 4, 64, 1.5)
+            EngineInstanceState(a.signature, a.engine, rng.choice(("loading", "ready")), 4, 64, 1.5)
             for a in held[:1]
         )
         if rng.random() < 0.2:

@@ -18,13 +18,13 @@ from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, Opening
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
 from flowmesh_core.protocol.results import ActionResult, Provenance
 from flowmesh_core.run.commands import (
     Assign,
     CheckBlobs,
     Command,
-    Finish,
+    FinalizeRun,
     LookUp,
     Publish,
     PutBlob,
@@ -35,14 +35,14 @@ from flowmesh_core.run.events import (
     BlobsChecked,
     CancelRequested,
     ControlStalled,
-    Decided,
     Event,
-    Finalised,
     LookedUp,
+    PlacementDecided,
     PublishDelayed,
     Published,
     PublishFailed,
-    Ticked,
+    RunFinalized,
+    TimeAdvanced,
 )
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
@@ -61,7 +61,7 @@ class Answers:
     wants_decision: bool = False
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
-        if not isinstance(event, Ticked):
+        if not isinstance(event, TimeAdvanced):
             self.told.append(event)
         uid = event.uid if isinstance(event, CancelRequested) else ""
         if uid == "boom":
@@ -85,7 +85,7 @@ class Workers:
         self.assigned.append((worker, assignment))
 
     def cancel(self, worker: str, attempt_id: str) -> None: ...
-    def hold_open(self, worker: str, openings: tuple[Opening, ...]) -> None: ...
+    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None: ...
 
     def acknowledge(self, worker: str, attempt_id: str) -> None: ...
     def keep(self, worker: str, attempts: tuple[str, ...]) -> None: ...
@@ -311,8 +311,8 @@ async def test_an_unavailable_store_is_asked_again(
 async def test_a_manifest_is_stored_before_the_run_that_shows_it_ends(bench: Bench) -> None:
     manifest = Manifest(Schema())
     digest = digest_bytes(encode_manifest(manifest))
-    await bench.do(PutManifest(digest, manifest, "run-1"), Finish("run-1"))
-    await until(lambda: bench.machine.of(Finalised))
+    await bench.do(PutManifest(digest, manifest, "run-1"), FinalizeRun("run-1"))
+    await until(lambda: bench.machine.of(RunFinalized))
     assert await bench.store.blobs.get(digest) == encode_manifest(manifest)
     assert bench.finished == ["run-1"]
 
@@ -411,8 +411,8 @@ async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
         PutBlob(others, b"another's", "run-a"),
         CheckBlobs("run-a", frozenset()),
         PutBlob(mine, b"mine", "run-b"),
-        Finish("run-a"),
-        Finish("run-b"),
+        FinalizeRun("run-a"),
+        FinalizeRun("run-b"),
     )
     await until(lambda: bench.finished == ["run-b"] and bench.hands.retries >= 2)
     assert await bench.store.blobs.get(mine) == b"mine"
@@ -430,7 +430,7 @@ async def test_a_runs_end_waits_for_a_blob_that_is_stored_for_another_run(
     await bench.do(PutBlob(digest, b"shared", "run-a"), CheckBlobs("run-b", frozenset({digest, D})))
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-b", frozenset({D}))]
-    await bench.do(Finish("run-b"), Finish("run-c"))
+    await bench.do(FinalizeRun("run-b"), FinalizeRun("run-c"))
     await until(lambda: bench.finished == ["run-c"] and bench.hands.retries >= 2)
     puts.refused.clear()
     await until(lambda: bench.finished == ["run-c", "run-b"])
@@ -446,7 +446,7 @@ async def test_secrets_are_read_for_the_attempt_that_names_them(bench: Bench) ->
 async def test_the_scheduler_is_asked_when_the_machine_wants_it(bench: Bench) -> None:
     bench.machine.wants_decision = True
     await bench.do()
-    await until(lambda: bench.machine.of(Decided))
+    await until(lambda: bench.machine.of(PlacementDecided))
     assert not bench.machine.wants_decision
 
 
@@ -489,10 +489,10 @@ def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather
 
     def decided(*, after_s: float) -> bool:
         now_s[0] += after_s
-        before = len(machine.of(Decided))
+        before = len(machine.of(PlacementDecided))
         machine.wants_decision = True
         loop.turn()
-        return len(machine.of(Decided)) > before
+        return len(machine.of(PlacementDecided)) > before
 
     assert decided(after_s=0.0)
     assert decided(after_s=0.0001)
@@ -517,7 +517,7 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
         now_s[0] += wait_s
         machine.wants_decision = True
         loop.turn()
-        counts.append(len(machine.of(Decided)))
+        counts.append(len(machine.of(PlacementDecided)))
     assert counts == [1, 1, 2]
 
 

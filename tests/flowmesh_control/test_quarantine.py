@@ -10,7 +10,7 @@ from flowmesh_control.failures import NotFoundError
 from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.run_keys import audit_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
-from flowmesh_core.audit.quarantine import Quarantined
+from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditOrder, AuditReport
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.status.view import RunStatus
@@ -20,7 +20,7 @@ from flowmesh_store.store import Store
 CLASS, OTHER = digest_bytes(b"class"), digest_bytes(b"other")
 
 
-def entry(audit: str, signature_class: Digest = CLASS, **changes: Any) -> Quarantined:
+def entry(audit: str, signature_class: Digest = CLASS, **changes: Any) -> QuarantineEntry:
     values: dict[str, Any] = {
         "signature_class": signature_class,
         "engine": "test.drift",
@@ -39,7 +39,7 @@ def entry(audit: str, signature_class: Digest = CLASS, **changes: Any) -> Quaran
         "again": "b",
         **changes,
     }
-    return Quarantined(**values)
+    return QuarantineEntry(**values)
 
 
 async def reopened(store: Store) -> Quarantine:

@@ -53,8 +53,8 @@ def test_what_a_runs_end_needs_is_its_namespaces_work() -> None:
     world.machine.state.runs[uid].checking = True
     assert owners.awaits(check)
     assert not owners.awaits(c.CheckBlobs("another", frozenset()))
-    assert owners.namespaces(c.Finish(uid)) == ("team-b",)
-    assert owners.namespaces(c.Finish("another")) == ("",)
+    assert owners.namespaces(c.FinalizeRun(uid)) == ("team-b",)
+    assert owners.namespaces(c.FinalizeRun("another")) == ("",)
 
 
 def test_what_two_namespaces_share_is_asked_and_published_at_either_ones_turn() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.flowmesh_core.run.world import SOLO, World, plan, shape, step
 
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.run.events import Cordoned
+from flowmesh_core.run.events import CordonChanged
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler import PoolView, backlog_of
 from flowmesh_operator.pools.autoscaling import Plan, PodSeen, PoolScaler, Seen, WorkerSeen
@@ -110,7 +110,7 @@ class Sim:
         self._do(made)
 
     def _do(self, made: Plan) -> None:
-        self.world.apply(Cordoned(made.cordon))
+        self.world.apply(CordonChanged(made.cordon))
         for name, cost in made.marks.items():
             if name in self.pods:
                 self.pods[name].cost = cost

@@ -7,7 +7,7 @@ from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.protocol.messages import Component, WorkerShape
-from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.receipts.meter import WorkerMeter
 from flowmesh_core.run.model import Worker
 from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S
 from flowmesh_core.units import Digest
@@ -106,7 +106,9 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
 def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
     pool = Pool(object_, pool_shape(object_, load_catalog()))
-    one, other, goes = (Worker(pool.shape, f"w/{n}", Meter(0, 1.0), 1.0, 1.0) for n in range(3))
+    one, other, goes = (
+        Worker(pool.shape, f"w/{n}", WorkerMeter(0, 1.0), 1.0, 1.0) for n in range(3)
+    )
     goes.draining = True
     for now_s in (0.0, LEAST_S):
         assert pool.view().supply is None
@@ -137,7 +139,7 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
     for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
         object_ = make_pool({**known, "cache": cache})
         pool = Pool(object_, pool_shape(object_, catalog))
-        worker = Worker(pool.shape, "w/1", Meter(0, 1.0), started_s=1.0, last_seen_s=1.0)
+        worker = Worker(pool.shape, "w/1", WorkerMeter(0, 1.0), started_s=1.0, last_seen_s=1.0)
         worker.components = (Component(left, "disk", 10),)
         pool.learn(worker)
         assert pool.view().near == near, "a fresh disk keeps nothing"

@@ -72,10 +72,10 @@ def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_device_that_is_given_more_than_it_has_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.accounts import WorkerAccount
+    from flowmesh_core.scheduler.accounts import WorkerCapacity
 
-    real = WorkerAccount.unclaimed_mib
-    monkeypatch.setattr(WorkerAccount, "unclaimed_mib", lambda self: real(self) + 60_000)
+    real = WorkerCapacity.unclaimed_mib
+    monkeypatch.setattr(WorkerCapacity, "unclaimed_mib", lambda self: real(self) + 60_000)
     with pytest.raises(InvariantError, match="over-committed"):
         world(["group-a"], 4, device="4090", load={"variants": 50}).run()
 
@@ -125,17 +125,17 @@ def test_a_tenant_that_is_charged_twice_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_tenant_that_is_served_before_one_that_paid_less_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.tick import Tick
+    from flowmesh_core.scheduler.tick import SchedulingCycle
 
-    real = Tick.__init__
+    real = SchedulingCycle.__init__
 
-    def upside_down(self: Tick, *given: Any) -> None:
+    def upside_down(self: SchedulingCycle, *given: Any) -> None:
         real(self, *given)
         self.virtual_time = {t: -v for t, v in self.virtual_time.items()}
 
     load = {"rows": 4, "variants": 99, "tenants": 3}
     assert world(["b-sft"], 9, device="h100-nvl", load=load).run().succeeded == 9
-    monkeypatch.setattr(Tick, "__init__", upside_down)
+    monkeypatch.setattr(SchedulingCycle, "__init__", upside_down)
     with pytest.raises(InvariantError, match=r"and waits, while team-. is served"):
         world(["b-sft"], 9, device="h100-nvl", load=load).run()
 
@@ -167,9 +167,9 @@ def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
 def test_a_pool_with_more_workers_than_it_may_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.hysteresis import Hysteresis, Sizes
+    from flowmesh_core.scheduler.hysteresis import Hysteresis, PoolSize
 
-    monkeypatch.setattr(Hysteresis, "sizes", lambda *_: Sizes(9, 9))
+    monkeypatch.setattr(Hysteresis, "sizes", lambda *_: PoolSize(9, 9))
     pool = {"workers": 1, "maximum": 2, "autoscale": True}
     with pytest.raises(InvariantError, match="workers of at most 2"):
         world(["steps"], 1, pool=pool, load={"rows": 100}).run()

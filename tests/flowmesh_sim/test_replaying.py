@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from flowmesh_core.errors import FlowMeshError, SpecError
-from flowmesh_core.trace import After, AttemptRecord, EngineRecord, PartRecord, RecordedRun
+from flowmesh_core.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepDependency
 from flowmesh_core.trace import StepRecord as Step
 from flowmesh_sim.pace import Paces, batches_of
 from flowmesh_sim.recording import Recording, anonymous, read_recording, write_recording
@@ -53,7 +53,10 @@ def run(name: str = "run-1", *attempts: AttemptRecord, **changes: Any) -> Record
         lookup=("ns-team-a",),
         private="ns-team-a",
         engines=(EngineRecord("e", 1, 1, "actions", 1),),
-        steps=(Step("a", "e", 1, 1, "COMPLETED"), Step("b", "e", 1, 1, "COMPLETED", (After("a"),))),
+        steps=(
+            Step("a", "e", 1, 1, "COMPLETED"),
+            Step("b", "e", 1, 1, "COMPLETED", (StepDependency("a"),)),
+        ),
         parts=tuple(PartRecord(a.step, a.chunk, a.action) for a in attempts),
         attempts=attempts,
     )
@@ -109,7 +112,7 @@ def test_chunks_wait_for_their_own_chunk_alone() -> None:
         *(attempt("a", n, f"x{n}", run_s=1.0 + 4 * n, ended_s=1005.0) for n in range(2)),
         *(attempt("b", n, f"y{n}", run_s=5.0 - 4 * n, ended_s=1009.0) for n in range(2)),
     )
-    steps = (CHAIN.steps[0], Step("b", "e", 1, 1, "COMPLETED", (After("a", rows=True),)))
+    steps = (CHAIN.steps[0], Step("b", "e", 1, 1, "COMPLETED", (StepDependency("a", rows=True),)))
     many = (EngineRecord("e", 1, 1, "actions", 8),)
     changes = {"steps": steps, "engines": many}
     pools = [{"name": "p", "device": "cpu", "workers": 4}]

@@ -21,10 +21,10 @@ from flowmesh_core.protocol.messages import (
     AttemptEnd,
     AttemptProgress,
     Desired,
+    EngineInstanceState,
     Hello,
     InputRef,
-    LaneState,
-    Opening,
+    PrewarmSpec,
     Refused,
     Sync,
     Welcome,
@@ -56,7 +56,7 @@ class Gateway:
         self.ends: dict[str, AttemptEnd] = {}
         self.ends_heard: list[str] = []
         self.progress: dict[str, list[AttemptProgress]] = {}
-        self.lanes: tuple[LaneState, ...] = ()
+        self.lanes: tuple[EngineInstanceState, ...] = ()
         self.components: tuple[Any, ...] = ()
         self.logs: list[str] = []
         self.syncs: list[Sync] = []
@@ -265,7 +265,7 @@ class World:
         }
         return Assignment(**(defaults | changes))
 
-    def opening(self, engine: str, **changes: Any) -> Opening:
+    def opening(self, engine: str, **changes: Any) -> PrewarmSpec:
         """A host to hold open, which assignments of the same signature find."""
         a = self.assignment(engine)
         defaults: dict[str, Any] = {
@@ -275,7 +275,7 @@ class World:
             "implementation": a.implementation,
             "memory_mib": a.memory_mib,
         }
-        return Opening(**(defaults | changes))
+        return PrewarmSpec(**(defaults | changes))
 
     async def model(self, name: str) -> InputRef:
         """A stored directory of that name as an input."""

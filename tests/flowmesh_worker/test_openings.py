@@ -15,7 +15,7 @@ from flowmesh_worker.engines.registry import EngineEntry, Engines
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
 
-    from flowmesh_core.protocol.messages import Opening
+    from flowmesh_core.protocol.messages import PrewarmSpec
 from tests.flowmesh_worker.opening import (
     FIRST,
     FOURTH,
@@ -32,7 +32,7 @@ from tests.flowmesh_worker.opening import (
 
 
 def test_a_list_that_is_empty_says_more_than_none_and_both_survive_the_wire() -> None:
-    sent: list[tuple[Opening, ...] | None] = [None, ()]
+    sent: list[tuple[PrewarmSpec, ...] | None] = [None, ()]
     for hold_open in sent:
         there = decode_control(encode(Desired(1, 1, hold_open=hold_open)))
         assert isinstance(there, Desired)

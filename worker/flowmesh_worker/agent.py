@@ -16,8 +16,8 @@ from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Component,
     Desired,
+    EngineInstanceState,
     Hello,
-    LaneState,
     WorkerShape,
 )
 from flowmesh_core.units import Digest
@@ -187,7 +187,7 @@ class Agent:
         elif desired.everything:
             self._openings.go_on()  # what waited for this connection
 
-    def lanes(self) -> tuple[LaneState, ...]:
+    def lanes(self) -> tuple[EngineInstanceState, ...]:
         """As :meth:`WorkerState.lanes`."""
         return self._lanes.report()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import FailureReport, LaneState
+from flowmesh_core.protocol.messages import EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Reservation
 from flowmesh_worker.host.frames import (
@@ -116,10 +116,10 @@ class Lane:
         """How many wait."""
         return sum(not job.abandoned for _, _, job in self._queue)
 
-    def report(self) -> LaneState:
+    def report(self) -> EngineInstanceState:
         """What the control plane is told."""
         silent_s = self.process.silent_s
-        return LaneState(
+        return EngineInstanceState(
             signature=self.signature,
             engine=self.engine,
             state=self.state,

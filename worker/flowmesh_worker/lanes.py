@@ -14,7 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, FailureReport, LaneState, Opening
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    EngineInstanceState,
+    FailureReport,
+    PrewarmSpec,
+)
 from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Budget, Reservation
 from flowmesh_worker.engines.registry import Engines
@@ -59,7 +64,7 @@ class Lanes:
         """The lanes there are."""
         return iter(list(self._lanes.values()))
 
-    def report(self) -> tuple[LaneState, ...]:
+    def report(self) -> tuple[EngineInstanceState, ...]:
         """What the control plane is told."""
         return tuple(lane.report() for lane in self._lanes.values())
 
@@ -98,7 +103,7 @@ class Lanes:
 
     def open_ahead(
         self,
-        opening: Opening,
+        opening: PrewarmSpec,
         components: Mapping[str, HostInput],
         needed: Collection[Digest] = (),
     ) -> bool:
@@ -125,7 +130,7 @@ class Lanes:
             return False
         return True
 
-    def too_large(self, wanted: Assignment | Opening) -> FailureReport | None:
+    def too_large(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
         """Why a host can never be open here, or None where it can."""
         devices = self._devices(wanted)
         if self._budget.can_ever(wanted.memory_mib, devices):
@@ -155,7 +160,7 @@ class Lanes:
         loading = ("starting", "loading")
         return bool(self._waiting) or any(one.state in loading for one in self._lanes.values())
 
-    def _devices(self, wanted: Assignment | Opening) -> int:
+    def _devices(self, wanted: Assignment | PrewarmSpec) -> int:
         return self._engines.devices(wanted.engine, wanted.tensor_parallel)
 
     def _place(self) -> None:
@@ -179,7 +184,7 @@ class Lanes:
     def _new_lane(
         self,
         key: str,
-        wanted: Assignment | Opening,
+        wanted: Assignment | PrewarmSpec,
         components: Mapping[str, HostInput],
         mixed: tuple[str, ...],
     ) -> Lane | None:
@@ -233,7 +238,7 @@ class Lanes:
         folder.mkdir(parents=True)
         return folder
 
-    def _reserve(self, wanted: Assignment | Opening) -> Reservation | None:
+    def _reserve(self, wanted: Assignment | PrewarmSpec) -> Reservation | None:
         """Sets memory aside; hosts that nothing runs in yet give way to one that is needed."""
         devices = self._devices(wanted)
         reservation = self._budget.reserve(wanted.memory_mib, devices)
@@ -249,7 +254,7 @@ class Lanes:
         if idle:
             min(idle, key=lambda x: (x.signature in self._held_open, x.last_used_s)).close()
 
-    def _make_room_ahead(self, opening: Opening, needed: Collection[Digest]) -> None:
+    def _make_room_ahead(self, opening: PrewarmSpec, needed: Collection[Digest]) -> None:
         kept = {*self._held_open, *needed}
         idle = [lane for lane in self._closable() if lane.signature not in kept]
         freed = [*self.prepared.reserved, *(lane.reservation for lane in idle)]

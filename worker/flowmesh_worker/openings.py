@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from flowmesh_core.protocol.messages import FailureReport, Opening
+from flowmesh_core.protocol.messages import FailureReport, PrewarmSpec
 from flowmesh_core.units import Digest
 from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.engines.registry import Engines
@@ -51,15 +51,15 @@ class Openings:
         self._lanes = lanes
         self._may_open = may_open
         self._fetching = fetching
-        self._listed: dict[Digest, Opening] = {}
-        self._failed: dict[Digest, Opening] = {}
-        self._taken: dict[Digest, tuple[Opening, asyncio.Task[None]]] = {}
+        self._listed: dict[Digest, PrewarmSpec] = {}
+        self._failed: dict[Digest, PrewarmSpec] = {}
+        self._taken: dict[Digest, tuple[PrewarmSpec, asyncio.Task[None]]] = {}
         self._fetched: dict[Digest, dict[str, HostInput]] = {}
         self._busy = False
         self._moved = asyncio.Event()
         self._closed = False
 
-    def told(self, openings: Iterable[Opening]) -> None:
+    def told(self, openings: Iterable[PrewarmSpec]) -> None:
         """Follows this list from now on; what has left it is not fetched any further."""
         self._listed = {opening.signature: opening for opening in openings}
         self._failed = {s: o for s, o in self._failed.items() if self._listed.get(s) == o}
@@ -101,13 +101,13 @@ class Openings:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _is_missing(self, opening: Opening) -> bool:
+    def _is_missing(self, opening: PrewarmSpec) -> bool:
         """Whether it is listed, has not failed, and has no lane."""
         signature = opening.signature
         wanted = self._listed.get(signature) == opening and self._failed.get(signature) != opening
         return wanted and not self._lanes.has(signature)
 
-    async def _open(self, opening: Opening) -> None:
+    async def _open(self, opening: PrewarmSpec) -> None:
         failure = refused(self._engines, opening, draining=False) or self._lanes.too_large(opening)
         if failure is None:
             self._lanes.prepared.asked(opening)
@@ -118,7 +118,7 @@ class Openings:
         if failure is not None:
             self._fail(opening, failure)
 
-    async def _fetch_and_open(self, opening: Opening) -> None:
+    async def _fetch_and_open(self, opening: PrewarmSpec) -> None:
         loaded: dict[str, HostInput] = {}
         # Pinned until the lane has them, however long that waits for room: what was fetched ahead
         # must not be fetched again for want of disk at every move of a lane.
@@ -134,7 +134,7 @@ class Openings:
             finally:
                 del self._fetched[opening.signature]
 
-    def _is_fetchable(self, opening: Opening, digest: Digest) -> bool:
+    def _is_fetchable(self, opening: PrewarmSpec, digest: Digest) -> bool:
         if self._components.holds(digest):
             return True
         missing = (o for s, o in self._listed.items() if s not in self._fetched)
@@ -151,7 +151,7 @@ class Openings:
             self._busy = False
             self._moved.set()
 
-    def _open_fetched(self, opening: Opening) -> bool:
+    def _open_fetched(self, opening: PrewarmSpec) -> bool:
         """Opens what it can of all that is fetched, in the order of the list."""
         for signature, one in self._listed.items():
             loaded = self._fetched.get(signature)
@@ -159,7 +159,7 @@ class Openings:
                 self._lanes.open_ahead(one, loaded, self._fetching())
         return self._lanes.has(opening.signature)
 
-    async def _turn(self, opening: Opening, done: Callable[[], bool]) -> bool:
+    async def _turn(self, opening: PrewarmSpec, done: Callable[[], bool]) -> bool:
         """Waits until something can be done; False where there is no need of it any more."""
         while self._is_missing(opening):
             self._moved.clear()
@@ -172,7 +172,7 @@ class Openings:
         del self._taken[signature]
         self.go_on()
 
-    def _fail(self, opening: Opening, failure: FailureReport) -> None:
+    def _fail(self, opening: PrewarmSpec, failure: FailureReport) -> None:
         if self._failed.get(opening.signature) == opening:
             return
         self._failed[opening.signature] = opening

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.protocol.messages import Assignment, Opening
+from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
 from flowmesh_worker.budget import Budget, Reservation
 from flowmesh_worker.engines.preparations import Preparation
 from flowmesh_worker.engines.registry import Engines
@@ -115,7 +115,7 @@ class PreparedHosts:
         self._allowed = True
         self.go_on()
 
-    def asked(self, wanted: Assignment | Opening) -> None:
+    def asked(self, wanted: Assignment | PrewarmSpec) -> None:
         """An attempt or an opening has come that may need a host of its engine."""
         if not self._allowed:
             return
@@ -129,7 +129,7 @@ class PreparedHosts:
         self._asked[preparation] = loop.call_later(KEPT_S, self._forget, preparation)
         self.go_on()
 
-    def take(self, wanted: Assignment | Opening) -> PreparedHost | None:
+    def take(self, wanted: Assignment | PrewarmSpec) -> PreparedHost | None:
         """A host on its way, which is the caller's from now on; None where there is none."""
         preparation = self._engines.preparation(wanted.engine, wanted.signature_params)
         if preparation is None or preparation not in self._hosts:

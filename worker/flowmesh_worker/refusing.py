@@ -1,12 +1,12 @@
 """What a worker refuses as it comes in, before anything is fetched for it."""
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, FailureReport, Opening
+from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
 from flowmesh_worker.engines.registry import Engines
 
 
 def refused(
-    engines: Engines, asked: Assignment | Opening, *, draining: bool
+    engines: Engines, asked: Assignment | PrewarmSpec, *, draining: bool
 ) -> FailureReport | None:
     """Why an attempt cannot be taken up here, or a host opened; None where it can."""
     name = asked.engine

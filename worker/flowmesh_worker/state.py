@@ -2,13 +2,13 @@
 
 from typing import Protocol
 
-from flowmesh_core.protocol.messages import Component, Desired, LaneState
+from flowmesh_core.protocol.messages import Component, Desired, EngineInstanceState
 
 
 class WorkerState(Protocol):
     """Lanes, components and metrics as they are now."""
 
-    def lanes(self) -> tuple[LaneState, ...]:
+    def lanes(self) -> tuple[EngineInstanceState, ...]:
         """All lanes."""
         ...
 

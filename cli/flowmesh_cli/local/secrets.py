@@ -3,7 +3,7 @@
 import os
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_core.spec.secrets import SecretLocation
 
 PREFIX = "FMESH_SECRET_"
 
@@ -18,7 +18,7 @@ class EnvironmentSecrets:
             FlowMeshError: a variable is not set.
         """
         del namespace
-        plain = [SecretPlace.parse(text).name for text in names]
+        plain = [SecretLocation.parse(text).name for text in names]
         variables = {name: PREFIX + name.upper().replace("-", "_") for name in plain}
         missing = [variable for variable in variables.values() if variable not in os.environ]
         if missing:

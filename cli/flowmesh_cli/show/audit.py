@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
-from flowmesh_core.audit.quarantine import Quarantined
-from flowmesh_core.audit.report import AuditReport, Finding, Verdict
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import AuditFinding, AuditReport, Verdict
 from flowmesh_core.protocol.results import Provenance
 
 _DIGITS = 12
@@ -66,7 +66,7 @@ def show_audits(terminal: Terminal, audits: Sequence[AuditReport]) -> None:
     terminal.table(["audit", "of", "phase", "asked", "found"], rows)
 
 
-def show_quarantine(terminal: Terminal, found: Sequence[Quarantined]) -> None:
+def show_quarantine(terminal: Terminal, found: Sequence[QuarantineEntry]) -> None:
     """Writes the signature classes whose older results are not found."""
     if not found:
         terminal.text("nothing is in quarantine")
@@ -84,7 +84,7 @@ def show_quarantine(terminal: Terminal, found: Sequence[Quarantined]) -> None:
         terminal.text(f"  `fmesh audit --release {entry.signature_class[:_DIGITS]}` ends it")
 
 
-def _show_finding(terminal: Terminal, finding: Finding, report: AuditReport) -> None:
+def _show_finding(terminal: Terminal, finding: AuditFinding, report: AuditReport) -> None:
     check = finding.check
     place = f"{_place(check.step, check.chunk)} ({check.engine}, {check.action_id[:_DIGITS]})"
     if finding.verdict != Verdict.DIFFERS:

@@ -8,7 +8,7 @@ import msgspec
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.lineage import Direction, Walk
-from flowmesh_core.lineage import About, Derivation
+from flowmesh_core.lineage import ArtifactInfo, Derivation
 from flowmesh_core.lineage.rows import ChunkOrigin, RowOrigins
 from flowmesh_core.units import Digest
 
@@ -34,7 +34,7 @@ def show_walk(terminal: Terminal, walk: Walk, *, every_way: bool = False) -> Non
     """
     up = walk.direction == Direction.UP
     at: defaultdict[str, list[Derivation]] = defaultdict(list)
-    about: dict[Digest, About] = {}
+    about: dict[Digest, ArtifactInfo] = {}
     for derivation in walk.derivations:
         about.update(derivation.about)
         for near in set(derivation.outputs.values()) if up else _inputs(derivation):
@@ -64,7 +64,7 @@ def show_walk(terminal: Terminal, walk: Walk, *, every_way: bool = False) -> Non
 def _story(
     derivations: Iterable[Derivation],
     level: int,
-    about: dict[Digest, About],
+    about: dict[Digest, ArtifactInfo],
     *,
     up: bool,
     ways: int,
@@ -140,7 +140,7 @@ def _value(value: object) -> str:
     return text if len(text) <= _PARAM_CHARS else f"{text[: _PARAM_CHARS - 1]}…"
 
 
-def _artifact(digest: Digest, about: dict[Digest, About]) -> str:
+def _artifact(digest: Digest, about: dict[Digest, ArtifactInfo]) -> str:
     known = about.get(digest)
     if known is None:
         return digest[:_DIGITS]

@@ -58,7 +58,7 @@ class AuditRoom:
         return answer(await self._parts.given.audits.report(visit.uid))
 
     async def quarantine(self, visit: Visit) -> web.Response:
-        """``GET /v1/quarantine`` → a list of :class:`Quarantined`, the latest first."""
+        """``GET /v1/quarantine`` → a list of :class:`QuarantineEntry`, the latest first."""
         found = self._parts.given.audits.quarantine.active()
         if not await visit.sees_all():
             runs = {s.uid: s.namespace for s in self._parts.views.summaries()}
@@ -67,6 +67,6 @@ class AuditRoom:
         return answer(found)
 
     async def release(self, visit: Visit) -> web.Response:
-        """``DELETE /v1/quarantine/{class or its beginning}`` → :class:`Quarantined`, released."""
+        """``DELETE /v1/quarantine/{class or prefix}`` → the released :class:`QuarantineEntry`."""
         name = visit.request.match_info["name"]
         return answer(await self._parts.given.audits.quarantine.release(name))

@@ -29,7 +29,7 @@ from flowmesh_core.errors import (
     SpecError,
 )
 from flowmesh_core.identity import is_digest
-from flowmesh_core.lineage import Derivation, Exported, run_events
+from flowmesh_core.lineage import Derivation, ExportInput, run_events
 from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.run.ledger import StepLine
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
@@ -137,7 +137,7 @@ class Origins:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
         views, uid = self._parts.views, visit.uid
         pins = await self._pins(uid)
-        run = Exported(
+        run = ExportInput(
             status=await views.status(uid),
             plan=pins.plan,
             artifacts=pins.artifacts,

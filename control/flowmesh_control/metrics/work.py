@@ -9,12 +9,12 @@ from prometheus_client.core import Metric
 from flowmesh_control.backlogs import Backlogs
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.figures.figures import Figures
-from flowmesh_core.run.ledger import RAN
+from flowmesh_core.figures.figures import MachineCounters
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase
 
-OUTCOMES = tuple(sorted(RAN | {"replica"} | set(FailureKind)))
+OUTCOMES = tuple(sorted(EXECUTED_OUTCOMES | {"replica"} | set(FailureKind)))
 ENDS: dict[tuple[str, str], int] = {
     (Phase.SUCCEEDED, ""): 0,
     (Phase.CANCELLED, ""): 0,
@@ -63,7 +63,7 @@ def _zeros(pools: Iterable[str], names: Iterable[str]) -> dict[tuple[str, str], 
     return dict.fromkeys(product(pools, names), 0)
 
 
-def done(figures: Figures) -> Iterator[Metric]:
+def done(figures: MachineCounters) -> Iterator[Metric]:
     """Counters of attempts, steps and runs."""
     yield counters(
         "flowmesh_dispatches",
@@ -91,7 +91,7 @@ def done(figures: Figures) -> Iterator[Metric]:
     )
 
 
-def used(figures: Figures) -> Iterator[Metric]:
+def used(figures: MachineCounters) -> Iterator[Metric]:
     """Counters of what attempts used, by pool and model."""
     work = list(figures.work.items())
     yield counters(
@@ -118,7 +118,7 @@ def used(figures: Figures) -> Iterator[Metric]:
     )
 
 
-def distributions(figures: Figures) -> Iterator[Metric]:
+def distributions(figures: MachineCounters) -> Iterator[Metric]:
     """Histograms."""
     yield histograms(
         "flowmesh_batch_size",

@@ -3,14 +3,14 @@
 import logging
 from typing import Any
 
-from flowmesh_core.run.commands import Settled
-from flowmesh_core.run.ledger import RAN, Line, StepLine, VerdictLine
+from flowmesh_core.run.commands import AttemptSettled
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
 
 log = logging.getLogger("flowmesh.runs")
 
-_QUIET = RAN | {"replica", "cancelled", "drained"}
+_QUIET = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
 
 class RunLog:
@@ -29,7 +29,7 @@ class RunLog:
         elif isinstance(line, StepLine):
             self._step(uid, line)
 
-    def settled(self, attempt: Settled) -> None:
+    def settled(self, attempt: AttemptSettled) -> None:
         """As :meth:`Teller.settled`."""
         level = logging.DEBUG if attempt.outcome in _QUIET else logging.WARNING
         if not log.isEnabledFor(level):

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from blake3 import blake3
 
-from flowmesh_core.run.commands import Settled
-from flowmesh_core.run.ledger import RAN, Line, StepLine, VerdictLine
+from flowmesh_core.run.commands import AttemptSettled
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
 from flowmesh_core.run.model import Run
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import Phase, StepState
 
 Value = str | int | float | bool
 
-_FINE = RAN | {"replica", "cancelled", "drained"}
+_FINE = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Spans:
             self._told.pop(uid, None)
             self._send(_run_span(run, line))
 
-    def settled(self, attempt: Settled) -> None:
+    def settled(self, attempt: AttemptSettled) -> None:
         """As :meth:`Teller.settled`."""
         for uid, path in dict.fromkeys(attempt.subscribers):
             if uid in self._state.runs:
@@ -122,7 +122,7 @@ def _step_span(run: Run, line: StepLine) -> Span:
     )
 
 
-def _attempt_spans(uid: str, path: str, attempt: Settled) -> Iterator[Span]:
+def _attempt_spans(uid: str, path: str, attempt: AttemptSettled) -> Iterator[Span]:
     trace, number = trace_of(uid), _number(uid, path, attempt.attempt_id)
     begun_s, ended_s = attempt.assigned_s, attempt.ended_s
     attributes: dict[str, Value] = {

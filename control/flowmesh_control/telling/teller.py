@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from flowmesh_core.run.commands import Settled
+from flowmesh_core.run.commands import AttemptSettled
 from flowmesh_core.run.ledger import Line
 
 
@@ -13,6 +13,6 @@ class Teller(Protocol):
         """A line of a run's ledger; the run is still in the state."""
         ...
 
-    def settled(self, attempt: Settled) -> None:
+    def settled(self, attempt: AttemptSettled) -> None:
         """An attempt has ended, whoever pays for it."""
         ...

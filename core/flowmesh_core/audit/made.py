@@ -24,7 +24,7 @@ from flowmesh_core.units import Digest
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReproducibleAction:
     """An action whose result a run used.
 
     Attributes:
@@ -40,7 +40,7 @@ class Made:
     determinism: Determinism
 
 
-def made_by(run: Run, lines: Iterable[Line]) -> Iterator[Made]:
+def made_by(run: Run, lines: Iterable[Line]) -> Iterator[ReproducibleAction]:
     """The actions of a run's completed steps, in the order of the plan.
 
     Args:
@@ -77,10 +77,10 @@ def _parts(step: StepRun, inputs: dict[str, Artifact]) -> Iterator[tuple[int, di
         yield number, {**inputs, port: piece}
 
 
-def _made(run: Run, step: StepRun, chunk: int, inputs: dict[str, Artifact]) -> Made:
+def _made(run: Run, step: StepRun, chunk: int, inputs: dict[str, Artifact]) -> ReproducibleAction:
     plan = step.plan
     digests = {port: a.digest for port, a in inputs.items()}
-    return Made(
+    return ReproducibleAction(
         step=plan,
         chunk=chunk,
         inputs=inputs,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowmesh_core.audit.made import Made
+from flowmesh_core.audit.made import ReproducibleAction
 from flowmesh_core.graph.plan import ArtifactSource, Cache, Edge, Plan, StepPlan
 from flowmesh_core.protocol.results import Artifact
 
@@ -16,7 +16,9 @@ LEAST_PRIORITY = -1000
 """An audit waits for everything else of its tenant."""
 
 
-def audit_plan(uid: str, plan: Plan, chosen: Sequence[Made]) -> tuple[Plan, dict[str, Artifact]]:
+def audit_plan(
+    uid: str, plan: Plan, chosen: Sequence[ReproducibleAction]
+) -> tuple[Plan, dict[str, Artifact]]:
     """Plans an audit.
 
     Args:
@@ -41,12 +43,12 @@ def audit_plan(uid: str, plan: Plan, chosen: Sequence[Made]) -> tuple[Plan, dict
     return made, artifacts
 
 
-def audit_path(made: Made) -> str:
+def audit_path(made: ReproducibleAction) -> str:
     """The path of an action's step in the audit."""
     return made.step.path if made.chunk < 0 else f"{made.step.path}/{made.chunk}"
 
 
-def _step(made: Made, artifacts: dict[str, Artifact]) -> StepPlan:
+def _step(made: ReproducibleAction, artifacts: dict[str, Artifact]) -> StepPlan:
     edges = []
     for port, artifact in made.inputs.items():
         reference = f"audit:{artifact.digest}:{artifact.blob}"

@@ -19,7 +19,7 @@ Bumps = Mapping[Digest, int]
 """Signature class → how often it was quarantined; classes that are not are left out."""
 
 
-class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True):
+class QuarantineEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A signature class whose results were found not to repeat: ``quarantine/<class>``.
 
     Attributes:

@@ -41,7 +41,7 @@ NO_VERDICT = frozenset(
 """Failures that say nothing of whether a result would have repeated."""
 
 
-class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """An action to be made again.
 
     Attributes:
@@ -69,7 +69,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     bump: int = 0
 
 
-class Unchecked(msgspec.Struct, frozen=True):
+class AuditSkip(msgspec.Struct, frozen=True):
     """An action that was drawn and cannot be checked, and why."""
 
     step: str
@@ -94,12 +94,12 @@ class AuditOrder(msgspec.Struct, frozen=True):
     seed: int
     created_s: float
     eligible: int
-    checks: tuple[Check, ...]
-    unchecked: tuple[Unchecked, ...]
+    checks: tuple[AuditCheck, ...]
+    unchecked: tuple[AuditSkip, ...]
     passed_over: dict[str, int]
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditFinding(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was found of one action.
 
     Attributes:
@@ -109,7 +109,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         detail: why there is no verdict, or why a difference does not quarantine.
     """
 
-    check: Check
+    check: AuditCheck
     verdict: Verdict
     again: dict[str, Digest] = {}
     again_by: Provenance = Provenance()
@@ -132,7 +132,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     uid: str
     order: AuditOrder
     phase: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
     counts: dict[str, int] = {}
     quarantined: tuple[Digest, ...] = ()
     paid_nanousd: int = 0
@@ -140,19 +140,19 @@ class AuditReport(msgspec.Struct, frozen=True):
     cut_off: str = ""
 
 
-def findings_of(order: AuditOrder, run: Run) -> tuple[Finding, ...]:
+def findings_of(order: AuditOrder, run: Run) -> tuple[AuditFinding, ...]:
     """Compares what an audit's run has made with what was published."""
     return tuple(_finding(check, run.steps[check.path]) for check in order.checks)
 
 
-def counts_of(order: AuditOrder, findings: Sequence[Finding]) -> dict[str, int]:
+def counts_of(order: AuditOrder, findings: Sequence[AuditFinding]) -> dict[str, int]:
     """Actions by verdict, every verdict named."""
     found = Counter(f.verdict for f in findings)
     found[Verdict.NOT_CHECKABLE] += len(order.unchecked)
     return {verdict.value: found[verdict] for verdict in Verdict}
 
 
-def _finding(check: Check, step: StepRun) -> Finding:
+def _finding(check: AuditCheck, step: StepRun) -> AuditFinding:
     part = step.parts.get(0)
     result = part.result if part is not None else None
     if step.state is StepState.COMPLETED and result is not None:
@@ -160,23 +160,23 @@ def _finding(check: Check, step: StepRun) -> Finding:
     failure = step.failure
     if failure is None or failure.kind in NO_VERDICT:
         reason = failure.message if failure is not None else f"it was {step.state.lower()}"
-        return Finding(check, Verdict.NOT_CHECKABLE, detail=reason)
-    return Finding(check, Verdict.FAILED, detail=f"{failure.kind}: {failure.message}")
+        return AuditFinding(check, Verdict.NOT_CHECKABLE, detail=reason)
+    return AuditFinding(check, Verdict.FAILED, detail=f"{failure.kind}: {failure.message}")
 
 
-def _compared(check: Check, result: ActionResult) -> Finding:
+def _compared(check: AuditCheck, result: ActionResult) -> AuditFinding:
     again = {port: a.digest for port, a in result.outputs.items()}
     ports = sorted(p for p in {*again, *check.outputs} if again.get(p) != check.outputs.get(p))
     by = result.provenance
     if not ports:
-        return Finding(check, Verdict.SAME, again, by)
+        return AuditFinding(check, Verdict.SAME, again, by)
     elsewhere = _elsewhere(check, by)
-    return Finding(
+    return AuditFinding(
         check, Verdict.DIFFERS, again, by, tuple(ports), quarantines=not elsewhere, detail=elsewhere
     )
 
 
-def _elsewhere(check: Check, by: Provenance) -> str:
+def _elsewhere(check: AuditCheck, by: Provenance) -> str:
     """Why a seeded difference says nothing: it was made on other devices or by other libraries."""
     if check.determinism == Determinism.EXACT:
         return ""

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable
 
-from flowmesh_core.audit.made import Made
+from flowmesh_core.audit.made import ReproducibleAction
 from flowmesh_core.identity.digest import digest_value
 
 
-def choose(made: Iterable[Made], share: float, seed: int) -> list[Made]:
+def choose(made: Iterable[ReproducibleAction], share: float, seed: int) -> list[ReproducibleAction]:
     """Draws actions, each distinct one once; at least one where there is any.
 
     Args:

@@ -319,7 +319,7 @@ def _sum(context: Context, iterable: Any, attribute: Any = None, start: Any = 0)
     return total
 
 
-class Names(Namespace):
+class NamespaceValue(Namespace):
     """``namespace``: printed, it does not show what it holds, which may hold it in turn."""
 
     def __repr__(self) -> str:

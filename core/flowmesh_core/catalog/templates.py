@@ -22,7 +22,7 @@ from jinja2.visitor import NodeTransformer
 
 from flowmesh_core.catalog.template_filters import (
     GROWING,
-    Names,
+    NamespaceValue,
     bound_format,
     bound_method,
     bound_widths,
@@ -53,7 +53,7 @@ _LOOPS_MAX = 20
 _TOO_DEEP = "nested too deeply"
 
 
-class NullPrintedError(TemplateRuntimeError):
+class NullInTemplateError(TemplateRuntimeError):
     """A template was to print a null."""
 
 
@@ -186,7 +186,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 def _finalized(rendering: _Rendering, value: Any) -> Any:
     """What a template prints; a null would be printed as a word."""
     if value is None:
-        raise NullPrintedError("prints a null")
+        raise NullInTemplateError("prints a null")
     rendering.meter.print(1 + rendering.meter.size(value))
     return value
 
@@ -227,7 +227,7 @@ def environment() -> ImmutableSandboxedEnvironment:
         _MADE: made,
         _COPIED: copied,
     }
-    env.globals["namespace"] = Names
+    env.globals["namespace"] = NamespaceValue
     for name in _RANDOM_GLOBALS:
         env.globals.pop(name, None)
     for name in _RANDOM_FILTERS:

@@ -17,9 +17,9 @@ import msgspec
 
 from flowmesh_core.costmodel import prior
 from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S, ZONE_BYTES_PER_S
-from flowmesh_core.costmodel.regression import LEAST_S, Fit
+from flowmesh_core.costmodel.regression import LEAST_S, PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.units import Digest
 
@@ -104,7 +104,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
     share: float
     tokens: bool
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: WorkSize) -> float:
         """Predicted running time."""
         if self.tokens:
             t_in, t_out, steps, _ = prior.token_counts("tokens", work)
@@ -115,7 +115,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
         return value if value > LEAST_S else LEAST_S
 
 
-class Learned:
+class FittedModel:
     """A fit with its residuals and the learned correction of the loading time.
 
     Attributes:
@@ -124,7 +124,7 @@ class Learned:
 
     __slots__ = ("fit", "load_count", "load_log", "residuals", "unsampled")
 
-    def __init__(self, fit: Fit, load_log: float = 0.0) -> None:
+    def __init__(self, fit: PriorFit, load_log: float = 0.0) -> None:
         """Starts from a fit and from the logarithm of loading time over the prior's."""
         self.fit = fit
         self.residuals = Residuals()
@@ -148,13 +148,13 @@ class CostModel:
 
     def __init__(self) -> None:
         """Starts from the prior."""
-        self.learned: dict[Level, Learned] = {}
+        self.learned: dict[Level, FittedModel] = {}
         self.memory_mib_by_level: dict[Level, int] = {}
 
     # -- reading ---------------------------------------------------------------------------------
 
     def predict(
-        self, key: CostKey, device_class: str, work: Work, *, batch: float = 1.0
+        self, key: CostKey, device_class: str, work: WorkSize, *, batch: float = 1.0
     ) -> Prediction:
         """What the action is expected to take in a lane of ``batch`` actions (itself included)."""
         batch = max(1.0, batch)
@@ -234,7 +234,7 @@ class CostModel:
     def observe(
         self,
         key: CostKey,
-        work: Work,
+        work: WorkSize,
         run_s: float,
         load_s: float,
         device_class: str,
@@ -310,17 +310,17 @@ class CostModel:
 
     # -- levels ----------------------------------------------------------------------------------
 
-    def _finest(self, key: CostKey, device_class: str, component_bytes: int) -> Learned | None:
+    def _finest(self, key: CostKey, device_class: str, component_bytes: int) -> FittedModel | None:
         for level in _levels(key, device_class, component_bytes):
             found = self.learned.get(level)
             if found is not None and found.fit.count:
                 return found
         return None
 
-    def _to_teach(self, key: CostKey, device_class: str, component_bytes: int) -> list[Learned]:
+    def _to_teach(self, key: CostKey, device_class: str, component_bytes: int) -> list[FittedModel]:
         """The fits to teach, coarsest first; those that are new start from the next coarser one."""
-        found: list[Learned] = []
-        coarser: Learned | None = None
+        found: list[FittedModel] = []
+        coarser: FittedModel | None = None
         for level in reversed(_levels(key, device_class, component_bytes)):
             learned = self.learned.pop(level, None)
             if learned is None:
@@ -337,7 +337,7 @@ class CostModel:
 
 
 _ENGINE_LEVEL = 2
-_PRIOR = Fit()
+_PRIOR = PriorFit()
 _NOTHING_SEEN = Residuals()
 
 
@@ -351,7 +351,7 @@ def _levels(key: CostKey, device_class: str, component_bytes: int) -> tuple[Leve
     )
 
 
-def _finer(coarser: Learned | None) -> Learned:
+def _finer(coarser: FittedModel | None) -> FittedModel:
     if coarser is None:
-        return Learned(Fit())
-    return Learned(Fit(tuple(coarser.fit.theta), variance=1.0), coarser.load_log)
+        return FittedModel(PriorFit())
+    return FittedModel(PriorFit(tuple(coarser.fit.theta), variance=1.0), coarser.load_log)

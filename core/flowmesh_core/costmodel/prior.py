@@ -15,7 +15,7 @@ from flowmesh_core.costmodel.devices import (
     DeviceRates,
     rates_of,
 )
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 
 FEATURES = 4
 """Fixed time; then, for tokens, prefill, decoding alone, decoding's growth with the batch; for all
@@ -61,7 +61,7 @@ def unit_features(
     return once, nothing, nothing, nothing, unit
 
 
-def token_counts(work_unit: str, work: Work) -> tuple[float, float, float, float]:
+def token_counts(work_unit: str, work: WorkSize) -> tuple[float, float, float, float]:
     """Tokens in, tokens out, decoding steps and other units of an action."""
     if work_unit != "tokens":
         return 0.0, 0.0, 0.0, work.units
@@ -69,12 +69,12 @@ def token_counts(work_unit: str, work: Work) -> tuple[float, float, float, float
     return work.tokens_in, t_out, work.decode_steps or t_out, 0.0
 
 
-def byte_feature(work_unit: str, work: Work) -> float:
+def byte_feature(work_unit: str, work: WorkSize) -> float:
     """Prior seconds of reading the inputs, for work that is not tokens."""
     return 0.0 if work_unit == "tokens" else work.input_bytes / READ_INPUT_BYTES_PER_S
 
 
-def features(work_unit: str, device_class: str, work: Work, batch: float) -> Features:
+def features(work_unit: str, device_class: str, work: WorkSize, batch: float) -> Features:
     """The parts of an action's prior seconds in a lane that runs ``batch`` actions at once."""
     once, token_in, token_out, step, unit = unit_features(
         work_unit, device_class, work.component_bytes, batch

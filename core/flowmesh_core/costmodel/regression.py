@@ -28,7 +28,7 @@ USUAL_ERROR_MIN = 0.05
 LEAST_S = 1e-4
 
 
-class Fit:
+class PriorFit:
     """Coefficients of the prior's parts, learned from attempts.
 
     Attributes:

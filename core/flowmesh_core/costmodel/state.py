@@ -2,9 +2,9 @@
 
 import msgspec
 
-from flowmesh_core.costmodel.model import CostModel, Learned
+from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.prior import FEATURES
-from flowmesh_core.costmodel.regression import Fit
+from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
 
 STATE_VERSION = 1
@@ -63,10 +63,10 @@ def decode_model(data: bytes) -> CostModel:
     for one in state.learned:
         if len(one.theta) != FEATURES or [len(row) for row in one.spread] != [FEATURES] * FEATURES:
             raise msgspec.ValidationError(f"a fit of {one.level} has other than {FEATURES} parts")
-        fit = Fit(tuple(one.theta))
+        fit = PriorFit(tuple(one.theta))
         fit.spread = one.spread
         fit.count, fit.streak, fit.usual, fit.error = one.count, one.streak, one.usual, one.error
-        learned = Learned(fit, one.load_log)
+        learned = FittedModel(fit, one.load_log)
         learned.residuals = Residuals(one.ratios)
         learned.load_count = one.load_count
         model.learned[one.level] = learned

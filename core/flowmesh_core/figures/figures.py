@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from flowmesh_core.figures.histogram import Histogram
-from flowmesh_core.figures.labels import NONE, OTHER, Labels
+from flowmesh_core.figures.labels import NONE, OTHER, LabelLimiter
 from flowmesh_core.protocol.results import Usage
 
 TENANTS_MAX = 50
@@ -25,7 +25,7 @@ SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 1800, 7200)
 ERROR = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-class Share(msgspec.Struct):
+class UsageShare(msgspec.Struct):
     """What one tenant's work on one pool with one model has come to.
 
     Attributes:
@@ -40,17 +40,17 @@ class Share(msgspec.Struct):
     joules_saved: float = 0.0
 
 
-class ShareRow(msgspec.Struct, frozen=True):
+class UsageRow(msgspec.Struct, frozen=True):
     """A share as it is kept with the accounts."""
 
     tenant: str
     pool: str
     model: str
-    share: Share
+    share: UsageShare
 
 
 @dataclass(slots=True)
-class WorkDone:
+class WorkCounters:
     """What attempts on one pool with one model have used."""
 
     tokens_in: int = 0
@@ -72,7 +72,7 @@ def _errors() -> Histogram:
 
 
 @dataclass(slots=True, eq=False)
-class Figures:
+class MachineCounters:
     """Everything that is counted.
 
     Attributes:
@@ -90,9 +90,9 @@ class Figures:
         worker_s: by pool, seconds of workers that held something and of those that did not.
     """
 
-    shares: dict[tuple[str, str, str], Share] = field(default_factory=dict)
-    work: defaultdict[tuple[str, str], WorkDone] = field(
-        default_factory=lambda: defaultdict(WorkDone)
+    shares: dict[tuple[str, str, str], UsageShare] = field(default_factory=dict)
+    work: defaultdict[tuple[str, str], WorkCounters] = field(
+        default_factory=lambda: defaultdict(WorkCounters)
     )
     dispatched: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -106,13 +106,13 @@ class Figures:
     worker_s: defaultdict[str, list[float]] = field(
         default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
     )
-    _tenants: Labels = field(init=False)
-    _models: Labels = field(init=False)
+    _tenants: LabelLimiter = field(init=False)
+    _models: LabelLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         """Makes the limits."""
-        self._tenants = Labels(TENANTS_MAX, self._forget_tenant)
-        self._models = Labels(MODELS_MAX, self._forget_model)
+        self._tenants = LabelLimiter(TENANTS_MAX, self._forget_tenant)
+        self._models = LabelLimiter(MODELS_MAX, self._forget_model)
 
     def used(
         self, pool: str, model: str, outcome: str, usage: Usage | None, took_s: float, now_s: float
@@ -160,17 +160,17 @@ class Figures:
         share.saved_nanousd += nanousd
         share.joules_saved += joules
 
-    def restore(self, rows: Iterable[ShareRow], now_s: float) -> None:
+    def restore(self, rows: Iterable[UsageRow], now_s: float) -> None:
         """Goes on with what an earlier leader's accounts say."""
         for row in rows:
             share = self._share(row.tenant, row.pool, row.model, now_s)
-            for name in Share.__struct_fields__:
+            for name in UsageShare.__struct_fields__:
                 setattr(share, name, getattr(share, name) + getattr(row.share, name))
 
-    def rows(self) -> tuple[ShareRow, ...]:
+    def rows(self) -> tuple[UsageRow, ...]:
         """The shares as they are now, to be kept."""
         return tuple(
-            ShareRow(tenant, pool, model, msgspec.structs.replace(share))
+            UsageRow(tenant, pool, model, msgspec.structs.replace(share))
             for (tenant, pool, model), share in self.shares.items()
         )
 
@@ -178,13 +178,13 @@ class Figures:
         """The label of a namespace that has a live run."""
         return self._tenants.name(namespace, now_s)
 
-    def _share(self, tenant: str, pool: str, model: str, now_s: float) -> Share:
+    def _share(self, tenant: str, pool: str, model: str, now_s: float) -> UsageShare:
         key = (self._tenants.name(tenant, now_s), pool, self._model(model, now_s))
         share = self.shares.get(key)
         if share is None:
             if len(self.shares) >= SHARES_MAX:
                 key = (OTHER, OTHER, OTHER)
-            share = self.shares.setdefault(key, Share())
+            share = self.shares.setdefault(key, UsageShare())
         return share
 
     def _model(self, model: str, now_s: float) -> str:

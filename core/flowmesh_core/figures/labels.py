@@ -8,7 +8,7 @@ RECENT_S = 86400.0
 """Who was seen within this time keeps its name."""
 
 
-class Labels:
+class LabelLimiter:
     """At most so many names at a time; further ones are ``other`` until a name has long been idle.
 
     A name that gives way takes its figures with it: a counter that ends is harmless to whoever

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp
 
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 FORGOTTEN_S = 3600.0
@@ -24,7 +24,7 @@ LATELY_S = 600.0
 
 
 @dataclass(slots=True)
-class Asked:
+class ArrivalStats:
     """How often a signature was asked for, and what an action of it is like.
 
     Attributes:
@@ -37,8 +37,8 @@ class Asked:
     first_s: float
     last_s: float
     gap_s: float
-    work: Work
-    weights: Weights
+    work: WorkSize
+    weights: UtilityWeights
     count: float = 1.0
 
     def per_s(self, now_s: float) -> float:
@@ -49,7 +49,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
+class SignatureDemand:
     """A signature in demand.
 
     Attributes:
@@ -62,23 +62,25 @@ class Warm:
     info: SignatureInfo
     gap_s: float
     since_s: float
-    work: Work
-    weights: Weights
+    work: WorkSize
+    weights: UtilityWeights
     per_s: float = 0.0
 
 
-class Demand:
+class DemandTracker:
     """Signatures by when they were last asked for; none is known for ever."""
 
     def __init__(self) -> None:
         """Knows of none."""
-        self._asked: dict[Digest, Asked] = {}
+        self._asked: dict[Digest, ArrivalStats] = {}
 
-    def count(self, signature: Digest, work: Work, weights: Weights, now_s: float) -> None:
+    def count(
+        self, signature: Digest, work: WorkSize, weights: UtilityWeights, now_s: float
+    ) -> None:
         """An action of a signature is handed out."""
         known = self._asked.pop(signature, None)
         if known is None:
-            self._asked[signature] = Asked(now_s, now_s, FIRST_GAP_S, work, weights)
+            self._asked[signature] = ArrivalStats(now_s, now_s, FIRST_GAP_S, work, weights)
             return
         passed_s = now_s - known.last_s
         if passed_s > AT_ONCE_S:
@@ -89,7 +91,7 @@ class Demand:
         known.work, known.weights = work, weights
         self._asked[signature] = known
 
-    def now(self, now_s: float) -> Iterator[tuple[Digest, Asked]]:
+    def now(self, now_s: float) -> Iterator[tuple[Digest, ArrivalStats]]:
         """Those that are known, in the order in which they were last asked for."""
         for signature, asked in list(self._asked.items()):
             if now_s - asked.last_s > FORGOTTEN_S:

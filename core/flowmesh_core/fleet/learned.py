@@ -17,7 +17,7 @@ RESERVE_RECOVERY = 1.02
 
 
 @dataclass(slots=True)
-class LearnedMemory:
+class MemoryLimits:
     """Learned by (signature, device class); a snapshot that may be lost."""
 
     _factor: dict[tuple[Digest, str], float] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from math import frexp
 import msgspec
 from msgspec.structs import force_setattr
 
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 NEGLIGIBLE_BYTES = 64 * 1024
@@ -18,7 +18,7 @@ Rank = tuple[int, float, float, float, Digest]
 Kind = tuple[object, ...]
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class WorkSize(msgspec.Struct, frozen=True, gc=False):
     """Predicted size of an action, for the cost model.
 
     Attributes:
@@ -74,9 +74,9 @@ class ReadyAction(msgspec.Struct, frozen=True):
     deadline_s: float
     critical_path_s: float
     ready_s: float
-    work: Work
+    work: WorkSize
     inputs: tuple[tuple[Digest, int], ...] = ()
-    weights: Weights = Weights()
+    weights: UtilityWeights = UtilityWeights()
     isolate: bool = False
     avoid: frozenset[str] = frozenset()
     replica_of: str = ""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from sortedcontainers import SortedList
 
-from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, Rank, ReadyAction, Work
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, Rank, ReadyAction, WorkSize
 from flowmesh_core.units import Digest
 
 _T = TypeVar("_T")
@@ -39,9 +39,9 @@ class Cohort:
     _decode_steps: int = 0
     _input_bytes: int = 0
     _component_bytes: Counter[int] = field(default_factory=Counter)
-    _mean: Work | None = None
+    _mean: WorkSize | None = None
 
-    def change(self, work: Work, by: int) -> None:
+    def change(self, work: WorkSize, by: int) -> None:
         """Counts the work of an action in (1) or out (-1)."""
         self._mean = None
         self.count += by
@@ -53,11 +53,11 @@ class Cohort:
         _count(self._component_bytes, work.component_bytes, by)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkSize:
         """The mean size, which stands for all of its actions; at least one."""
         if self._mean is None:
             parts = FRACTIONS * self.count
-            self._mean = Work(
+            self._mean = WorkSize(
                 units=self._units / parts,
                 tokens_in=self._tokens_in / parts,
                 tokens_out=self._tokens_out / parts,

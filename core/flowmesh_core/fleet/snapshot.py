@@ -26,7 +26,7 @@ class Tier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LaneView:
+class InstanceView:
     """A running or starting engine host.
 
     Attributes:
@@ -64,7 +64,7 @@ class WorkerView:
     """
 
     shape: WorkerShape
-    lanes: Mapping[Digest, LaneView]
+    lanes: Mapping[Digest, InstanceView]
     near: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False

@@ -6,11 +6,11 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.graph.cel import LONGEST, ConditionError, check_size, known_functions, too_long
-from flowmesh_core.graph.matrix import Instance, SelectionError, select
+from flowmesh_core.graph.matrix import SelectionError, StepInstance, select
 from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.reads import ROOTS, Reads, StepRead, reads
 from flowmesh_core.graph.references import ReferenceFormError, parse_selection
-from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.substitution import Substitution, UnknownNameError
 from flowmesh_core.graph.values import matrix_text, value_text
 from flowmesh_core.spec.nearest import did_you_mean
@@ -23,7 +23,7 @@ _STEP = re.compile(r"([^\[\]]+)(?:\[(.*)\])?", re.DOTALL)
 
 
 def read_condition(
-    scope: Scope, entry: StepEntry, instance: Instance
+    scope: CompileContext, entry: StepEntry, instance: StepInstance
 ) -> tuple[str, tuple[str, ...]]:
     """The condition of an instance, and the paths that it reads; problems are reported."""
     keys = (*entry.keys, "when")
@@ -72,7 +72,9 @@ def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str
     return _REFERENCE.sub(replaced, text)
 
 
-def _check_names(scope: Scope, found: Reads, matrix: Mapping[str, Any], keys: Keys) -> None:
+def _check_names(
+    scope: CompileContext, found: Reads, matrix: Mapping[str, Any], keys: Keys
+) -> None:
     values: dict[str, Mapping[str, Any]] = {"params": scope.params(), "matrix": matrix}
     for root, name in found.names:
         if name not in values[root]:
@@ -88,7 +90,7 @@ def _check_names(scope: Scope, found: Reads, matrix: Mapping[str, Any], keys: Ke
         scope.report(keys, "a step is read by a fixed name: steps['name'].port.field")
 
 
-def _path(scope: Scope, read: StepRead, keys: Keys) -> str | None:
+def _path(scope: CompileContext, read: StepRead, keys: Keys) -> str | None:
     """The path of the instance that is read; None with a problem reported."""
     match = _STEP.fullmatch(read.step)
     name, inside = (match[1], match[2]) if match else (read.step, None)
@@ -109,7 +111,9 @@ def _path(scope: Scope, read: StepRead, keys: Keys) -> str | None:
     return path
 
 
-def _instance(scope: Scope, entry: StepEntry, given: str, inside: str, keys: Keys) -> str | None:
+def _instance(
+    scope: CompileContext, entry: StepEntry, given: str, inside: str, keys: Keys
+) -> str | None:
     try:
         selection = parse_selection(inside)
         paths, several = select(entry.spec.name, entry.by_value, selection, {})
@@ -124,7 +128,7 @@ def _instance(scope: Scope, entry: StepEntry, given: str, inside: str, keys: Key
 
 
 def _check_field(
-    scope: Scope, entry: StepEntry, read: StepRead, paths: list[str], keys: Keys
+    scope: CompileContext, entry: StepEntry, read: StepRead, paths: list[str], keys: Keys
 ) -> None:
     port = find_output(scope, entry, paths, read.port, keys) if read.port else None
     if port is None:

@@ -9,7 +9,7 @@ from typing import Any
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.timeouts import timeout_problem
-from flowmesh_core.graph.matrix import Instance
+from flowmesh_core.graph.matrix import StepInstance
 from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
     Cache,
@@ -20,7 +20,7 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
-from flowmesh_core.graph.scope import Columns, Scope, StepEntry
+from flowmesh_core.graph.scope import Columns, CompileContext, StepEntry
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import mebibytes, seconds
 from flowmesh_core.spec.secrets import with_place
@@ -30,10 +30,10 @@ _RESOURCES, _RETRY = Resources(), Retry()
 
 
 def build_steps(
-    scope: Scope,
+    scope: CompileContext,
     ordered: Sequence[str],
     imports: Mapping[str, StepPlan],
-    drafts: Mapping[str, tuple[StepEntry, Instance]],
+    drafts: Mapping[str, tuple[StepEntry, StepInstance]],
     edges: Mapping[str, tuple[Edge, ...]],
     conditions: Mapping[str, tuple[str, tuple[str, ...]]],
 ) -> tuple[StepPlan, ...]:
@@ -67,9 +67,9 @@ def build_steps(
 
 
 def _step(
-    scope: Scope,
+    scope: CompileContext,
     entry: StepEntry,
-    instance: Instance,
+    instance: StepInstance,
     contract: EngineContract,
     edges: tuple[Edge, ...],
     condition: tuple[str, tuple[str, ...]] | None,
@@ -98,7 +98,7 @@ def _step(
     )
 
 
-def _timeout_s(scope: Scope, entry: StepEntry, contract: EngineContract) -> float:
+def _timeout_s(scope: CompileContext, entry: StepEntry, contract: EngineContract) -> float:
     given_s = seconds(entry.spec.timeout) if entry.spec.timeout else 0.0
     if problem := timeout_problem(contract, given_s):
         scope.report((*entry.keys, "timeout"), problem)
@@ -106,7 +106,7 @@ def _timeout_s(scope: Scope, entry: StepEntry, contract: EngineContract) -> floa
 
 
 def _secrets(
-    scope: Scope, spec: StepSpec, contract: EngineContract, params: Mapping[str, Any]
+    scope: CompileContext, spec: StepSpec, contract: EngineContract, params: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The secrets that the step lists, and those that its parameters name."""
     named = [params.get(p.name) for p in contract.params if p.format == "secret"]
@@ -129,7 +129,7 @@ def _retry(spec: RetrySpec) -> Retry:
 
 
 def _cache(
-    scope: Scope,
+    scope: CompileContext,
     entry: StepEntry,
     contract: EngineContract,
     params: Mapping[str, Any],
@@ -159,7 +159,7 @@ def _cache(
 
 
 def _follow(
-    scope: Scope,
+    scope: CompileContext,
     entry: StepEntry,
     contract: EngineContract,
     step: StepPlan,

@@ -15,7 +15,12 @@ from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError, base_functions
 
-from flowmesh_core.graph.cel_evaluator import Meter, MeteredEvaluator, Names, OverBudgetError
+from flowmesh_core.graph.cel_evaluator import (
+    ConditionNames,
+    EvaluationMeter,
+    MeteredEvaluator,
+    OverBudgetError,
+)
 from flowmesh_core.graph.evaluation_budget import MADE_MAX, NESTING_MAX, STEPS_MAX, EvaluationBudget
 
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
@@ -172,7 +177,7 @@ def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool
         ConditionError: it cannot be evaluated on these values, or gives neither true nor false.
         OverBudgetConditionError: it, or all of the run's together, would take too long.
     """
-    meter = Meter(min(STEPS_MAX, budget.left))
+    meter = EvaluationMeter(min(STEPS_MAX, budget.left))
     try:
         value = _evaluated(text, names, meter)
     except OverBudgetError as e:
@@ -195,13 +200,13 @@ def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool
     return bool(value)
 
 
-def _evaluated(text: str, names: Mapping[str, Any], meter: Meter) -> Any:
+def _evaluated(text: str, names: Mapping[str, Any], meter: EvaluationMeter) -> Any:
     values = {name: json_to_cel(_plain(value, meter)) for name, value in names.items()}
-    activation = Names(meter, _FUNCTIONS)
+    activation = ConditionNames(meter, _FUNCTIONS)
     return MeteredEvaluator(parse(text), activation).evaluate(values)
 
 
-def _over(text: str, meter: Meter, budget: EvaluationBudget) -> OverBudgetConditionError:
+def _over(text: str, meter: EvaluationMeter, budget: EvaluationBudget) -> OverBudgetConditionError:
     remedy = "compare values that a step has computed"
     if meter.steps > budget.left < STEPS_MAX:
         return OverBudgetConditionError(
@@ -231,7 +236,7 @@ def _environment() -> Any:
     return celpy.Environment()
 
 
-def _plain(value: Any, meter: Meter) -> Any:
+def _plain(value: Any, meter: EvaluationMeter) -> Any:
     """A value as the library takes it, counted."""
     if isinstance(value, Mapping):
         plain: Any = {k: _plain(v, meter) for k, v in value.items()}

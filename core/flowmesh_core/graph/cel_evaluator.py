@@ -44,7 +44,7 @@ class OverBudgetError(Exception):
     """An evaluation was stopped. No ``ValueError``: the library would take it for a value's."""
 
 
-class Meter:
+class EvaluationMeter:
     """Counts the steps of one evaluation.
 
     Attributes:
@@ -94,7 +94,7 @@ class Meter:
 class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
     """The library's evaluator with a meter."""
 
-    def __init__(self, ast: Any, activation: "Names") -> None:
+    def __init__(self, ast: Any, activation: "ConditionNames") -> None:
         """Evaluates ``ast`` with these names."""
         super().__init__(ast, activation)
         self._meter = activation.meter
@@ -145,10 +145,10 @@ class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
         return CELEvalError("a condition makes no objects: {'name': value} is a map", tree=tree)
 
 
-class Names(Activation):  # type: ignore[misc]  # celpy is untyped
+class ConditionNames(Activation):  # type: ignore[misc]  # celpy is untyped
     """What a condition may name, and its functions; each call counts."""
 
-    def __init__(self, meter: Meter, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, meter: EvaluationMeter, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Has no values yet.
 
         Args:
@@ -158,9 +158,9 @@ class Names(Activation):  # type: ignore[misc]  # celpy is untyped
         super().__init__(functions={**functions, **_FUNCTIONS})
         self.meter = meter
 
-    def clone(self) -> "Names":
+    def clone(self) -> "ConditionNames":
         """A copy for one turn of a macro."""
-        made = Names.__new__(Names)
+        made = ConditionNames.__new__(ConditionNames)
         made.meter = self.meter
         made.identifiers = self.identifiers.clone()
         made.functions = self.functions

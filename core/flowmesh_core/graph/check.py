@@ -8,14 +8,14 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.spec.load import Loaded, load_text, without_echoes
+from flowmesh_core.spec.load import ParsedDocument, load_text, without_echoes
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 _NO_LIMITS_GIVEN = Limits()
 
 
 def check_loaded(
-    loaded: Loaded, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN
+    loaded: ParsedDocument, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN
 ) -> list[Problem]:
     """What is wrong with one document's object and graph; what its text has wrong goes before.
 

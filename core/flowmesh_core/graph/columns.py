@@ -15,7 +15,7 @@ from flowmesh_core.catalog.queries import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.graph.schemas import schema_problem
-from flowmesh_core.graph.scope import Columns, Keys, Scope
+from flowmesh_core.graph.scope import Columns, CompileContext, Keys
 from flowmesh_core.graph.verifiers import verifier_problems
 from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
 from flowmesh_core.spec.nearest import did_you_mean
@@ -44,7 +44,7 @@ def output_columns(
 
 
 def check_params(
-    scope: Scope,
+    scope: CompileContext,
     contract: EngineContract,
     params: Mapping[str, Any],
     inputs: Mapping[str, Columns],
@@ -80,7 +80,9 @@ def check_params(
             _check_query(scope, value, inputs, at)
 
 
-def _check_format(scope: Scope, param: Param, value: Any, columns: Columns, keys: Keys) -> None:
+def _check_format(
+    scope: CompileContext, param: Param, value: Any, columns: Columns, keys: Keys
+) -> None:
     if param.format == "chat":
         _check_messages(scope, value, keys)
     if param.format == VERIFIERS:
@@ -91,14 +93,16 @@ def _check_format(scope: Scope, param: Param, value: Any, columns: Columns, keys
         scope.report(keys, problem)
 
 
-def _check_query(scope: Scope, query: str, inputs: Mapping[str, Columns], keys: Keys) -> None:
+def _check_query(
+    scope: CompileContext, query: str, inputs: Mapping[str, Columns], keys: Keys
+) -> None:
     try:
         refuse_unsound(query, inputs)
     except UnsoundQueryError as e:
         scope.report(keys, f"{e.message}; {e.remedy}")
 
 
-def _check_template(scope: Scope, text: str, columns: Columns, keys: Keys) -> None:
+def _check_template(scope: CompileContext, text: str, columns: Columns, keys: Keys) -> None:
     problem, names = undeclared(text)
     if problem:
         scope.report(keys, problem)
@@ -122,7 +126,7 @@ def _strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
             yield from _strings(inner, (*keys, i))
 
 
-def _check_messages(scope: Scope, messages: Iterable[Any], keys: Keys) -> None:
+def _check_messages(scope: CompileContext, messages: Iterable[Any], keys: Keys) -> None:
     count = 0
     for i, message in enumerate(messages):
         count += 1

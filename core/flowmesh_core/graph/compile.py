@@ -12,27 +12,20 @@ from flowmesh_core.graph.build import build_steps
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.matrix import Index, Instance, expand, index, size, value_key
+from flowmesh_core.graph.matrix import Index, StepInstance, expand, index, size, value_key
 from flowmesh_core.graph.order import find_cycle, order
-from flowmesh_core.graph.plan import (
-    Edge,
-    Plan,
-    Source,
-    StepPlan,
-    StepSource,
-    Weights,
-)
+from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource, UtilityWeights
 from flowmesh_core.graph.references import INPUTS
-from flowmesh_core.graph.scope import Scope, StepEntry
+from flowmesh_core.graph.scope import CompileContext, StepEntry
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.workflow import ONE_AIM_RULE, FlowMeshWorkflow, StepSpec, WorkflowSpec
 
 WEIGHTS = {
-    "cost": Weights(0.25, 1.0, 0.5),
-    "throughput": Weights(1.0, 0.25, 0.5),
-    "latency": Weights(1.0, 0.1, 0.25),
+    "cost": UtilityWeights(0.25, 1.0, 0.5),
+    "throughput": UtilityWeights(1.0, 0.25, 0.5),
+    "latency": UtilityWeights(1.0, 0.1, 0.25),
 }
 """What ``optimize`` means."""
 
@@ -66,7 +59,7 @@ def compile_workflow(
     Raises:
         SpecError: with everything wrong with the workflow.
     """
-    scope = Scope(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
+    scope = CompileContext(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
     read_inputs(scope)
     _read_steps(scope)
     drafts = {i.path: (e, i) for e in scope.steps.values() for i in e.instances}
@@ -95,13 +88,13 @@ def compile_workflow(
     )
 
 
-def _weights(spec: WorkflowSpec) -> Weights:
+def _weights(spec: WorkflowSpec) -> UtilityWeights:
     if spec.weights is not None:
-        return Weights(spec.weights.alpha, spec.weights.beta, spec.weights.gamma)
-    return WEIGHTS[spec.optimize] if spec.optimize else Weights()
+        return UtilityWeights(spec.weights.alpha, spec.weights.beta, spec.weights.gamma)
+    return WEIGHTS[spec.optimize] if spec.optimize else UtilityWeights()
 
 
-def _read_steps(scope: Scope) -> None:
+def _read_steps(scope: CompileContext) -> None:
     """Names, engines and instances of all steps, within the limits."""
     total = 0
     for at, spec in enumerate(scope.workflow.spec.steps):
@@ -118,7 +111,7 @@ def _read_steps(scope: Scope) -> None:
             hint = did_you_mean(spec.uses, scope.catalog.names())
             scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
         total += size(spec.matrix)
-        instances: list[Instance] = []
+        instances: list[StepInstance] = []
         by_value: Index = {}
         if _matrix_is_sound(scope, spec, at) and total <= scope.limits.steps:
             instances, by_value = expand(spec.name, spec.matrix), index(spec.matrix)
@@ -129,7 +122,7 @@ def _read_steps(scope: Scope) -> None:
         )
 
 
-def _matrix_is_sound(scope: Scope, spec: StepSpec, at: int) -> bool:
+def _matrix_is_sound(scope: CompileContext, spec: StepSpec, at: int) -> bool:
     keys = ("spec", "steps", at, "matrix")
     before = len(scope.problems)
     for name, values in spec.matrix.items():
@@ -148,13 +141,15 @@ def _matrix_is_sound(scope: Scope, spec: StepSpec, at: int) -> bool:
     return len(scope.problems) == before
 
 
-def _condition(scope: Scope, entry: StepEntry, instance: Instance) -> tuple[str, tuple[str, ...]]:
+def _condition(
+    scope: CompileContext, entry: StepEntry, instance: StepInstance
+) -> tuple[str, tuple[str, ...]]:
     from flowmesh_core.graph.admission import read_condition  # noqa: PLC0415 - CEL is slow to load
 
     return read_condition(scope, entry, instance)
 
 
-def _outputs(scope: Scope) -> dict[str, tuple[Source, ...]]:
+def _outputs(scope: CompileContext) -> dict[str, tuple[Source, ...]]:
     found = {}
     for name, text in scope.workflow.spec.outputs.items():
         feed = resolve(scope, text, {}, ("spec", "outputs", name))
@@ -164,7 +159,7 @@ def _outputs(scope: Scope) -> dict[str, tuple[Source, ...]]:
 
 
 def _imports(
-    scope: Scope,
+    scope: CompileContext,
     edges: Mapping[str, tuple[Edge, ...]],
     outputs: Mapping[str, tuple[Source, ...]],
 ) -> dict[str, StepPlan]:
@@ -182,7 +177,7 @@ def _imports(
 
 
 def _order(
-    scope: Scope,
+    scope: CompileContext,
     imports: Mapping[str, StepPlan],
     edges: Mapping[str, tuple[Edge, ...]],
     when: Mapping[str, tuple[str, ...]],

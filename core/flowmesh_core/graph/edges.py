@@ -10,16 +10,16 @@ from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.plan import Edge, Source, StepSource
 from flowmesh_core.graph.references import (
     INPUTS,
-    Reference,
     ReferenceFormError,
+    StepReference,
     parse_reference,
 )
-from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
 from flowmesh_core.spec.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ResolvedInput:
     """What a reference means: sources of one kind (empty where the kind is not known)."""
 
     sources: tuple[Source, ...]
@@ -27,7 +27,9 @@ class Feed:
     concatenate: bool = False
 
 
-def resolve(scope: Scope, text: str, own: Mapping[str, Any], keys: Keys) -> Feed | None:
+def resolve(
+    scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys
+) -> ResolvedInput | None:
     """The sources that a reference means, or None with a problem reported.
 
     Args:
@@ -46,17 +48,19 @@ def resolve(scope: Scope, text: str, own: Mapping[str, Any], keys: Keys) -> Feed
         return None
 
 
-def _input(scope: Scope, reference: Reference, keys: Keys) -> Feed | None:
+def _input(scope: CompileContext, reference: StepReference, keys: Keys) -> ResolvedInput | None:
     if reference.port not in scope.inputs:
         scope.report(
             keys, f"no input {reference.port!r}{did_you_mean(reference.port, scope.inputs)}"
         )
         return None
     entry = scope.inputs[reference.port]
-    return Feed((entry.source,), entry.kind) if entry else None
+    return ResolvedInput((entry.source,), entry.kind) if entry else None
 
 
-def _output(scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Keys) -> Feed | None:
+def _output(
+    scope: CompileContext, reference: StepReference, own: Mapping[str, Any], keys: Keys
+) -> ResolvedInput | None:
     entry = scope.steps.get(reference.step)
     if entry is None:
         hint = did_you_mean(reference.step, scope.steps)
@@ -74,11 +78,11 @@ def _output(scope: Scope, reference: Reference, own: Mapping[str, Any], keys: Ke
             f"[*] concatenates data sets, not {_article(port.kind)}; select one instance",
         )
         return None
-    return Feed(tuple(StepSource(p, port.name) for p in paths), port.kind.value, several)
+    return ResolvedInput(tuple(StepSource(p, port.name) for p in paths), port.kind.value, several)
 
 
 def _instances(
-    entry: StepEntry, reference: Reference, own: Mapping[str, Any]
+    entry: StepEntry, reference: StepReference, own: Mapping[str, Any]
 ) -> tuple[list[str], bool]:
     name, matrix = entry.spec.name, entry.spec.matrix
     if reference.selection is not None:
@@ -92,7 +96,7 @@ def _instances(
     return [name], False
 
 
-def read_edges(scope: Scope, entry: StepEntry, own: Mapping[str, Any]) -> tuple[Edge, ...]:
+def read_edges(scope: CompileContext, entry: StepEntry, own: Mapping[str, Any]) -> tuple[Edge, ...]:
     """The inputs of one instance; problems are reported."""
     contract = entry.contract
     edges: list[Edge] = []
@@ -122,7 +126,9 @@ def read_edges(scope: Scope, entry: StepEntry, own: Mapping[str, Any]) -> tuple[
     return tuple(edges)
 
 
-def _check_connected(scope: Scope, entry: StepEntry, contract: EngineContract, port: Port) -> None:
+def _check_connected(
+    scope: CompileContext, entry: StepEntry, contract: EngineContract, port: Port
+) -> None:
     if not port.required:
         return
     if port.name == "*":

@@ -18,7 +18,7 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
-from flowmesh_core.graph.scope import Columns, InputEntry, Keys, Scope
+from flowmesh_core.graph.scope import Columns, CompileContext, InputEntry, Keys
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.sharing import REFERENCE_PREFIX, read_reference
@@ -49,7 +49,7 @@ def is_local(text: str) -> bool:
     return text.startswith(_LOCAL)
 
 
-def read_inputs(scope: Scope) -> None:
+def read_inputs(scope: CompileContext) -> None:
     """Reads every input of the workflow into the scope; those with problems as None."""
     for name, spec in scope.workflow.spec.inputs.items():
         keys: Keys = ("spec", "inputs", name)
@@ -68,7 +68,9 @@ def read_inputs(scope: Scope) -> None:
             scope.inputs[name] = _named(scope, name, spec, kind, value.strip())
 
 
-def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> InputEntry | None:
+def _rows(
+    scope: CompileContext, name: str, rows: list[dict[str, Any]], keys: Keys
+) -> InputEntry | None:
     size = json_size(rows)
     if size > scope.limits.rows_bytes:
         scope.report(
@@ -85,7 +87,7 @@ def _rows(scope: Scope, name: str, rows: list[dict[str, Any]], keys: Keys) -> In
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
 
 
-def _config_map(scope: Scope, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
+def _config_map(scope: CompileContext, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
     """The operator stores what the ConfigMap holds before it submits the workflow."""
     reference = scope.uploads.get(name)
     if reference is None:
@@ -99,7 +101,9 @@ def _config_map(scope: Scope, name: str, given: ConfigMapKey, keys: Keys) -> Inp
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
 
 
-def _named(scope: Scope, name: str, spec: InputSpec, kind: str, text: str) -> InputEntry | None:
+def _named(
+    scope: CompileContext, name: str, spec: InputSpec, kind: str, text: str
+) -> InputEntry | None:
     keys: Keys = ("spec", "inputs", name, kind)
     if is_local(text):
         return _uploaded(scope, name, kind, text, keys)
@@ -109,7 +113,9 @@ def _named(scope: Scope, name: str, spec: InputSpec, kind: str, text: str) -> In
     return None if params is None else _imported(scope, name, spec, kind, params)
 
 
-def _referred(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> InputEntry | None:
+def _referred(
+    scope: CompileContext, name: str, kind: str, text: str, keys: Keys
+) -> InputEntry | None:
     """What is in the store already, read as what its reference says it is."""
     try:
         issued_as = read_reference(text).kind
@@ -122,7 +128,7 @@ def _referred(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> Inpu
     return InputEntry(kind, ArtifactSource(kind, text), columns=_known(scope, name))
 
 
-def _uploaded(scope: Scope, name: str, kind: str, text: str, keys: Keys) -> InputEntry:
+def _uploaded(scope: CompileContext, name: str, kind: str, text: str, keys: Keys) -> InputEntry:
     reference = scope.uploads.get(name)
     if reference is None:
         if not scope.validate_only:
@@ -141,12 +147,12 @@ def _placeholder(kind: str, name: str) -> str:
     return f"{REFERENCE_PREFIX}{kind}:{digest_bytes(name.encode())}.{'0' * 34}"
 
 
-def _known(scope: Scope, name: str) -> Columns:
+def _known(scope: CompileContext, name: str) -> Columns:
     """None also for a data set without rows and columns: whatever reads it reads nothing."""
     return frozenset(scope.columns.get(name, ())) or None
 
 
-def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
+def _address(scope: CompileContext, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
     """The import's parameters, or None with a problem reported."""
     if text.startswith("hf://"):
         return _hub(scope, kind, text, keys)
@@ -174,7 +180,7 @@ def _address(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] |
     return None
 
 
-def _hub(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
+def _hub(scope: CompileContext, kind: str, text: str, keys: Keys) -> dict[str, str] | None:
     try:
         address = read_hub_address(text, dataset=kind == "dataset")
     except HubAddressError as e:
@@ -186,7 +192,7 @@ def _hub(scope: Scope, kind: str, text: str, keys: Keys) -> dict[str, str] | Non
 
 
 def _imported(
-    scope: Scope, name: str, spec: InputSpec, kind: str, params: dict[str, str]
+    scope: CompileContext, name: str, spec: InputSpec, kind: str, params: dict[str, str]
 ) -> InputEntry | None:
     engine, port = _ENGINES[kind]
     contract, resolve = scope.catalog.newest(engine), scope.catalog.newest(RESOLVE)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_core.graph.references import EVERY, Own, Selection
+from flowmesh_core.graph.references import EVERY, SameInstance, Selection
 from flowmesh_core.graph.values import matrix_text
 from flowmesh_core.spec.nearest import did_you_mean
 
@@ -16,7 +16,7 @@ class SelectionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class StepInstance:
     """One combination of matrix values of a step.
 
     Attributes:
@@ -33,12 +33,12 @@ def size(matrix: Mapping[str, list[Any]]) -> int:
     return math.prod(len(values) for values in matrix.values())
 
 
-def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[Instance]:
+def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[StepInstance]:
     """The instances in order: the last name varies fastest."""
     if not matrix:
-        return [Instance(name, {})]
+        return [StepInstance(name, {})]
     return [
-        Instance(instance_path(name, chosen), chosen)
+        StepInstance(instance_path(name, chosen), chosen)
         for values in itertools.product(*matrix.values())
         for chosen in [dict(zip(matrix, values, strict=True))]
     ]
@@ -109,7 +109,7 @@ def _chosen(
 ) -> list[Any]:
     if wanted is EVERY:
         return list(values.values())
-    if isinstance(wanted, Own):
+    if isinstance(wanted, SameInstance):
         if wanted.name not in own:
             raise SelectionError(
                 f"this step has no matrix name {wanted.name!r}{did_you_mean(wanted.name, own)}"

@@ -10,7 +10,7 @@ from typing import Any
 from flowmesh_core.catalog.choices import met, output_ports
 from flowmesh_core.catalog.contract import Choice, EngineContract, Port
 from flowmesh_core.errors import IdentityError
-from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.graph.values import value_text
 from flowmesh_core.identity.coerce import coerce, default_of
@@ -18,7 +18,7 @@ from flowmesh_core.spec.nearest import did_you_mean
 
 
 def find_output(
-    scope: Scope, entry: StepEntry, paths: Iterable[str], name: str, keys: Keys
+    scope: CompileContext, entry: StepEntry, paths: Iterable[str], name: str, keys: Keys
 ) -> Port | None:
     """The port, or None with a problem reported.
 
@@ -49,7 +49,7 @@ def find_output(
 
 
 def _choosing(
-    scope: Scope, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
+    scope: CompileContext, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The values of the parameters that ports depend on; None where one is wrong by itself."""
     fill = Substitution(scope.params(), own).fill

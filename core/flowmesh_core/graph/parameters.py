@@ -7,7 +7,7 @@ from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.fields import IDENTITY_FIELDS, WITH_FIELDS
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.limits import json_size
-from flowmesh_core.graph.scope import Keys, Scope, StepEntry
+from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.nearest import did_you_mean
@@ -17,7 +17,7 @@ TENSOR_PARALLEL = "tensorParallel"
 
 
 def read_params(
-    scope: Scope, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
+    scope: CompileContext, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Types ``with`` by the contract; problems are reported.
 
@@ -53,7 +53,7 @@ def read_params(
 
 
 def _filled(
-    scope: Scope, entry: StepEntry, own: Mapping[str, Any], keys: Keys
+    scope: CompileContext, entry: StepEntry, own: Mapping[str, Any], keys: Keys
 ) -> tuple[dict[str, Any], set[Key]]:
     """``with`` with its references filled in, and the parameters that hold one to nothing."""
     unfilled: set[Key] = set()
@@ -66,7 +66,9 @@ def _filled(
     return given, unfilled
 
 
-def _defaults(scope: Scope, contract: EngineContract) -> tuple[dict[str, Any], dict[str, Any]]:
+def _defaults(
+    scope: CompileContext, contract: EngineContract
+) -> tuple[dict[str, Any], dict[str, Any]]:
     found = scope.defaults.get(contract.name)
     if found is None:
         params = {p.name: default_of(p) for p in contract.params}
@@ -75,7 +77,7 @@ def _defaults(scope: Scope, contract: EngineContract) -> tuple[dict[str, Any], d
     return found
 
 
-def _typed(scope: Scope, param: Param, value: Any, keys: Keys) -> Any:
+def _typed(scope: CompileContext, param: Param, value: Any, keys: Keys) -> Any:
     try:
         return coerce(param, value)
     except IdentityError as e:
@@ -95,7 +97,7 @@ def _unknown(contract: EngineContract, name: str) -> str:
 
 
 def _tensor_parallel(
-    scope: Scope, entry: StepEntry, contract: EngineContract, fields: dict[str, Any]
+    scope: CompileContext, entry: StepEntry, contract: EngineContract, fields: dict[str, Any]
 ) -> None:
     degree = entry.spec.resources.tensor_parallel
     if degree is None:
@@ -110,7 +112,7 @@ def _tensor_parallel(
 
 
 def _check_given(
-    scope: Scope, contract: EngineContract, given: Mapping[str, Any], keys: Keys
+    scope: CompileContext, contract: EngineContract, given: Mapping[str, Any], keys: Keys
 ) -> None:
     for param in contract.params:
         if param.required and param.name not in given:

@@ -101,7 +101,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         matrix: this instance's matrix values.
         timeout_s: bound on one attempt as the step says it; 0 leaves it to the engine's contract.
         secrets: names of secrets to be sent for one attempt, each with its place where the workflow
-            gives one (``SecretPlace``).
+            gives one (``SecretLocation``).
     """
 
     path: str
@@ -127,7 +127,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys([*found, *self.when_steps]))
 
 
-class Weights(msgspec.Struct, frozen=True):
+class UtilityWeights(msgspec.Struct, frozen=True):
     """Coefficients of the utility (DESIGN §6), each at least 0."""
 
     alpha: float = 1.0
@@ -167,7 +167,7 @@ class Plan(msgspec.Struct, frozen=True):
     steps: tuple[StepPlan, ...]
     outputs: dict[str, tuple[Source, ...]]
     params: dict[str, Any] = {}
-    weights: Weights = Weights()
+    weights: UtilityWeights = UtilityWeights()
     priority: int = 0
     budget_nanousd: int = 0
     deadline_s: float = 0.0

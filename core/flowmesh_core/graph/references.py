@@ -27,29 +27,29 @@ class ReferenceFormError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class SameInstance:
     """The referring instance's own value of this matrix name."""
 
     name: str
 
 
-class Every:
+class AllInstances:
     """All values: ``*``."""
 
 
-EVERY = Every()
+EVERY = AllInstances()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which instances of a matrix: a value, :class:`Own` or :data:`EVERY` by matrix name."""
+    """Instances of a matrix: a value, :class:`SameInstance` or :data:`EVERY` by matrix name."""
 
     values: Mapping[str, Any]
     everything: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class StepReference:
     """A parsed reference.
 
     Attributes:
@@ -64,7 +64,7 @@ class Reference:
 
 
 @lru_cache(maxsize=4096)
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> StepReference:
     """Reads a reference.
 
     Raises:
@@ -77,7 +77,7 @@ def parse_reference(text: str) -> Reference:
             "<step>[name=value].<port> or <step>[*].<port>"
         )
     step, inside, port = match[1], match[2], match[3]
-    return Reference(step, port, None if inside is None else parse_selection(inside))
+    return StepReference(step, port, None if inside is None else parse_selection(inside))
 
 
 def parse_selection(text: str) -> Selection:
@@ -103,7 +103,7 @@ def _value(text: str) -> Any:
     if text == "*":
         return EVERY
     if text.startswith("matrix."):
-        return Own(text.removeprefix("matrix."))
+        return SameInstance(text.removeprefix("matrix."))
     if text.startswith("'"):
         return text[1:-1]
     try:

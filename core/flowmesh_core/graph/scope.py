@@ -8,7 +8,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Problem
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.matrix import Index, Instance
+from flowmesh_core.graph.matrix import Index, StepInstance
 from flowmesh_core.graph.plan import Source, StepPlan
 from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
@@ -25,7 +25,7 @@ class StepEntry:
     index: int
     spec: StepSpec
     contract: EngineContract | None
-    instances: list[Instance]
+    instances: list[StepInstance]
     by_value: Index
 
     @property
@@ -45,7 +45,7 @@ class InputEntry:
 
 
 @dataclass(slots=True)
-class Scope:
+class CompileContext:
     """One compilation."""
 
     workflow: FlowMeshWorkflow

@@ -25,7 +25,7 @@ _SURELY_SHORT = PARAM_BYTES_MAX // 6 - 1
 """A text of so many characters is short however many of them are escaped."""
 
 
-class Maker(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Producer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where actions of a step really ran, in whatever run that was.
 
     Attributes:
@@ -39,7 +39,7 @@ class Maker(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     actions: int = 0
 
 
-class About(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ArtifactInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an artifact is, beside its digest.
 
     Attributes:
@@ -85,8 +85,8 @@ class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     producers: tuple[str, ...] = ()
     params: dict[str, Any] = {}
     fields: dict[str, Any] = {}
-    about: dict[Digest, About] = {}
-    makers: tuple[Maker, ...] = ()
+    about: dict[Digest, ArtifactInfo] = {}
+    makers: tuple[Producer, ...] = ()
     row_port: str = ""
     row_output: str = ""
     partial: bool = False
@@ -121,7 +121,7 @@ def derivations(
         elif isinstance(line, AttemptLine) and line.outcome in ("published", "adopted", "shared"):
             made.setdefault(line.step, {}).setdefault(line.action_id, None)
     found = []
-    about: dict[int, About] = {}
+    about: dict[int, ArtifactInfo] = {}
     for step in plan.steps:
         end = ends.get(step.path)
         if end is None or end.state != StepState.COMPLETED or not any(end.outputs.values()):
@@ -169,7 +169,7 @@ def _derivation(
     inputs: dict[str, tuple[Artifact, ...]],
     actions: dict[Digest, str | None],
     ran: StepRun | None,
-    about: dict[int, About],
+    about: dict[int, ArtifactInfo],
 ) -> Derivation:
     outputs = {port: a for port, a in end.outputs.items() if a is not None}
     found = [producer for producer in actions.values() if producer is not None]
@@ -202,9 +202,9 @@ def _derivation(
     )
 
 
-def _about(artifact: Artifact) -> About:
+def _about(artifact: Artifact) -> ArtifactInfo:
     blob = artifact.blob if artifact.blob != artifact.digest else ""
-    return About(artifact.kind, artifact.size_bytes, artifact.rows, blob)
+    return ArtifactInfo(artifact.kind, artifact.size_bytes, artifact.rows, blob)
 
 
 def _short(value: Any) -> Any:
@@ -218,14 +218,14 @@ def _short(value: Any) -> Any:
     return {"digest": digest_bytes(encoded), "bytes": len(encoded)}
 
 
-def _makers(ran: StepRun | None) -> tuple[Maker, ...]:
+def _makers(ran: StepRun | None) -> tuple[Producer, ...]:
     """The distinct places among a step's results, the busiest first."""
     results = [p.result for p in ran.parts.values() if p.result is not None] if ran else []
     made = [r.provenance for r in results if r.provenance.worker]
-    makers = [Maker(p.worker, p.pool, p.device_class, p.libraries, 1) for p in made]
+    makers = [Producer(p.worker, p.pool, p.device_class, p.libraries, 1) for p in made]
     if len(makers) <= 1:
         return tuple(makers)
-    counts: dict[bytes, tuple[Maker, int]] = {}
+    counts: dict[bytes, tuple[Producer, int]] = {}
     for maker in makers:
         key = msgspec.msgpack.encode(maker)
         counts[key] = (maker, counts.get(key, (maker, 0))[1] + 1)

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportInput:
     """What is exported of a run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Exported:
     version: str
 
 
-def run_events(run: Exported) -> list[Json]:
+def run_events(run: ExportInput) -> list[Json]:
     """All events of a run in order of time: START and an end for it and for each step that began.
 
     Returns:
@@ -65,7 +65,7 @@ def run_events(run: Exported) -> list[Json]:
     return sorted([*found, *end], key=lambda e: str(e["eventTime"]))
 
 
-def _workflow_events(run: Exported) -> list[Json]:
+def _workflow_events(run: ExportInput) -> list[Json]:
     status = run.status
     end = _END.get(Phase(status.phase))
     facets: Json = {
@@ -93,7 +93,7 @@ def _workflow_events(run: Exported) -> list[Json]:
 
 
 def _step_events(
-    run: Exported, step: StepStatus, plan: StepPlan, ends: Mapping[str, StepLine]
+    run: ExportInput, step: StepStatus, plan: StepPlan, ends: Mapping[str, StepLine]
 ) -> list[Json]:
     line, end = ends.get(step.path), _END.get(StepState(step.state))
     began_s = step.started_s or (step.ended_s if end == "COMPLETE" else 0.0)
@@ -156,7 +156,7 @@ def _event(
     }
 
 
-def _inputs(run: Exported, plan: StepPlan, ends: Mapping[str, StepLine]) -> list[Json]:
+def _inputs(run: ExportInput, plan: StepPlan, ends: Mapping[str, StepLine]) -> list[Json]:
     given = inputs_of(plan, ends, run.artifacts)
     names = {e.port: _names(run, e) for e in plan.edges}
     found: dict[str, Json] = {}
@@ -172,7 +172,7 @@ def _inputs(run: Exported, plan: StepPlan, ends: Mapping[str, StepLine]) -> list
     return [*found.values(), *_outside(plan)]
 
 
-def _names(run: Exported, edge: Edge) -> list[str]:
+def _names(run: ExportInput, edge: Edge) -> list[str]:
     return [
         f"{run.status.name}/{s.step}.{s.port}" if isinstance(s, StepSource) else _uploaded(s)
         for s in edge.sources
@@ -196,7 +196,7 @@ def _outside(plan: StepPlan) -> list[Json]:
     return [{"namespace": f"{scheme}://{authority}", "name": path or authority, "facets": {}}]
 
 
-def _outputs(run: Exported, plan: StepPlan, line: StepLine) -> list[Json]:
+def _outputs(run: ExportInput, plan: StepPlan, line: StepLine) -> list[Json]:
     found: dict[str, Json] = {}
     for port, artifact in line.outputs.items():
         if artifact is not None:
@@ -211,7 +211,7 @@ def _outputs(run: Exported, plan: StepPlan, line: StepLine) -> list[Json]:
     return list(found.values())
 
 
-def _dataset(run: Exported, artifact: Artifact, name: str) -> Json:
+def _dataset(run: ExportInput, artifact: Artifact, name: str) -> Json:
     namespace = _job_namespace(run.status)
     facets: Json = {
         "version": _facet("1-0-1/DatasetVersionDatasetFacet", datasetVersion=artifact.digest),
@@ -261,7 +261,7 @@ def _job_type(kind: str) -> Json:
     )
 
 
-def _processing_engine(run: Exported) -> Json:
+def _processing_engine(run: ExportInput) -> Json:
     return _facet(
         "1-1-1/ProcessingEngineRunFacet",
         name="FlowMesh",

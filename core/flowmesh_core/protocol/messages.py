@@ -48,7 +48,7 @@ class Component(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
 
 
-class Honours(msgspec.Struct, frozen=True):
+class EngineVariant(msgspec.Struct, frozen=True):
     """A combination of identity fields that a worker can serve.
 
     Attributes:
@@ -94,7 +94,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     price_nanousd_per_hour: int
     engines: dict[str, tuple[int, int]]
     devices: int = 1
-    honours: tuple[Honours, ...] = ()
+    honours: tuple[EngineVariant, ...] = ()
     price_estimated: bool = True
     power_w: float = 0.0
     idle_w: float = 0.0
@@ -165,7 +165,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     resume: InputRef | None = None
 
 
-class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
+class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """An engine host that the worker should have open, though nothing may run in it yet.
 
     Attributes:
@@ -251,7 +251,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     spoiled: tuple[Digest, ...] = ()
 
 
-class LaneState(msgspec.Struct, frozen=True, gc=False):
+class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
     """A running engine host.
 
     Attributes:
@@ -302,7 +302,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     shape: WorkerShape
     held: tuple[AttemptProgress, ...] = ()
     ended: tuple[AttemptEnd, ...] = ()
-    lanes: tuple[LaneState, ...] = ()
+    lanes: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -325,7 +325,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     seq: int
     progress: tuple[AttemptProgress, ...] = ()
     ended: tuple[AttemptEnd, ...] = ()
-    lanes: tuple[LaneState, ...] | None = None
+    lanes: tuple[EngineInstanceState, ...] | None = None
     components: tuple[Component, ...] | None = None
     logs: tuple[LogLine, ...] = ()
     metrics: dict[str, float] = {}
@@ -377,7 +377,7 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     everything: bool = False
     keep: tuple[str, ...] = ()
     drain: bool = False
-    hold_open: tuple[Opening, ...] | None = None
+    hold_open: tuple[PrewarmSpec, ...] | None = None
 
 
 WorkerMessage = Hello | Sync

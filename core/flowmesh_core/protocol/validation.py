@@ -20,9 +20,9 @@ from flowmesh_core.protocol.messages import (
     AttemptProgress,
     Checkpoint,
     Component,
+    EngineInstanceState,
+    EngineVariant,
     Hello,
-    Honours,
-    LaneState,
     LogLine,
     Sync,
     WorkerMessage,
@@ -179,7 +179,7 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
     return None if found is None else found.within("shape")
 
 
-def of_lanes(lanes: tuple[LaneState, ...]) -> MessageProblem | None:
+def of_lanes(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
     """What is wrong with a worker's lanes."""
     if len(lanes) > LANES_MAX:
         return checks.too_many("lanes", len(lanes), LANES_MAX)
@@ -372,7 +372,7 @@ def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
     return None
 
 
-def _honours(honours: tuple[Honours, ...]) -> MessageProblem | None:
+def _honours(honours: tuple[EngineVariant, ...]) -> MessageProblem | None:
     if len(honours) > ENTRIES_MAX:
         return checks.too_many("honours", len(honours), ENTRIES_MAX)
     for n, one in enumerate(honours):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Book:
+class FabricAccount:
     """Totals since the control plane's accounts began.
 
     Attributes:

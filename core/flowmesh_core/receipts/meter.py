@@ -18,7 +18,7 @@ NANOSECONDS_PER_HOUR = 3600 * 10**9
 K = TypeVar("K", bound=Hashable)
 
 
-class Meter:
+class WorkerMeter:
     """What a worker has cost since it started.
 
     Attributes:
@@ -55,7 +55,7 @@ class Activity(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Shares(Generic[K]):
+class SegmentShares(Generic[K]):
     """How a segment's cost splits.
 
     Attributes:
@@ -68,7 +68,7 @@ class Shares(Generic[K]):
     fabric: int
 
 
-def split_segment(amount: int, active: Mapping[K, Activity]) -> Shares[K]:
+def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]:
     """Splits a segment's cost: equally among lanes, in a lane by work among what ran.
 
     A lane in which nothing ran charges those that waited for it to load, equally.
@@ -78,7 +78,7 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> Shares[K]:
         active: every attempt that ran or waited for loading, in a stable order.
     """
     if not active:
-        return Shares({}, {}, amount)
+        return SegmentShares({}, {}, amount)
     lanes: dict[str, list[K]] = {}
     for key, activity in active.items():
         lanes.setdefault(activity.lane, []).append(key)
@@ -89,4 +89,4 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> Shares[K]:
         target, who = (execution, running) if running else (loading, members)
         weights = [active[k].units if running else 1 for k in who]
         target.update(zip(who, split_exactly(share, weights), strict=True))
-    return Shares(execution, loading, 0)
+    return SegmentShares(execution, loading, 0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flowmesh_core.run.ledger import RAN, AttemptLine, HitLine, Line
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
 
 
 class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,7 +95,7 @@ def receipt(
 
 
 def _with_attempt(row: ReceiptLine, line: AttemptLine) -> ReceiptLine:
-    ran = line.outcome in RAN
+    ran = line.outcome in EXECUTED_OUTCOMES
     failed = not ran and line.outcome != "shared"
     return msgspec.structs.replace(
         row,

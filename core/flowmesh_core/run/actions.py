@@ -13,7 +13,7 @@ from flowmesh_core.run.commands import CancelAttempt, LookUp
 from flowmesh_core.run.estimate import name_of, spec_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import HitLine
-from flowmesh_core.run.model import Action, Part, PendingLookUp, Run, StepRun, Subscriber
+from flowmesh_core.run.model import Action, PendingLookUp, Run, StepPart, StepRun, Subscriber
 from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ActionState, HitKind, StepState
@@ -117,7 +117,7 @@ def step_hit(
     subscriber = Subscriber(run.uid, step.plan.path, -1)
     if not _hit_before(run, step, subscriber, result) and result.run_uid != run.uid:
         _hit(state, run, step, subscriber, result, HitKind.STEP_LEVEL, now_s)
-    step.parts = {0: Part(step.inputs, key, result)}
+    step.parts = {0: StepPart(step.inputs, key, result)}
     step.total, step.pending_parts, step.step_level = 1, 0, True
     run.inline.update(result.inline)
     state.touch(run, step.plan.path)

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import ready
-from flowmesh_core.run.commands import Discard
+from flowmesh_core.run.commands import DeleteCorruptBlobs
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import CheckpointLine
-from flowmesh_core.run.model import Action, Attempt, KeptCheckpoint, Run, Worker
+from flowmesh_core.run.model import Action, Attempt, LatestCheckpoint, Run, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
 
@@ -57,7 +57,7 @@ def begin(state: State, run: Run, action: Action, now_s: float) -> None:
 
 def restore(run: Run, line: CheckpointLine) -> None:
     """Takes over what a ledger says; the last line of an action counts."""
-    run.checkpoints[ActionKey(line.scope, line.action_id)] = KeptCheckpoint(
+    run.checkpoints[ActionKey(line.scope, line.action_id)] = LatestCheckpoint(
         line.digest, line.done, line.size_bytes, line.time_s, noted=True
     )
 
@@ -70,7 +70,7 @@ def resume(action: Action, attempt: Attempt) -> InputRef | None:
     return InputRef(artifact(action.checkpoint))
 
 
-def artifact(kept: KeptCheckpoint) -> Artifact:
+def artifact(kept: LatestCheckpoint) -> Artifact:
     """A checkpoint as an artifact."""
     return Artifact(KIND, kept.digest, kept.digest, kept.size_bytes)
 
@@ -126,11 +126,11 @@ def doubt(action: Action, attempt: Attempt) -> None:
         action.checkpoint = None
 
 
-def _kept(report: Checkpoint, now_s: float) -> KeptCheckpoint:
-    return KeptCheckpoint(report.digest, report.done, report.size_bytes, now_s)
+def _kept(report: Checkpoint, now_s: float) -> LatestCheckpoint:
+    return LatestCheckpoint(report.digest, report.done, report.size_bytes, now_s)
 
 
-def _newer(state: State, action: Action, kept: KeptCheckpoint, now_s: float) -> None:
+def _newer(state: State, action: Action, kept: LatestCheckpoint, now_s: float) -> None:
     known = action.checkpoint
     if known is not None and kept.done <= known.done:
         return
@@ -144,7 +144,7 @@ def _newer(state: State, action: Action, kept: KeptCheckpoint, now_s: float) -> 
 
 
 def _spoiled(state: State, action: Action, report: Checkpoint) -> None:
-    state.emit(Discard(frozenset(report.spoiled), action.first_run()))
+    state.emit(DeleteCorruptBlobs(frozenset(report.spoiled), action.first_run()))
     attempt = action.attempts.get(report.attempt_id)
     if attempt is not None:
         attempt.resumed = ""

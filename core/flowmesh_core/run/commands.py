@@ -3,7 +3,7 @@
 import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
-from flowmesh_core.protocol.messages import Assignment, Opening
+from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
 from flowmesh_core.protocol.results import ActionResult, Usage
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import Line
@@ -55,11 +55,11 @@ class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
     attempt_id: str
 
 
-class HoldOpen(msgspec.Struct, frozen=True, gc=False):
+class Prewarm(msgspec.Struct, frozen=True, gc=False):
     """The worker should hold these hosts open, and fetch their models, ahead of work."""
 
     worker: str
-    openings: tuple[Opening, ...]
+    openings: tuple[PrewarmSpec, ...]
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
@@ -69,21 +69,21 @@ class Acknowledge(msgspec.Struct, frozen=True, gc=False):
     attempt_id: str
 
 
-class KeepAttempts(msgspec.Struct, frozen=True, gc=False):
+class ConfirmAttempts(msgspec.Struct, frozen=True, gc=False):
     """The answer to a worker's full state: these of its held attempts go on, others stop."""
 
     worker: str
     keep: tuple[str, ...]
 
 
-class Append(msgspec.Struct, frozen=True, gc=False):
+class AppendLedgerLine(msgspec.Struct, frozen=True, gc=False):
     """Append a line to a run's ledger (flushed within a second, and before a verdict)."""
 
     uid: str
     line: Line
 
 
-class Settled(msgspec.Struct, frozen=True, gc=False):
+class AttemptSettled(msgspec.Struct, frozen=True, gc=False):
     """An attempt has ended and is paid for: nothing is to be done, but somebody may be told.
 
     Attributes:
@@ -128,7 +128,7 @@ class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
     digests: frozenset[Digest]
 
 
-class Discard(msgspec.Struct, frozen=True, gc=False):
+class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
     """Delete those of these blobs whose bytes do not match their digest.
 
     Attributes:
@@ -139,13 +139,13 @@ class Discard(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
-class Finish(msgspec.Struct, frozen=True, gc=False):
-    """Flush the run's ledger, write ``final``, then answer with ``Finalised``."""
+class FinalizeRun(msgspec.Struct, frozen=True, gc=False):
+    """Flush the run's ledger, write ``final``, then answer with ``RunFinalized``."""
 
     uid: str
 
 
-class Changed(msgspec.Struct, frozen=True, gc=False):
+class RunChanged(msgspec.Struct, frozen=True, gc=False):
     """Something that a status shows of this run has changed."""
 
     uid: str
@@ -156,15 +156,15 @@ Command = (
     | Publish
     | Assign
     | CancelAttempt
-    | HoldOpen
+    | Prewarm
     | Acknowledge
-    | KeepAttempts
-    | Append
-    | Settled
+    | ConfirmAttempts
+    | AppendLedgerLine
+    | AttemptSettled
     | PutManifest
     | PutBlob
     | CheckBlobs
-    | Discard
-    | Finish
-    | Changed
+    | DeleteCorruptBlobs
+    | FinalizeRun
+    | RunChanged
 )

@@ -13,14 +13,14 @@ from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.models import builtin_model
 from flowmesh_core.catalog.timeouts import attempt_timeout_s
-from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, Work
+from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, WorkSize
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
-from flowmesh_core.protocol.messages import Opening
+from flowmesh_core.protocol.messages import PrewarmSpec
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.base_model import base_model
-from flowmesh_core.run.model import ActionSpec, Run, SharedShape, StepRun
+from flowmesh_core.run.model import ActionSpec, Run, SignatureSpec, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 
@@ -106,7 +106,7 @@ def _shape(
     contract: EngineContract,
     components: dict[str, Artifact],
     mixed: tuple[str, ...],
-) -> SharedShape:
+) -> SignatureSpec:
     """What the actions of a signature share; steps that are alike are not hashed again."""
     params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
     params.update(plan.fields)
@@ -114,8 +114,8 @@ def _shape(
     known = state.shapes.get(alike)
     if known is None:
         info = _signature_info(state, plan, contract, components, mixed)
-        known = state.shapes[alike] = SharedShape(info, params)
-        state.openings[info.signature] = Opening(
+        known = state.shapes[alike] = SignatureSpec(info, params)
+        state.openings[info.signature] = PrewarmSpec(
             signature=info.signature,
             engine=contract.name,
             contract=contract.version,
@@ -225,7 +225,7 @@ def work_of(
     inputs: dict[str, Artifact],
     components: tuple[str, ...],
     mixed: tuple[str, ...],
-) -> Work:
+) -> WorkSize:
     """The predicted size of an action: rows, samples and ``maxTokens`` are taken at their most."""
     data = [a for name, a in inputs.items() if name not in components and name not in mixed]
     rows = max((a.rows for a in data), default=0) or 1
@@ -233,12 +233,12 @@ def work_of(
     component_bytes = sum(inputs[c].size_bytes for c in components)
     if contract.work_unit != "tokens":
         units = float(rows) if contract.work_unit == "rows" else 1.0
-        return Work(units, 0.0, 0.0, input_bytes, component_bytes)
+        return WorkSize(units, 0.0, 0.0, input_bytes, component_bytes)
     samples = float(params.get("samples") or 1)
     sequences = rows * samples
     tokens_in = sequences * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
     longest = float(params.get("maxTokens") or 1)
-    return Work(
+    return WorkSize(
         units=tokens_in + sequences * longest,
         tokens_in=tokens_in,
         tokens_out=sequences * longest,

@@ -99,7 +99,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
     reason: str = "no synchronisation within the watchdog"
 
 
-class Cordoned(msgspec.Struct, frozen=True):
+class CordonChanged(msgspec.Struct, frozen=True):
     """Which workers are to take nothing new: all of them by name, connected or not; others may.
 
     A level and not an edge: who is not named any more takes work again.
@@ -108,7 +108,7 @@ class Cordoned(msgspec.Struct, frozen=True):
     workers: frozenset[str]
 
 
-class HeldOpen(msgspec.Struct, frozen=True):
+class PrewarmPlanChanged(msgspec.Struct, frozen=True):
     """Which signatures' hosts each worker is to hold open ahead of work, in order of urgency.
 
     A level and not an edge: who is not named holds none for that reason.
@@ -117,7 +117,7 @@ class HeldOpen(msgspec.Struct, frozen=True):
     workers: dict[str, tuple[Digest, ...]]
 
 
-class Decided(msgspec.Struct, frozen=True, gc=False):
+class PlacementDecided(msgspec.Struct, frozen=True, gc=False):
     """The scheduler's decision on the machine's last snapshot."""
 
     decision: Decision
@@ -158,13 +158,13 @@ class CancelRequested(msgspec.Struct, frozen=True):
     reason: str = "cancelled by the user"
 
 
-class Finalised(msgspec.Struct, frozen=True):
+class RunFinalized(msgspec.Struct, frozen=True):
     """``final`` is written; the run may be forgotten after the status was shown."""
 
     uid: str
 
 
-class Ticked(msgspec.Struct, frozen=True):
+class TimeAdvanced(msgspec.Struct, frozen=True):
     """Time has passed: deadlines, backoffs, watchdogs of attempts, recovery's window."""
 
 
@@ -181,14 +181,14 @@ Event = (
     | WorkerConnected
     | WorkerSynced
     | WorkerLost
-    | Cordoned
-    | HeldOpen
-    | Decided
+    | CordonChanged
+    | PrewarmPlanChanged
+    | PlacementDecided
     | BlobsChecked
     | Amended
     | Repinned
     | CancelRequested
-    | Finalised
-    | Ticked
+    | RunFinalized
+    | TimeAdvanced
     | ControlStalled
 )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from flowmesh_core.fleet.demand import FIRST_GAP_S, Warm
-from flowmesh_core.run.commands import HoldOpen
+from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
+from flowmesh_core.run.commands import Prewarm
 from flowmesh_core.run.estimate import spec_of
-from flowmesh_core.run.model import Foreseen, Run, StepRun
+from flowmesh_core.run.model import PredictedDemand, Run, StepRun
 from flowmesh_core.run.placing import informed
 from flowmesh_core.run.state import State
 from flowmesh_core.run.steps import artifact_of
@@ -26,7 +26,7 @@ LOOK_AHEAD = 64
 """Open steps of a run that are looked at, in the order of its plan."""
 
 
-def in_demand(state: State, now_s: float) -> list[Warm]:
+def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
     """Signatures with models that were asked for of late or will be, for the autoscaling signal."""
     found = {}
     for signature, asked in state.demand.now(now_s):
@@ -35,19 +35,23 @@ def in_demand(state: State, now_s: float) -> list[Warm]:
             info = informed(state, signature, asked.work.sequences)
             gap_s = max(asked.gap_s, since_s)
             per_s = asked.per_s(now_s)
-            found[signature] = Warm(info, gap_s, since_s, asked.work, asked.weights, per_s)
+            found[signature] = SignatureDemand(
+                info, gap_s, since_s, asked.work, asked.weights, per_s
+            )
     for run, one in _foreseen(state):
         known = found.get(one.signature)
         if known is None:
             info = informed(state, one.signature, one.work.sequences)
-            found[one.signature] = Warm(info, FIRST_GAP_S, 0.0, one.work, run.plan.weights)
+            found[one.signature] = SignatureDemand(
+                info, FIRST_GAP_S, 0.0, one.work, run.plan.weights
+            )
         elif known.since_s > 0.0:
             gap_s = min(known.gap_s, FIRST_GAP_S) if known.since_s > FIRST_GAP_S else known.gap_s
             found[one.signature] = dataclasses.replace(known, gap_s=gap_s, since_s=0.0)
     return list(found.values())
 
 
-def _foreseen(state: State) -> Iterator[tuple[Run, Foreseen]]:
+def _foreseen(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
     """What open steps of working runs need. Runs of which all was found so far need nothing."""
     for run in state.runs.values():
         if not run.works or run.suspended:
@@ -64,7 +68,7 @@ def _foreseen(state: State) -> Iterator[tuple[Run, Foreseen]]:
                 yield run, one
 
 
-def _look_ahead(state: State, run: Run, step: StepRun) -> Foreseen | None:
+def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None:
     models: dict[str, Artifact] = {}
     for edge in step.plan.edges:
         port = step.contract.input_port(edge.port)
@@ -77,7 +81,7 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> Foreseen | None:
     if not models:
         return None
     spec = spec_of(state, run, step, models, "")
-    return Foreseen(spec.info.signature, spec.work)
+    return PredictedDemand(spec.info.signature, spec.work)
 
 
 def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
@@ -90,7 +94,7 @@ def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
         openings = [state.openings[s] for s in signatures]
         memory = [informed(state, s, 1.0).requirement.memory_mib for s in signatures]
         sized = zip(openings, memory, strict=True)
-        state.emit(HoldOpen(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
+        state.emit(Prewarm(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
 
 
 def told_to_hold(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:

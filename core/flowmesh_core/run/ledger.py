@@ -13,7 +13,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 
-class Ran(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What another policy, fleet or price would have to know of an attempt (``fmesh replay``).
 
     Attributes:
@@ -73,7 +73,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     joules_estimated: bool = True
     message: str = ""
     placed: tuple[ScoredWorker, ...] = ()
-    ran: Ran | None = None
+    ran: AttemptDetails | None = None
 
 
 class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=False):
@@ -147,7 +147,7 @@ class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True
     step: str = ""
 
 
-RAN = frozenset({"published", "adopted", "audited"})
+EXECUTED_OUTCOMES = frozenset({"published", "adopted", "audited"})
 """Outcomes of attempts that a run had executed to a result."""
 
 PINS = "pins"

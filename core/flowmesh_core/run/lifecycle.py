@@ -9,7 +9,7 @@ from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run import actions, checkpoints, ready, repair, steps
-from flowmesh_core.run.commands import CheckBlobs, Finish, PutBlob, PutManifest
+from flowmesh_core.run.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import (
     PINS,
@@ -243,7 +243,7 @@ def _finish(state: State, run: Run, now_s: float) -> None:
         ),
     )
     state.changed(run)
-    state.emit(Finish(run.uid))
+    state.emit(FinalizeRun(run.uid))
 
 
 def finalised(state: State, uid: str) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.figures.figures import Figures
-from flowmesh_core.fleet.learned import LearnedMemory
+from flowmesh_core.figures.figures import MachineCounters
+from flowmesh_core.fleet.learned import MemoryLimits
 from flowmesh_core.fleet.snapshot import Snapshot
-from flowmesh_core.receipts.book import Book
+from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run import (
     actions,
     attempts,
@@ -35,18 +35,18 @@ from flowmesh_core.run.events import (
     BlobsChecked,
     CancelRequested,
     ControlStalled,
-    Cordoned,
-    Decided,
+    CordonChanged,
     Event,
-    Finalised,
-    HeldOpen,
     LookedUp,
+    PlacementDecided,
+    PrewarmPlanChanged,
     PublishDelayed,
     Published,
     PublishFailed,
     Repinned,
+    RunFinalized,
     Submitted,
-    Ticked,
+    TimeAdvanced,
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
@@ -73,8 +73,8 @@ class Machine:
         catalog: Catalog,
         settings: Settings,
         model: CostModel,
-        book: Book | None = None,
-        figures: Figures | None = None,
+        book: FabricAccount | None = None,
+        figures: MachineCounters | None = None,
         billed: Mapping[str, int] | None = None,
         unsettled: Mapping[str, int] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
@@ -101,9 +101,9 @@ class Machine:
             settings=settings,
             model=model,
             fair=FairShare(settings.tenant_weights, paid),
-            learned=LearnedMemory(),
-            book=book or Book(),
-            figures=figures or Figures(),
+            learned=MemoryLimits(),
+            book=book or FabricAccount(),
+            figures=figures or MachineCounters(),
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             recovering_until_s=recovering_until_s,
@@ -155,9 +155,9 @@ class Machine:
             case LookedUp():
                 actions.looked_up(state, event.key, event.result, now_s)
                 steps.step_looked_up(state, event.key, event.result, now_s)
-            case Decided():
+            case PlacementDecided():
                 placing.decided(state, event.decision, now_s)
-            case Ticked():
+            case TimeAdvanced():
                 self._tick(now_s)
             case ControlStalled():
                 for worker in state.workers.values():
@@ -172,9 +172,9 @@ class Machine:
                 workers.connected(state, event.hello, now_s)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
-            case Cordoned():
+            case CordonChanged():
                 workers.cordoned(state, event.workers)
-            case HeldOpen():
+            case PrewarmPlanChanged():
                 foreseen.hold_open(state, event.workers)
             case BlobsChecked():
                 lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
@@ -185,7 +185,7 @@ class Machine:
             case CancelRequested():
                 failure = Failure(FailureKind.CANCELLED, event.reason)
                 lifecycle.cancel(state, event.uid, failure, now_s)
-            case Finalised():
+            case RunFinalized():
                 lifecycle.finalised(state, event.uid)
 
     def _tick(self, now_s: float) -> None:

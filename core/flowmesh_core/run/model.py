@@ -12,13 +12,13 @@ import msgspec
 
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
-from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
-from flowmesh_core.protocol.messages import AttemptEnd, Component, LaneState, WorkerShape
+from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
-from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.receipts.meter import WorkerMeter
 from flowmesh_core.run.commands import LookUp
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import HitLine, Line
@@ -40,18 +40,18 @@ class Subscriber(msgspec.Struct, frozen=True, gc=False):
     part: int
 
 
-class SharedShape(msgspec.Struct, frozen=True, gc=False):
+class SignatureSpec(msgspec.Struct, frozen=True, gc=False):
     """What the actions of one signature share, and the parameters that a host starts with."""
 
     info: SignatureInfo
     params: dict[str, Any]
 
 
-class Foreseen(msgspec.Struct, frozen=True, gc=False):
+class PredictedDemand(msgspec.Struct, frozen=True, gc=False):
     """What is known of a step's actions before its data are there."""
 
     signature: Digest
-    work: Work
+    work: WorkSize
 
 
 class ActionSpec(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +75,7 @@ class ActionSpec(msgspec.Struct, frozen=True, gc=False):
     loaded: tuple[str, ...]
     signature_params: dict[str, Any]
     info: SignatureInfo
-    work: Work
+    work: WorkSize
     cache_salt: str
     row_output: str
     timeout_s: float
@@ -91,7 +91,7 @@ class ActionSpec(msgspec.Struct, frozen=True, gc=False):
         return self.info.requirement
 
 
-class KeptCheckpoint(msgspec.Struct, eq=False):
+class LatestCheckpoint(msgspec.Struct, eq=False):
     """The newest checkpoint of an action: a tree, and how far the work was.
 
     Attributes:
@@ -227,7 +227,7 @@ class Action(msgspec.Struct, eq=False):
     last_failure: Failure | None = None
     publishing: Attempt | None = None
     view: ReadyAction | None = None
-    checkpoint: KeptCheckpoint | None = None
+    checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     look_up: PendingLookUp | None = None
 
@@ -242,7 +242,7 @@ class Action(msgspec.Struct, eq=False):
         return list(dict.fromkeys(s.uid for s in self.subscribers))
 
 
-class Part(msgspec.Struct, eq=False):
+class StepPart(msgspec.Struct, eq=False):
     """One action's worth of a step: the whole step, or a chunk of it.
 
     Attributes:
@@ -285,7 +285,7 @@ class StepRun(msgspec.Struct, eq=False):
     inputs: dict[str, Artifact] = {}
     fresh: list[int] = []
     streams: str = ""
-    parts: dict[int, Part] = {}
+    parts: dict[int, StepPart] = {}
     total: int | None = None
     pending_parts: int = 0
     begun: bool = False
@@ -312,7 +312,7 @@ class StepRun(msgspec.Struct, eq=False):
     started_s: float = 0.0
     ended_s: float = 0.0
     model: str | None = None
-    foreseen: Foreseen | None = None
+    foreseen: PredictedDemand | None = None
 
     @property
     def ended(self) -> bool:
@@ -366,7 +366,7 @@ class Run:
     lines: list[Line] = field(default_factory=list)
     own_actions: set[Digest] = field(default_factory=set)
     own_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
-    checkpoints: dict[ActionKey, KeptCheckpoint] = field(default_factory=dict)
+    checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
     bumps: Mapping[Digest, int] = field(default_factory=dict)
     cancel_reason: str = ""
     failed_step: str = ""
@@ -423,10 +423,10 @@ class Worker:
 
     shape: WorkerShape
     incarnation: str
-    meter: Meter
+    meter: WorkerMeter
     started_s: float
     last_seen_s: float
-    lanes: tuple[LaneState, ...] = ()
+    lanes: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
     held: dict[str, Attempt] = field(default_factory=dict)
     near: dict[Digest, None] = field(default_factory=dict)

@@ -5,9 +5,9 @@
 
 from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.receipts.meter import Activity, Shares, split_segment
-from flowmesh_core.run.commands import Settled
-from flowmesh_core.run.ledger import RAN, AttemptLine, Ran
+from flowmesh_core.receipts.meter import Activity, SegmentShares, split_segment
+from flowmesh_core.run.commands import AttemptSettled
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptDetails, AttemptLine
 from flowmesh_core.run.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.run.state import State
 from flowmesh_core.units import NanoUsd, split_exactly
@@ -57,7 +57,7 @@ def _active(worker: Worker) -> list[Attempt]:
     return [a for a in worker.held.values() if a.phase in ACTIVE]
 
 
-def _shares(worker: Worker, delta: int) -> Shares[str]:
+def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
     active = {
         a.attempt_id: Activity(
             lane=a.action.spec.info.signature,
@@ -133,7 +133,9 @@ def settle(
     ran = _ran(state, attempt, usage)
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
-        mine = outcome if payer.uid == payers[0].uid or outcome not in RAN else "shared"
+        mine = (
+            outcome if payer.uid == payers[0].uid or outcome not in EXECUTED_OUTCOMES else "shared"
+        )
         placed = _why(run, payer, attempt)
         line = _line(
             attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed, ran
@@ -163,9 +165,9 @@ def _settled(
     now_s: float,
     message: str,
     usage: Usage | None,
-) -> Settled:
+) -> AttemptSettled:
     action = attempt.action
-    return Settled(
+    return AttemptSettled(
         attempt_id=attempt.attempt_id,
         action_id=action.key.action_id,
         engine=action.spec.contract.name,
@@ -198,7 +200,7 @@ def _line(
     load: int,
     sharers: int,
     placed: tuple[ScoredWorker, ...],
-    ran: Ran | None,
+    ran: AttemptDetails | None,
 ) -> AttemptLine:
     return AttemptLine(
         time_s=now_s,
@@ -226,12 +228,12 @@ def _line(
     )
 
 
-def _ran(state: State, attempt: Attempt, usage: Usage) -> Ran | None:
+def _ran(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | None:
     worker = state.workers.get(attempt.worker)
     if worker is None:
         return None
     spec, shape = attempt.action.spec, worker.shape
-    return Ran(
+    return AttemptDetails(
         signature=spec.info.signature,
         pool=shape.pool,
         device_class=shape.device_class,

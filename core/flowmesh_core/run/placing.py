@@ -9,7 +9,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
-    LaneView,
+    InstanceView,
     Placement,
     Rejection,
     RejectionCause,
@@ -168,7 +168,7 @@ def _lane(
     now_s: float,
     *,
     starting: bool = False,
-) -> LaneView:
+) -> InstanceView:
     remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
     for a in held:  # in one go and without calls: there may be a thousand of them
         begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
@@ -178,7 +178,7 @@ def _lane(
         tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
         isolated = isolated or a.action.isolate
     left_s = ready_s - now_s if held else 0.0
-    return LaneView(
+    return InstanceView(
         signature=signature,
         capacity=max(1, capacity),
         held=len(held),

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from flowmesh_core.errors import Failure
 from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.run import actions
-from flowmesh_core.run.commands import Discard
+from flowmesh_core.run.commands import DeleteCorruptBlobs
 from flowmesh_core.run.model import Action, Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import StepState
@@ -29,7 +29,7 @@ def inputs_lost(
     what a parent gives then may have another digest.
     """
     lost = frozenset(Digest(d) for d in digests)
-    state.emit(Discard(lost, action.first_run()))
+    state.emit(DeleteCorruptBlobs(lost, action.first_run()))
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
@@ -68,7 +68,7 @@ def remake_lost(
         return False
     run.move(step, StepState.READY, now_s, "a blob that is still needed is lost")
     # Damage seldom comes alone: what was made together is read again, and spoiled blobs leave.
-    state.emit(Discard(frozenset(_made(step)), run.uid))
+    state.emit(DeleteCorruptBlobs(frozenset(_made(step)), run.uid))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
     if step.step_level:  # its parts are not known here: go by them
@@ -109,7 +109,7 @@ def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) 
     Returns:
         Whether a step of the run can make them.
     """
-    state.emit(Discard(lost, run.uid))
+    state.emit(DeleteCorruptBlobs(lost, run.uid))
     made = False
     for sources in run.plan.outputs.values():
         for source in sources:

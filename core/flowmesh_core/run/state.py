@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import InvariantError
-from flowmesh_core.figures.figures import Figures
-from flowmesh_core.fleet.demand import Demand
+from flowmesh_core.figures.figures import MachineCounters
+from flowmesh_core.fleet.demand import DemandTracker
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
-from flowmesh_core.protocol.messages import Opening
-from flowmesh_core.receipts.book import Book
-from flowmesh_core.run.commands import Append, Changed, Command
+from flowmesh_core.protocol.messages import PrewarmSpec
+from flowmesh_core.receipts.book import FabricAccount
+from flowmesh_core.run.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.model import Action, Attempt, PendingLookUp, Run, SharedShape, Worker
+from flowmesh_core.run.model import Action, Attempt, PendingLookUp, Run, SignatureSpec, Worker
 from flowmesh_core.run.settings import Settings
 from flowmesh_core.units import Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.costmodel.model import CostModel
-    from flowmesh_core.fleet.learned import LearnedMemory
+    from flowmesh_core.fleet.learned import MemoryLimits
     from flowmesh_core.protocol.messages import AttemptEnd, Checkpoint
     from flowmesh_core.run.ledger import Line
     from flowmesh_core.scheduler.fairness import FairShare
@@ -61,16 +61,16 @@ class State:
     settings: Settings
     model: "CostModel"
     fair: "FairShare"
-    learned: "LearnedMemory"
-    book: Book = field(default_factory=Book)
-    figures: Figures = field(default_factory=Figures)
+    learned: "MemoryLimits"
+    book: FabricAccount = field(default_factory=FabricAccount)
+    figures: MachineCounters = field(default_factory=MachineCounters)
     runs: dict[str, Run] = field(default_factory=dict)
     actions: dict[ActionKey, Action] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
-    shapes: dict[bytes, SharedShape] = field(default_factory=dict)
-    openings: dict[Digest, Opening] = field(default_factory=dict)
+    shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
+    openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
     step_lookups: dict[ActionKey, PendingLookUp] = field(default_factory=dict)
     ready: dict[ActionKey, Action] = field(default_factory=dict)
     unseen: dict[ActionKey, Action] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class State:
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
-    demand: Demand = field(default_factory=Demand)
+    demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
     ticked_s: float = 0.0
     late: bool = False
@@ -106,7 +106,7 @@ class State:
     def append(self, run: Run, line: "Line") -> None:
         """Adds a line to a run's ledger."""
         run.lines.append(line)
-        self.out.append(Append(run.uid, line))
+        self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:
         """Wants a step looked at again, and the run's status shown."""
@@ -121,7 +121,7 @@ class State:
         """Hands out what is wanted, the changed runs last."""
         out, self.out = self.out, []
         if self.shown:
-            out.extend(map(Changed, self.shown))
+            out.extend(map(RunChanged, self.shown))
             self.shown.clear()
         return out
 

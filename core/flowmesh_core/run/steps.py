@@ -21,7 +21,7 @@ from flowmesh_core.run.compose import compose, dataset_artifact, manifest_of, pu
 from flowmesh_core.run.estimate import name_of
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.ledger import StepLine
-from flowmesh_core.run.model import Part, PendingLookUp, Run, StepRun
+from flowmesh_core.run.model import PendingLookUp, Run, StepPart, StepRun
 from flowmesh_core.run.reach import scopes_of
 from flowmesh_core.run.state import State
 from flowmesh_core.run.states import ENDED, StepState
@@ -166,7 +166,7 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         run.move(step, StepState.READY, now_s)
     if row is None or row.manifest is None or len(row.manifest.chunks) <= 1:
         step.total = step.pending_parts = 1
-        step.parts = {0: Part(step.inputs)}
+        step.parts = {0: StepPart(step.inputs)}
         actions.want(state, run, step, 0, now_s)
         return
     if step.skip_lookup:
@@ -208,7 +208,7 @@ def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
     step.total = step.pending_parts = len(chunks)
     for number, chunk in enumerate(chunks):
         piece = dataset_artifact(Manifest(manifest_of(row).schema, (chunk,)))
-        step.parts[number] = Part({**step.inputs, step.contract.row_wise: piece})
+        step.parts[number] = StepPart({**step.inputs, step.contract.row_wise: piece})
     for number in range(len(chunks)):
         actions.want(state, run, step, number, now_s)
 
@@ -228,7 +228,7 @@ def _take_part(
     if number in step.parts or part.result is None:
         return
     piece = part.result.outputs[parent.contract.row_output]
-    step.parts[number] = Part({**step.inputs, step.contract.row_wise: piece})
+    step.parts[number] = StepPart({**step.inputs, step.contract.row_wise: piece})
     step.pending_parts += 1
     actions.want(state, run, step, number, now_s)
 

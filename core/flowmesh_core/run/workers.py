@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.protocol.messages import AttemptProgress, Hello, LaneState, Sync
-from flowmesh_core.receipts.meter import Meter
+from flowmesh_core.protocol.messages import AttemptProgress, EngineInstanceState, Hello, Sync
+from flowmesh_core.receipts.meter import WorkerMeter
 from flowmesh_core.run import actions, attempts, checkpoints, money
-from flowmesh_core.run.commands import KeepAttempts
+from flowmesh_core.run.commands import ConfirmAttempts
 from flowmesh_core.run.model import Action, Attempt, Worker
 from flowmesh_core.run.state import State, parse_attempt_id
 from flowmesh_core.run.states import ActionState
@@ -34,14 +34,14 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     checkpoints.reported(state, worker, hello.checkpoints, now_s)
     for end in hello.ended:
         attempts.ended(state, worker, end, now_s)
-    state.emit(KeepAttempts(name, tuple(keep)))
+    state.emit(ConfirmAttempts(name, tuple(keep)))
     state.dirty = True
 
 
 def _new(state: State, hello: Hello, now_s: float) -> Worker:
     shape = hello.shape
     started_s = now_s - hello.age_s if hello.age_s else min(hello.started_s, now_s)
-    meter = Meter(shape.price_nanousd_per_hour, started_s)
+    meter = WorkerMeter(shape.price_nanousd_per_hour, started_s)
     meter.billed_nanousd = state.resumed_bills.pop(hello.incarnation, 0)
     worker = Worker(shape, hello.incarnation, meter, started_s, now_s)
     state.workers[shape.name] = worker
@@ -133,7 +133,7 @@ def cordoned(state: State, names: frozenset[str]) -> None:
     state.cordoned = names
 
 
-def _learn_loads(state: State, worker: Worker, lanes: Iterable[LaneState]) -> None:
+def _learn_loads(state: State, worker: Worker, lanes: Iterable[EngineInstanceState]) -> None:
     """Teaches the cost model how long the hosts that are ready now took to load."""
     known = {lane.signature for lane in worker.lanes if lane.load_s}
     for lane in lanes:

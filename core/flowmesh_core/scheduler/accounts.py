@@ -7,7 +7,7 @@ nowhere else, so a tick cannot over-commit.
 from collections.abc import Sequence
 
 from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE
-from flowmesh_core.fleet.snapshot import LaneView, Requirement, SignatureInfo, WorkerView
+from flowmesh_core.fleet.snapshot import InstanceView, Requirement, SignatureInfo, WorkerView
 from flowmesh_core.units import Digest
 
 RUN, AHEAD, WAIT = 0, 1, 2
@@ -15,7 +15,7 @@ RUN, AHEAD, WAIT = 0, 1, 2
 Tiers beyond ``WAIT`` wait for one more filling of the lane each; they are only reckoned with."""
 
 
-class LaneAccount:
+class InstanceCapacity:
     """A lane as the tick fills it.
 
     Attributes:
@@ -28,7 +28,9 @@ class LaneAccount:
 
     __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view")
 
-    def __init__(self, capacity: int, limit: int, memory_mib: int, view: LaneView | None) -> None:
+    def __init__(
+        self, capacity: int, limit: int, memory_mib: int, view: InstanceView | None
+    ) -> None:
         """Takes the snapshot's view of the lane, or None where the tick opens it."""
         self.capacity = capacity
         self.limit = limit
@@ -42,7 +44,7 @@ class LaneAccount:
         self.limit = max(self.held, min(self.limit, int(min(at_once, self.limit))))
 
 
-class WorkerAccount:
+class WorkerCapacity:
     """A worker as the tick fills it.
 
     Attributes:
@@ -68,13 +70,13 @@ class WorkerAccount:
         self.index = index
         self.view = view
         self.free_mib = view.free_memory_mib
-        self.lanes: dict[Digest, LaneAccount] = {}
+        self.lanes: dict[Digest, InstanceCapacity] = {}
         self._watchers: list[tuple[list[int], int]] = []
         self.claimed = False
         self.claimed_mib = 0
         self.suspected = any(lane.isolated for lane in view.lanes.values())
 
-    def lane(self, info: SignatureInfo) -> LaneAccount | None:
+    def lane(self, info: SignatureInfo) -> InstanceCapacity | None:
         """The lane of a signature, opened by the snapshot or by this tick."""
         account = self.lanes.get(info.signature)
         if account is None:
@@ -83,7 +85,7 @@ class WorkerAccount:
                 return None
             capacity = lane_capacity(info, view, self.view.shape.device_class)
             limit = lane_limit(info.requirement, capacity, self.view.shape.device_class)
-            account = LaneAccount(capacity, limit, view.memory_mib, view)
+            account = InstanceCapacity(capacity, limit, view.memory_mib, view)
             self.lanes[info.signature] = account
         return account
 
@@ -140,7 +142,7 @@ class WorkerAccount:
         account = self.lanes.get(signature)
         if account is None:
             view = self.view.lanes[signature]
-            account = LaneAccount(view.capacity, view.capacity, view.memory_mib, view)
+            account = InstanceCapacity(view.capacity, view.capacity, view.memory_mib, view)
             self.lanes[signature] = account
         account.closed = True
 
@@ -153,12 +155,12 @@ class WorkerAccount:
             if lane.view is None:
                 del self.lanes[info.signature]
 
-    def new_lane(self, info: SignatureInfo) -> LaneAccount:
+    def new_lane(self, info: SignatureInfo) -> InstanceCapacity:
         """A lane that the tick would open here."""
         device_class = self.view.shape.device_class
         capacity = lane_capacity(info, None, device_class)
         limit = lane_limit(info.requirement, capacity, device_class)
-        return LaneAccount(capacity, limit, info.requirement.memory_mib, None)
+        return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
 
     def idle(self) -> bool:
         """Whether it holds no action at all, nothing placed in this tick included."""
@@ -167,12 +169,12 @@ class WorkerAccount:
         return not any(lane.held for lane in self.lanes.values())
 
 
-def _host_mib(lane: LaneAccount, info: SignatureInfo, *, alone: bool) -> int:
+def _host_mib(lane: InstanceCapacity, info: SignatureInfo, *, alone: bool) -> int:
     """What the host for the next place reserves: one that runs an action alone is a new one."""
     return info.requirement.memory_mib if alone else lane.memory_mib
 
 
-def lane_capacity(info: SignatureInfo, view: LaneView | None, device_class: str) -> int:
+def lane_capacity(info: SignatureInfo, view: InstanceView | None, device_class: str) -> int:
     """Actions that a lane may run at once; while it loads, its contract's word is taken."""
     capacity = info.capacity
     if view is not None:
@@ -196,6 +198,6 @@ def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> in
     return capacity if bounded else 2 * capacity
 
 
-def open_accounts(workers: Sequence[WorkerView]) -> list[WorkerAccount]:
+def open_accounts(workers: Sequence[WorkerView]) -> list[WorkerCapacity]:
     """One account a worker, in the snapshot's order."""
-    return [WorkerAccount(i, worker) for i, worker in enumerate(workers)]
+    return [WorkerCapacity(i, worker) for i, worker in enumerate(workers)]

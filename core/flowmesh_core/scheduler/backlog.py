@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.demand import FIRST_GAP_S, Warm
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.fleet.snapshot import LaneView, SignatureInfo, Snapshot
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler.accounts import lane_capacity
 from flowmesh_core.scheduler.constraints import unmet
-from flowmesh_core.scheduler.groups import Group, groups_of
-from flowmesh_core.scheduler.homes import Homes
-from flowmesh_core.scheduler.pools import EmptyWorker, PoolView
-from flowmesh_core.scheduler.prospects import Prospects
-from flowmesh_core.scheduler.rightsizing import Open, Rightsizing
+from flowmesh_core.scheduler.groups import ActionGroup, groups_of
+from flowmesh_core.scheduler.homes import PreferredPools
+from flowmesh_core.scheduler.pools import PoolView, TemplateWorker
+from flowmesh_core.scheduler.prospects import Estimates
+from flowmesh_core.scheduler.rightsizing import EngineReadiness, RightSizing
 from flowmesh_core.units import Digest
 
 
@@ -64,7 +64,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class CapacitySignal:
     """What scales pools.
 
     Attributes:
@@ -80,9 +80,9 @@ def signal_of(
     snapshot: Snapshot,
     model: CostModel,
     pools: Sequence[PoolView],
-    warm: Sequence[Warm] = (),
-    rightsizing: Rightsizing | None = None,
-) -> Signal:
+    warm: Sequence[SignatureDemand] = (),
+    rightsizing: RightSizing | None = None,
+) -> CapacitySignal:
     """The backlog of every pool, and the home of what is in demand.
 
     Args:
@@ -94,17 +94,20 @@ def signal_of(
             best, and what runs of them counts there.
         rightsizing: of who asks; it remembers what was moved for the sake of the bill.
     """
-    return _Signal(snapshot, model, pools, warm, rightsizing or Rightsizing()).found()
+    return _CapacitySignal(snapshot, model, pools, warm, rightsizing or RightSizing()).found()
 
 
 def backlog_of(
-    snapshot: Snapshot, model: CostModel, pools: Sequence[PoolView], warm: Sequence[Warm] = ()
+    snapshot: Snapshot,
+    model: CostModel,
+    pools: Sequence[PoolView],
+    warm: Sequence[SignatureDemand] = (),
 ) -> dict[str, Backlog]:
     """The backlogs of :func:`signal_of`."""
     return signal_of(snapshot, model, pools, warm).backlogs
 
 
-class _Signal:
+class _CapacitySignal:
     """The signal while it is worked out."""
 
     def __init__(
@@ -112,8 +115,8 @@ class _Signal:
         snapshot: Snapshot,
         model: CostModel,
         pools: Sequence[PoolView],
-        warm: Sequence[Warm],
-        rightsizing: Rightsizing,
+        warm: Sequence[SignatureDemand],
+        rightsizing: RightSizing,
     ) -> None:
         self._snapshot, self._model = snapshot, model
         self._pools = pools
@@ -131,7 +134,9 @@ class _Signal:
             self._open.setdefault(name, set()).update(worker.lanes)
             # A pool's next worker is taken to be like those that it has.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._homes = Homes(warm, pools, self._held_by, self._open_of, rightsizing, snapshot.now_s)
+        self._homes = PreferredPools(
+            warm, pools, self._held_by, self._open_of, rightsizing, snapshot.now_s
+        )
         for pool in pools:
             workers = self._homes.rooms[pool.name].workers
             if pool.name in rightsizing.leaving:
@@ -139,14 +144,14 @@ class _Signal:
             here, left = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
             self._found[pool.name] = replace(here, warm=workers, left=left)
 
-    def found(self) -> Signal:
+    def found(self) -> CapacitySignal:
         """Every pool's backlog."""
         self._count_running()
         self._count_ready()
         homes = {signature: home.pool.name for signature, home in self._homes.found.items()}
-        return Signal(self._found, homes)
+        return CapacitySignal(self._found, homes)
 
-    def _held_by(self, one: Warm) -> list[EmptyWorker]:
+    def _held_by(self, one: SignatureDemand) -> list[TemplateWorker]:
         """The pools that could hold a signature open."""
         return self._able(one.info, one.work, one.info.capacity)
 
@@ -155,7 +160,7 @@ class _Signal:
         there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
         return sum(not self._homes.found.keys().isdisjoint(w.lanes) for w in there)
 
-    def _open_of(self, warm: Sequence[Warm]) -> dict[str, Open]:
+    def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
         """Pool → the share of some signatures' memory that its workers have open."""
         mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
@@ -167,7 +172,7 @@ class _Signal:
                 ready[worker.shape.pool] |= loaded
         whole = max(1, sum(mib.values()))
         return {
-            pool.name: Open(
+            pool.name: EngineReadiness(
                 sum(mib[s] for s in every[pool.name]) / whole,
                 sum(mib[s] for s in ready[pool.name]) / whole,
             )
@@ -196,7 +201,7 @@ class _Signal:
                 known, running_s=known.running_s + stays_s, busy=known.busy + busy
             )
 
-    def _counts_at(self, lane: LaneView) -> tuple[PoolView | None, float]:
+    def _counts_at(self, lane: InstanceView) -> tuple[PoolView | None, float]:
         """The pool that should run what a lane holds, and for how many seconds; or None."""
         home = self._homes.found.get(lane.signature)
         if home is not None:
@@ -212,7 +217,7 @@ class _Signal:
         for group in groups:
             ready[group.info.signature] += group.count
         opened = {signature for worker in self._snapshot.workers for signature in worker.lanes}
-        able: dict[Digest, list[EmptyWorker]] = {}
+        able: dict[Digest, list[TemplateWorker]] = {}
         for group in groups:
             signature = group.info.signature
             if signature not in able:
@@ -230,20 +235,22 @@ class _Signal:
                 if name not in self._staffed:
                     self._await(able[signature])
 
-    def _await(self, able: Sequence[EmptyWorker]) -> None:
+    def _await(self, able: Sequence[TemplateWorker]) -> None:
         """What is asked of pools that are short is asked on."""
         for pool in (empty.pool for empty in able):
             if pool.supply is not None:
                 self._found[pool.name] = replace(self._found[pool.name], awaited=True)
 
-    def _able(self, info: SignatureInfo, work: Work, ready: int) -> list[EmptyWorker]:
+    def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
         """What empty workers of pools would give a signature of which so many actions are ready."""
         return [self._empty(pool, info, work, ready) for pool in self._able_pools(info)]
 
     def _able_pools(self, info: SignatureInfo) -> list[PoolView]:
         return [pool for pool in self._pools if unmet(info.requirement, pool.shape) is None]
 
-    def _empty(self, pool: PoolView, info: SignatureInfo, work: Work, ready: int) -> EmptyWorker:
+    def _empty(
+        self, pool: PoolView, info: SignatureInfo, work: WorkSize, ready: int
+    ) -> TemplateWorker:
         model, kind = self._model, pool.shape.device_class
         key, size = CostKey.of(info), work.component_bytes
         near = sum(n for digest, n in info.components if digest in self._near[pool.name])
@@ -253,7 +260,7 @@ class _Signal:
         one = self._warm.get(info.signature)
         gap_s = one.gap_s if one else FIRST_GAP_S
         hot = info.signature in self._open[pool.name]
-        return EmptyWorker(
+        return TemplateWorker(
             pool=pool,
             alone=model.rate(key, kind, size),
             full=model.rate(key, kind, size, min(full, float(ready))),
@@ -265,7 +272,9 @@ class _Signal:
             near_bytes=near,
         )
 
-    def _at_home(self, able: Sequence[EmptyWorker], info: SignatureInfo) -> EmptyWorker | None:
+    def _at_home(
+        self, able: Sequence[TemplateWorker], info: SignatureInfo
+    ) -> TemplateWorker | None:
         """Where a signature is at home, or engines are held anyway, if that can take more."""
         home = self._homes.found.get(info.signature)
         if home is None and not info.components:
@@ -274,8 +283,8 @@ class _Signal:
         return home if home is not None and self._takes_more(home.pool) else None
 
     def _choose(
-        self, able: Sequence[EmptyWorker], work: Work, weights: Weights
-    ) -> EmptyWorker | None:
+        self, able: Sequence[TemplateWorker], work: WorkSize, weights: UtilityWeights
+    ) -> TemplateWorker | None:
         """The pool whose empty worker has the best utility; the first of equals.
 
         A pool that cannot grow any further and has its fill of work is passed over while another
@@ -285,7 +294,7 @@ class _Signal:
             return None
         if len(able) == 1:
             return able[0]
-        utilities = Prospects([empty.prospect(work) for empty in able]).utilities(weights)
+        utilities = Estimates([empty.prospect(work) for empty in able]).utilities(weights)
         open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool)]
         open_ = open_ or [i for i, e in enumerate(able) if e.pool.maximum]
         best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))
@@ -296,7 +305,7 @@ class _Signal:
 
 
 def _with_group(
-    known: Backlog, snapshot: Snapshot, group: Group, chosen: EmptyWorker, load_s: float
+    known: Backlog, snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker, load_s: float
 ) -> Backlog:
     """Adds a group to a pool's backlog, and the opening of its lane where none is open."""
     return replace(
@@ -308,7 +317,7 @@ def _with_group(
     )
 
 
-def _pressed(snapshot: Snapshot, group: Group, chosen: EmptyWorker) -> int:
+def _pressed(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
     deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.work)

@@ -7,25 +7,25 @@ full or not, or room for a new one without evicting anything that holds work (``
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause, Tier
 from flowmesh_core.scheduler.constraints import CHECKS, remedy
-from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.outlook import Outlook
-from flowmesh_core.scheduler.prospects import Prospects, prospects_of
+from flowmesh_core.scheduler.groups import ActionGroup
+from flowmesh_core.scheduler.outlook import FreeSlots
+from flowmesh_core.scheduler.prospects import Estimates, prospects_of
 from flowmesh_core.scheduler.sites import find_sites
-from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import NEARNESS, Prospect
+from flowmesh_core.scheduler.tick import SchedulingCycle
+from flowmesh_core.scheduler.utility import NEARNESS, Estimate
 
 
-class Candidates:
+class CandidateFinder:
     """Finds the places of groups, sharing what groups have in common."""
 
-    def __init__(self, tick: Tick) -> None:
+    def __init__(self, tick: SchedulingCycle) -> None:
         """Takes the tick; sites are found on its accounts as they are when first asked for."""
         self._tick = tick
-        self._outlooks: dict[tuple[object, ...], Outlook] = {}
-        self._by_cohort: dict[tuple[object, ...], Outlook] = {}
-        self._prospects: dict[tuple[object, ...], Prospects] = {}
+        self._outlooks: dict[tuple[object, ...], FreeSlots] = {}
+        self._by_cohort: dict[tuple[object, ...], FreeSlots] = {}
+        self._prospects: dict[tuple[object, ...], Estimates] = {}
 
-    def outlook(self, group: Group) -> Outlook:
+    def outlook(self, group: ActionGroup) -> FreeSlots:
         """Where a group could go."""
         known = self._by_cohort.get(group.cohort)
         if known is not None:
@@ -40,11 +40,11 @@ class Candidates:
         if found is None:
             cause, detail = self._reason(group)
             sites = find_sites(self._tick, group) if cause is RejectionCause.BUSY else []
-            found = self._outlooks[key] = Outlook(self._tick, group, sites, cause, detail)
+            found = self._outlooks[key] = FreeSlots(self._tick, group, sites, cause, detail)
         self._by_cohort[group.cohort] = found
         return found
 
-    def prospects(self, group: Group, outlook: Outlook) -> Prospects | None:
+    def prospects(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
         """What each of a group's sites would give; None where there are none.
 
         Groups that differ in their weights alone share them.
@@ -56,13 +56,13 @@ class Candidates:
             for _, size in group.info.components:
                 needed += size
             fetch_s = self._tick.model.fetch_s(large)
-            found = Prospects(
+            found = Estimates(
                 prospects_of(outlook.sites, group.work, needed, fetch_s), outlook.common_s
             )
             self._prospects[group.cohort] = found
         return found
 
-    def _reason(self, group: Group) -> tuple[RejectionCause, str]:
+    def _reason(self, group: ActionGroup) -> tuple[RejectionCause, str]:
         """``BUSY`` where any worker could take the group in time, else what the nearest lacks."""
         tick = self._tick
         unmet = tick.unmet(group.info)
@@ -86,7 +86,9 @@ def _busy(able: int) -> str:
     return f"{full} full, or soon better than an idle one"
 
 
-def with_inputs(tick: Tick, prospect: Prospect, action: ReadyAction, member: int) -> Prospect:
+def with_inputs(
+    tick: SchedulingCycle, prospect: Estimate, action: ReadyAction, member: int
+) -> Estimate:
     """The prospect on a worker that may hold inputs of this very action."""
     held = tick.holders.held(action, member) if action.inputs else ()
     if not held:

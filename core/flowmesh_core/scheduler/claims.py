@@ -7,10 +7,10 @@ kept. Those before it in the order are not held back, so a claim never turns fai
 """
 
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import LaneView
-from flowmesh_core.scheduler.accounts import WorkerAccount
-from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.fleet.snapshot import InstanceView
+from flowmesh_core.scheduler.accounts import WorkerCapacity
+from flowmesh_core.scheduler.groups import ActionGroup
+from flowmesh_core.scheduler.tick import SchedulingCycle
 
 PATIENCE_S = 5.0
 """The least time that an action waits before it claims a worker."""
@@ -19,7 +19,7 @@ PATIENCE_LOADS = 2.0
 take turns on one worker keep it working at least half of the time."""
 
 
-def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
+def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> None:
     """Makes room for a group that has none, where its action has waited long enough."""
     if not group.isolate and group.info.signature in tick.running:
         return
@@ -27,7 +27,7 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
     if waited_s < PATIENCE_S:
         return
     best: tuple[float, int] | None = None
-    victims: list[LaneView] = []
+    victims: list[InstanceView] = []
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
@@ -51,10 +51,10 @@ def claim(tick: Tick, group: Group, action: ReadyAction) -> None:
         account.changed()
 
 
-def _to_close(account: WorkerAccount, group: Group) -> list[LaneView] | None:
+def _to_close(account: WorkerCapacity, group: ActionGroup) -> list[InstanceView] | None:
     """The lanes that must end for the group to fit, soonest first; None where it never will."""
     need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib
-    found: list[LaneView] = []
+    found: list[InstanceView] = []
     held = [lane for lane in account.view.lanes.values() if lane.held]
     own = [lane for lane in held if lane.signature == group.info.signature]
     if group.isolate:

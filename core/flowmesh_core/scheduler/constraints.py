@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler.honouring import Wish, problem
+from flowmesh_core.scheduler.honouring import VariantRequest, problem
 
 CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
@@ -62,8 +62,8 @@ def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return all(labels.get(k) != v for k, v in requirement.anti_labels.items())
 
 
-def _wish(requirement: Requirement) -> Wish:
-    return Wish(
+def _wish(requirement: Requirement) -> VariantRequest:
+    return VariantRequest(
         requirement.engine,
         requirement.implementation,
         requirement.dtype,

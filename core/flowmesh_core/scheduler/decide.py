@@ -11,14 +11,14 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, RejectionCause, Snapshot
 from flowmesh_core.scheduler.exchange import improve
 from flowmesh_core.scheduler.groups import groups_of
-from flowmesh_core.scheduler.runners_up import RunnersUp
-from flowmesh_core.scheduler.serve import Client, Served, again, clients_of, serve
+from flowmesh_core.scheduler.runners_up import Alternatives
+from flowmesh_core.scheduler.serve import GroupCursor, Nomination, again, clients_of, serve
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.tick import SchedulingCycle
 from flowmesh_core.units import Digest
 
 if TYPE_CHECKING:
-    from flowmesh_core.scheduler.outlook import Outlook
+    from flowmesh_core.scheduler.outlook import FreeSlots
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
@@ -36,7 +36,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
         action is in one placement or counted in one rejection.
     """
     # 1. Index the workers; the ready actions stand in groups that share their scores.
-    tick = Tick(snapshot, model)
+    tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
     # 2. Find the feasible workers of every group, and what each would give.
     clients = clients_of(tick, [group for group in groups if not group.replica_of])
@@ -55,15 +55,17 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     return Decision(_placements(tick, served), _rejections([*clients, *replicas], snapshot))
 
 
-def _placements(tick: Tick, served: list[Served]) -> tuple[Placement, ...]:
-    batches: dict[tuple[int, str], list[Served]] = {}
+def _placements(tick: SchedulingCycle, served: list[Nomination]) -> tuple[Placement, ...]:
+    batches: dict[tuple[int, str], list[Nomination]] = {}
     for one in served:
         batches.setdefault((one.place.member, one.action.signature), []).append(one)
-    others = RunnersUp()
+    others = Alternatives()
     return tuple(_placement(tick, others, member, batch) for (member, _), batch in batches.items())
 
 
-def _placement(tick: Tick, others: RunnersUp, member: int, batch: list[Served]) -> Placement:
+def _placement(
+    tick: SchedulingCycle, others: Alternatives, member: int, batch: list[Nomination]
+) -> Placement:
     account = tick.accounts[member]
     signature = batch[0].action.signature
     shape = account.view.shape
@@ -96,11 +98,11 @@ def _placement(tick: Tick, others: RunnersUp, member: int, batch: list[Served]) 
     )
 
 
-def _rejections(clients: list[Client], snapshot: Snapshot) -> tuple[Rejection, ...]:
+def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
     counts = Counter[tuple[str, RejectionCause, str]]()
     for _, _, action in snapshot.ready.backoff:
         counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
-    alike: dict[Outlook, int] = {}
+    alike: dict[FreeSlots, int] = {}
     for client in clients:
         left = client.group.count - client.served
         if left:

@@ -8,12 +8,12 @@ places, so that a tick stays short; on 100 actions and 50 workers it reaches the
 
 import msgspec
 
-from flowmesh_core.scheduler.accounts import AHEAD, RUN, LaneAccount
+from flowmesh_core.scheduler.accounts import AHEAD, RUN, InstanceCapacity
 from flowmesh_core.scheduler.groups import is_urgent
-from flowmesh_core.scheduler.seeker import Place, Seeker
-from flowmesh_core.scheduler.serve import Served
-from flowmesh_core.scheduler.spots import OwnSpots, Spot, Spots
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.seeker import Slot, SlotPicker
+from flowmesh_core.scheduler.serve import Nomination
+from flowmesh_core.scheduler.spots import LocalRankedSlots, RankedSlots, Spot
+from flowmesh_core.scheduler.tick import SchedulingCycle
 from flowmesh_core.units import Digest
 
 LOOKS = 2_000
@@ -33,8 +33,8 @@ class _Item(msgspec.Struct, eq=False, gc=False):
         utility: of the place it has, which is at ``spot``.
     """
 
-    served: Served
-    spots: Spots
+    served: Nomination
+    spots: RankedSlots
     utility: float
     spot: At
     signature: Digest
@@ -46,33 +46,33 @@ class _Item(msgspec.Struct, eq=False, gc=False):
         return self.spots.top - self.utility
 
 
-def improve(tick: Tick, served: list[Served]) -> set[int]:
+def improve(tick: SchedulingCycle, served: list[Nomination]) -> set[int]:
     """Raises the sum of utilities by moving actions; changes ``served`` and the accounts.
 
     Returns:
         The workers that were left by some action, where others may find a place now.
     """
-    exchange = _Exchange(tick)
+    exchange = _LocalSearch(tick)
     exchange.add(served)
     exchange.run()
     exchange.settle()
     return exchange.left
 
 
-class _Exchange:
-    def __init__(self, tick: Tick) -> None:
+class _LocalSearch:
+    def __init__(self, tick: SchedulingCycle) -> None:
         self._tick = tick
         self._looks = LOOKS
         self.left: set[int] = set()
-        self._spots: dict[Seeker, Spots] = {}
+        self._spots: dict[SlotPicker, RankedSlots] = {}
         self._items: list[_Item] = []
         self._there: dict[tuple[int, Digest, int], list[_Item]] = {}
         self._pinned: dict[tuple[int, Digest, int], int] = {}
 
-    def add(self, served: list[Served]) -> None:
+    def add(self, served: list[Nomination]) -> None:
         """Takes the actions that may move: no suspects, replicas or actions with a deadline."""
         # A place that inputs have no part in is one object for all actions of a group there.
-        known: dict[Place, float] = {}
+        known: dict[Slot, float] = {}
         for one in served:
             place, group = one.place, one.seeker.group
             key = (place.member, one.action.signature, place.tier)
@@ -99,7 +99,7 @@ class _Exchange:
             moved = False
             losers = [item for item in self._items if item.loss > EPSILON]
             losers.sort(key=lambda item: -item.loss)
-            stuck: dict[tuple[Spots | _Item, At], int] = {}
+            stuck: dict[tuple[RankedSlots | _Item, At], int] = {}
             for item in losers:
                 if self._looks <= 0:
                     return
@@ -120,15 +120,15 @@ class _Exchange:
         for item in self._items:
             one, (member, tier) = item.served, item.spot
             if one.place.member != member or one.place.tier != tier:
-                one.place = Place(one.seeker.prospect(one.action, member), member, tier)
+                one.place = Slot(one.seeker.prospect(one.action, member), member, tier)
 
-    def _spots_of(self, one: Served) -> Spots:
+    def _spots_of(self, one: Nomination) -> RankedSlots:
         seeker = one.seeker
         known = self._spots.get(seeker)
         if known is None:
-            known = self._spots[seeker] = Spots(seeker)
+            known = self._spots[seeker] = RankedSlots(seeker)
         prospects = seeker.holders(one.action) if one.action.inputs else None
-        return OwnSpots(known, prospects) if prospects else known
+        return LocalRankedSlots(known, prospects) if prospects else known
 
     def _is_apart(self, item: _Item) -> bool:
         """Whether its spots count as its own though its like have the very same.
@@ -252,7 +252,7 @@ class _Exchange:
         item.spot = spot
 
 
-def _places(lane: LaneAccount, tier: int) -> int:
+def _places(lane: InstanceCapacity, tier: int) -> int:
     """Places of a tier that the snapshot left in a lane."""
     held = lane.view.held if lane.view else 0
     if tier == RUN:

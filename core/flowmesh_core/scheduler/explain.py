@@ -8,9 +8,9 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Candidate, Snapshot
-from flowmesh_core.scheduler.candidates import Candidates, with_inputs
+from flowmesh_core.scheduler.candidates import CandidateFinder, with_inputs
 from flowmesh_core.scheduler.groups import group_of
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.tick import SchedulingCycle
 
 
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
@@ -23,9 +23,9 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     now = structs.replace(action, not_before_s=0.0)
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
     seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
-    tick = Tick(seen, model)
+    tick = SchedulingCycle(seen, model)
     group = group_of(seen, action.kind)
-    candidates = Candidates(tick)
+    candidates = CandidateFinder(tick)
     outlook = candidates.outlook(group)
     prospects = candidates.prospects(group, outlook)
     if prospects is None:

@@ -8,13 +8,13 @@ from math import inf
 
 import msgspec
 
-from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, ReadyAction, Work
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, Kind, ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 
 
-class Group(msgspec.Struct, eq=False, gc=False):
+class ActionGroup(msgspec.Struct, eq=False, gc=False):
     """Actions that are interchangeable where placement is concerned, as a tick sees them.
 
     Attributes:
@@ -27,13 +27,13 @@ class Group(msgspec.Struct, eq=False, gc=False):
 
     ready: ReadyGroup
     info: SignatureInfo
-    weights: Weights
+    weights: UtilityWeights
     isolate: bool
     avoid: frozenset[str]
     replica_of: str
     cohort: Kind
     count: int
-    work: Work
+    work: WorkSize
 
     @property
     def large_bytes(self) -> int:
@@ -52,19 +52,19 @@ class Group(msgspec.Struct, eq=False, gc=False):
         return self.avoid | {self.replica_of} if self.replica_of else self.avoid
 
 
-def groups_of(snapshot: Snapshot) -> list[Group]:
+def groups_of(snapshot: Snapshot) -> list[ActionGroup]:
     """The groups of a snapshot's ready actions; those in backoff are in none."""
     return [_group(snapshot, ready) for ready in snapshot.ready.groups.values()]
 
 
-def group_of(snapshot: Snapshot, kind: Kind) -> Group:
+def group_of(snapshot: Snapshot, kind: Kind) -> ActionGroup:
     """The group of actions of one kind."""
     return _group(snapshot, snapshot.ready.groups[kind])
 
 
-def _group(snapshot: Snapshot, ready: ReadyGroup) -> Group:
+def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
-    return Group(
+    return ActionGroup(
         ready,
         snapshot.signatures[like.signature],
         like.weights,

@@ -10,7 +10,7 @@ FEW = 64
 """So many workers are asked one by one; for more, all inputs are looked up at once."""
 
 
-class Holders:
+class InputLocality:
     """Finds them in one tick."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -9,20 +9,20 @@ pool comes first (``rightsizing``).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from flowmesh_core.fleet.demand import LATELY_S, Warm
-from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
-from flowmesh_core.scheduler.prospects import Prospects
-from flowmesh_core.scheduler.rightsizing import Open, Rightsizing, fleet_of
+from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
+from flowmesh_core.scheduler.pools import MemoryPacking, PoolView, TemplateWorker
+from flowmesh_core.scheduler.prospects import Estimates
+from flowmesh_core.scheduler.rightsizing import EngineReadiness, RightSizing, fleet_of
 from flowmesh_core.units import Digest
 
 UNABLE = -1.0
 """Counts as the utility of a pool that cannot run a signature."""
 LEAST_GAP_S = 1.0
 
-Able = dict[str, EmptyWorker]
+Able = dict[str, TemplateWorker]
 
 
-class Homes:
+class PreferredPools:
     """Gives every signature in demand a pool.
 
     Attributes:
@@ -32,11 +32,11 @@ class Homes:
 
     def __init__(
         self,
-        warm: Sequence[Warm],
+        warm: Sequence[SignatureDemand],
         pools: Sequence[PoolView],
-        able: Callable[[Warm], Sequence[EmptyWorker]],
-        opened: Callable[[Sequence[Warm]], Mapping[str, Open]],
-        rightsizing: Rightsizing,
+        able: Callable[[SignatureDemand], Sequence[TemplateWorker]],
+        opened: Callable[[Sequence[SignatureDemand]], Mapping[str, EngineReadiness]],
+        rightsizing: RightSizing,
         now_s: float,
     ) -> None:
         """Finds all homes.
@@ -50,8 +50,8 @@ class Homes:
             rightsizing: what was moved before for the sake of the bill.
             now_s: the time.
         """
-        self.found: dict[Digest, EmptyWorker] = {}
-        self.rooms = {pool.name: Rooms(pool) for pool in pools}
+        self.found: dict[Digest, TemplateWorker] = {}
+        self.rooms = {pool.name: MemoryPacking(pool) for pool in pools}
         by_size = sorted(
             warm, key=lambda one: (-one.info.requirement.memory_mib, one.info.signature)
         )
@@ -85,13 +85,13 @@ class Homes:
 
 
 def _by_utility(
-    warm: Sequence[Warm], pools: Sequence[PoolView], able_of: Mapping[Digest, Able]
+    warm: Sequence[SignatureDemand], pools: Sequence[PoolView], able_of: Mapping[Digest, Able]
 ) -> list[str]:
     """Pools by name, the best for all that is in demand first."""
     scores = {pool.name: 0.0 for pool in pools}
     for one in warm:
         places = able_of[one.info.signature]
-        utilities = Prospects([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
+        utilities = Estimates([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
         found = dict(zip(places, utilities, strict=True))
         for name in scores:
             scores[name] += found.get(name, UNABLE) / max(LEAST_GAP_S, one.gap_s)

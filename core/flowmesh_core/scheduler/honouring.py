@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowmesh_core.protocol.messages import Honours, WorkerShape
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VariantRequest:
     """The identity fields that a step asks for; empty and None are any."""
 
     engine: str
@@ -20,7 +20,7 @@ class Wish:
     batch_invariant: bool | None = None
 
     @classmethod
-    def of(cls, engine: str, fields: Mapping[str, Any]) -> "Wish":
+    def of(cls, engine: str, fields: Mapping[str, Any]) -> "VariantRequest":
         """Reads a step's resolved identity fields."""
         return cls(
             engine,
@@ -33,7 +33,7 @@ class Wish:
         """Whether a worker serves this combination."""
         return any(self._met(h) for h in shape.honours)
 
-    def _met(self, honours: Honours) -> bool:
+    def _met(self, honours: EngineVariant) -> bool:
         return (
             honours.engine == self.engine
             and self.implementation in {"", honours.implementation}
@@ -42,7 +42,7 @@ class Wish:
         )
 
 
-def problem(wish: Wish, shapes: Sequence[WorkerShape]) -> str:
+def problem(wish: VariantRequest, shapes: Sequence[WorkerShape]) -> str:
     """Why no worker serves a combination and which single change is served; empty where one does.
 
     Args:
@@ -61,7 +61,7 @@ def problem(wish: Wish, shapes: Sequence[WorkerShape]) -> str:
     return f"no worker serves {wish.engine} with {', '.join(asked)}; {change} a pool that does"
 
 
-def _changes(wish: Wish, shapes: Iterable[WorkerShape]) -> Iterator[str]:
+def _changes(wish: VariantRequest, shapes: Iterable[WorkerShape]) -> Iterator[str]:
     """Changes of one field that some worker serves: ``dtype: float32`` ..."""
     mine = [h for s in shapes for h in s.honours if h.engine == wish.engine]
     for honours in mine:

@@ -7,7 +7,7 @@ from flowmesh_core.scheduler.backlog import Backlog
 from flowmesh_core.scheduler.pools import PoolView
 
 
-class Sizes(NamedTuple):
+class PoolSize(NamedTuple):
     """How large a pool should be.
 
     Attributes:
@@ -43,7 +43,7 @@ class Hysteresis:
         """So many are taken as wanted now: who begins to look does not shrink at once."""
         self._asked.append((now_s, workers))
 
-    def sizes(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> Sizes:
+    def sizes(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> PoolSize:
         """How many workers the pool should have, and how many it needs.
 
         Args:
@@ -67,4 +67,4 @@ class Hysteresis:
         self._asked.append((now_s, wanted))
         kept = min(current, max(n for _, n in self._asked))
         needed = max(wanted, kept, min(pool.maximum, backlog.warm))
-        return Sizes(max(needed, min(pool.maximum, backlog.busy)), needed)
+        return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)

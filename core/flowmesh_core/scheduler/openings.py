@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from flowmesh_core.fleet.demand import Warm
+from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.snapshot import WorkerView
 from flowmesh_core.units import Digest
 
 
 def openings_of(
-    workers: Sequence[WorkerView], warm: Sequence[Warm], homes: Mapping[Digest, str]
+    workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], homes: Mapping[Digest, str]
 ) -> dict[str, tuple[Digest, ...]]:
     """Worker → signatures that it should hold open, those first that are asked for most often.
 
@@ -18,7 +18,7 @@ def openings_of(
     Args:
         workers: the connected ones.
         warm: what is in demand.
-        homes: signature → pool (``backlog.Signal.homes``).
+        homes: signature → pool (``backlog.CapacitySignal.homes``).
     """
     found: dict[str, list[Digest]] = {w.name: [] for w in workers if not w.draining}
     left = {w.name: w.shape.device_memory_mib * w.shape.devices for w in workers}

@@ -5,20 +5,20 @@ from itertools import chain
 
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.scheduler.accounts import RUN, WAIT
-from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.sites import Site
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.groups import ActionGroup
+from flowmesh_core.scheduler.sites import EquivalenceClass
+from flowmesh_core.scheduler.tick import SchedulingCycle
 
 NOWHERE = 2**30
 """Stands for the tier of a site without any place, not even one to wait for."""
 
 
 @dataclass(slots=True, eq=False)
-class Outlook:
+class FreeSlots:
     """What groups may hope for that can go to the same places: one signature, the same cautions.
 
     Places only get worse while a tick serves, so a site is looked at again when the worker of its
-    next place has changed: the account says so, see ``WorkerAccount.watch``.
+    next place has changed: the account says so, see ``WorkerCapacity.watch``.
 
     Attributes:
         like: any of the groups.
@@ -32,9 +32,9 @@ class Outlook:
         common_s: what all sites wait for the sake of later actions.
     """
 
-    tick: Tick
-    like: Group
-    sites: list[Site]
+    tick: SchedulingCycle
+    like: ActionGroup
+    sites: list[EquivalenceClass]
     cause: RejectionCause
     detail: str
     first_tiers: list[int] = field(init=False)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flowmesh_core.costmodel import Rate
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier, WorkerView
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.scheduler.accounts import RUN
 from flowmesh_core.scheduler.sites import NANO_HOUR_S
-from flowmesh_core.scheduler.utility import NEARNESS, Prospect, share_near
+from flowmesh_core.scheduler.utility import NEARNESS, Estimate, share_near
 from flowmesh_core.units import Digest
 
 
@@ -67,7 +67,7 @@ def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> lis
     return [PoolView(n, shape, maximum=maximum.get(n, 1)) for n, shape in sorted(shapes.items())]
 
 
-class Rooms:
+class MemoryPacking:
     """The memory of a pool's workers, filled with lanes: first fit."""
 
     def __init__(self, pool: PoolView) -> None:
@@ -96,7 +96,7 @@ class Rooms:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyWorker:
+class TemplateWorker:
     """A worker of a pool that holds nothing, as the actions of a signature see it.
 
     Attributes:
@@ -120,14 +120,14 @@ class EmptyWorker:
     needed_bytes: int
     near_bytes: int
 
-    def share_s(self, work: Work) -> float:
+    def share_s(self, work: WorkSize) -> float:
         """Worker-seconds that an action of a size takes: its share of a full lane."""
         return self.full.seconds(work) * self.full.share
 
-    def at_home(self, work: Work) -> Prospect:
+    def at_home(self, work: WorkSize) -> Estimate:
         """What an action gets on average where its lane is held open."""
         paid_s = max(self.share_s(work), self.open_s)
-        return Prospect(
+        return Estimate(
             start_s=0.0,
             wait_s=0.0,
             first_tier=RUN,
@@ -140,11 +140,11 @@ class EmptyWorker:
             sunk=self.pool.sunk,
         )
 
-    def prospect(self, work: Work) -> Prospect:
+    def prospect(self, work: WorkSize) -> Estimate:
         """What an action of a size would get."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = NEARNESS[Tier.DISK] * self.near_bytes
-        return Prospect(
+        return Estimate(
             start_s=self.expected_load_s,
             wait_s=self.expected_load_s,
             first_tier=RUN,

@@ -5,14 +5,14 @@ Found for all groups that differ in their weights alone; there are thousands of 
 
 from collections.abc import Sequence
 
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler.accounts import RUN
-from flowmesh_core.scheduler.sites import NANO_HOUR_S, Site
-from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Prospect, Scale, sunk_share
+from flowmesh_core.scheduler.sites import NANO_HOUR_S, EquivalenceClass
+from flowmesh_core.scheduler.utility import LEAST_FINISH_S, Estimate, UtilityScale, sunk_share
 
 
-class Prospects:
+class Estimates:
     """The prospects of a group.
 
     Attributes:
@@ -21,7 +21,7 @@ class Prospects:
 
     __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all")
 
-    def __init__(self, found: list[Prospect], common_s: float = 0.0) -> None:
+    def __init__(self, found: list[Estimate], common_s: float = 0.0) -> None:
         """Takes at least one, and what all of them wait for the sake of later actions."""
         self.all = found
         self._common_s = common_s
@@ -38,13 +38,13 @@ class Prospects:
             for finish_s, p in zip(finishes_s, found, strict=True)
         ]
 
-    def scale(self, weights: Weights) -> Scale:
+    def scale(self, weights: UtilityWeights) -> UtilityScale:
         """What the terms of a group with these weights are measured against."""
         share = sunk_share(weights)
-        return Scale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
+        return UtilityScale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
 
-    def utilities(self, weights: Weights) -> list[float]:
-        """U of each worker's next place on the snapshot, to the bit as :class:`Scale` says it."""
+    def utilities(self, weights: UtilityWeights) -> list[float]:
+        """Returns U of each worker's next slot, equal to the bit to :class:`UtilityScale`'s."""
         alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
         share = sunk_share(weights)
         return [
@@ -54,8 +54,8 @@ class Prospects:
 
 
 def prospects_of(
-    sites: Sequence[Site], work: Work, needed_bytes: int, fetch_s: float
-) -> list[Prospect]:
+    sites: Sequence[EquivalenceClass], work: WorkSize, needed_bytes: int, fetch_s: float
+) -> list[Estimate]:
     """What an action of a size would get at each site, none of its inputs being near.
 
     Args:
@@ -64,7 +64,7 @@ def prospects_of(
         needed_bytes: of components and inputs.
         fetch_s: seconds to fetch the inputs.
     """
-    found: list[Prospect] = []
+    found: list[Estimate] = []
     rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
     for site in sites:
         if site.rate is not rate:  # sites of one kind of worker stand together
@@ -76,7 +76,7 @@ def prospects_of(
         lane_s = site.paid_s + (run_s + fetch_s) * rate.share
         near = site.near_bytes
         found.append(
-            Prospect(
+            Estimate(
                 start_s,
                 site.remaining_s if site.remaining_s > second_s else second_s,
                 site.first_tier,

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from flowmesh_core.fleet.demand import Warm
-from flowmesh_core.graph.plan import Weights
-from flowmesh_core.scheduler.pools import EmptyWorker, PoolView, Rooms
+from flowmesh_core.fleet.demand import SignatureDemand
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.scheduler.pools import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.units import Digest
 
 QUIET = 0.33
@@ -32,7 +32,7 @@ PATIENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class PoolRequirement:
     """The workers that a pool would need to hold open all engines that are in demand.
 
     Attributes:
@@ -48,8 +48,10 @@ class Fleet:
 
 
 def fleet_of(
-    pool: PoolView, warm: Sequence[Warm], places: Mapping[Digest, Mapping[str, EmptyWorker]]
-) -> Fleet:
+    pool: PoolView,
+    warm: Sequence[SignatureDemand],
+    places: Mapping[Digest, Mapping[str, TemplateWorker]],
+) -> PoolRequirement:
     """What a pool would need for what is in demand.
 
     Args:
@@ -57,7 +59,7 @@ def fleet_of(
         warm: what is in demand, the largest first.
         places: signature → pool → what an empty worker of it would give.
     """
-    rooms, used, able = Rooms(pool), 0.0, bool(warm)
+    rooms, used, able = MemoryPacking(pool), 0.0, bool(warm)
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         mib = one.info.requirement.memory_mib
@@ -67,11 +69,11 @@ def fleet_of(
             rooms.take(mib)
             used += empty.share_s(one.work) * one.per_s
     added = max(0, rooms.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
-    return Fleet(pool, added if able else inf, used / max(1, rooms.workers))
+    return PoolRequirement(pool, added if able else inf, used / max(1, rooms.workers))
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class EngineReadiness:
     """What a pool has open of the engines that are to be held open.
 
     Attributes:
@@ -82,10 +84,10 @@ class Open:
     ready: float = 0.0
 
 
-NOTHING = Open()
+NOTHING = EngineReadiness()
 
 
-class Rightsizing:
+class RightSizing:
     """Remembers which pool comes first, and since when another should. Lost without harm.
 
     Attributes:
@@ -112,9 +114,9 @@ class Rightsizing:
     def order(
         self,
         names: Sequence[str],
-        open_: Mapping[str, Open],
-        fleets: Mapping[str, Fleet],
-        weights: Sequence[Weights],
+        open_: Mapping[str, EngineReadiness],
+        fleets: Mapping[str, PoolRequirement],
+        weights: Sequence[UtilityWeights],
         now_s: float,
     ) -> list[str]:
         """Puts the pool first that the engines in demand should live in.
@@ -140,7 +142,10 @@ class Rightsizing:
         return sorted(names, key=lambda name: name != self.first)
 
     def _stay(
-        self, names: Sequence[str], open_: Mapping[str, Open], fleets: Mapping[str, Fleet]
+        self,
+        names: Sequence[str],
+        open_: Mapping[str, EngineReadiness],
+        fleets: Mapping[str, PoolRequirement],
     ) -> None:
         """Settles on a pool that holds half of them, until it is gone or cannot hold them all."""
         able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
@@ -155,9 +160,9 @@ class Rightsizing:
     def _better(
         self,
         names: Sequence[str],
-        open_: Mapping[str, Open],
-        fleets: Mapping[str, Fleet],
-        weights: Sequence[Weights],
+        open_: Mapping[str, EngineReadiness],
+        fleets: Mapping[str, PoolRequirement],
+        weights: Sequence[UtilityWeights],
     ) -> tuple[str, str, float]:
         """Why another pool should come first (empty: it need not), which, and how long to wait."""
         here = fleets[self.first or names[0]]
@@ -188,7 +193,12 @@ class Rightsizing:
         self.first, self._moved_s, self._why = there, now_s, ""
         self.moves += 1
 
-    def _arrive(self, open_: Mapping[str, Open], fleets: Mapping[str, Fleet], now_s: float) -> None:
+    def _arrive(
+        self,
+        open_: Mapping[str, EngineReadiness],
+        fleets: Mapping[str, PoolRequirement],
+        now_s: float,
+    ) -> None:
         """Gives pools up when engines are open in the first; goes back where they do not open."""
         here = fleets.get(self.first or "")
         self.leaving &= fleets.keys()

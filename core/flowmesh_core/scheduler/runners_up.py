@@ -7,26 +7,26 @@ first groups alone: a decision must not wait for what only people read later.
 from heapq import nlargest
 
 from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
-from flowmesh_core.scheduler.seeker import Place, Seeker
-from flowmesh_core.scheduler.utility import Prospect
+from flowmesh_core.scheduler.seeker import Slot, SlotPicker
+from flowmesh_core.scheduler.utility import Estimate
 
 OTHERS = 4
 GROUPS = 16
 """Of so many groups a tick the others are named; of the rest the chosen worker alone."""
 
-_Ranked = list[tuple[list[int], Prospect, ScoredWorker]]
+_Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
 """Members of a site, what it would give, and the first of them."""
 
 
-class RunnersUp:
+class Alternatives:
     """Names them in one tick."""
 
     def __init__(self) -> None:
         """Starts without any."""
-        self._ranked: dict[Seeker, _Ranked] = {}
+        self._ranked: dict[SlotPicker, _Ranked] = {}
 
     def candidates(
-        self, seeker: Seeker, place: Place, terms: UtilityTerms
+        self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
         """The worker of a place with its terms, then the best others: one of each kind."""
         chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
@@ -44,19 +44,19 @@ class RunnersUp:
         return tuple(found[: OTHERS + 1])
 
 
-def _rank(seeker: Seeker) -> _Ranked:
+def _rank(seeker: SlotPicker) -> _Ranked:
     worths = seeker.utilities
     best = nlargest(OTHERS + 1, range(len(worths)), key=worths.__getitem__)
     chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
     return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
 
 
-def _of(seeker: Seeker, prospect: Prospect, member: int) -> ScoredWorker:
+def _of(seeker: SlotPicker, prospect: Estimate, member: int) -> ScoredWorker:
     terms = seeker.scale.terms(prospect, prospect.first_tier)
     return _scored(seeker, member, terms, lane=prospect.lane)
 
 
-def _scored(seeker: Seeker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
+def _scored(seeker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
     return ScoredWorker(
         seeker.tick.snapshot.workers[member].name,
         terms.utility,

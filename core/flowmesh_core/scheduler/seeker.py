@@ -7,25 +7,25 @@ import msgspec
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.scheduler.accounts import WAIT
 from flowmesh_core.scheduler.candidates import with_inputs
-from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.outlook import NOWHERE, Outlook
-from flowmesh_core.scheduler.prospects import Prospects
-from flowmesh_core.scheduler.tick import Tick
-from flowmesh_core.scheduler.utility import Prospect
+from flowmesh_core.scheduler.groups import ActionGroup
+from flowmesh_core.scheduler.outlook import NOWHERE, FreeSlots
+from flowmesh_core.scheduler.prospects import Estimates
+from flowmesh_core.scheduler.tick import SchedulingCycle
+from flowmesh_core.scheduler.utility import Estimate
 
 GONE = -inf
 """The utility of a place that is not left, not even to wait for."""
 
 
-class Place(msgspec.Struct, eq=False, gc=False):
+class Slot(msgspec.Struct, eq=False, gc=False):
     """A place on a worker: ``tier`` is ``WAIT`` or above where it is not to be had in this tick."""
 
-    prospect: Prospect
+    prospect: Estimate
     member: int
     tier: int
 
 
-class Seeker:
+class SlotPicker:
     """The places of one group by utility.
 
     Only the best one is held against what is left: where its place turns out to be taken it counts
@@ -51,7 +51,9 @@ class Seeker:
         "utilities",
     )
 
-    def __init__(self, tick: Tick, group: Group, outlook: Outlook, prospects: Prospects) -> None:
+    def __init__(
+        self, tick: SchedulingCycle, group: ActionGroup, outlook: FreeSlots, prospects: Estimates
+    ) -> None:
         """Takes what its sites would give on the snapshot, and what is left of their places."""
         self.tick = tick
         self.group = group
@@ -65,7 +67,7 @@ class Seeker:
         self._worths = self.utilities.copy()
         self._tiers = outlook.first_tiers.copy()
         self._here = outlook.here.copy()
-        self._last: Place | None = None
+        self._last: Slot | None = None
         self._would_wait: float | None = None
 
     def reset(self) -> None:
@@ -75,7 +77,7 @@ class Seeker:
             if tier != self._tiers[number]:
                 self._see(number, tier)
 
-    def best(self) -> Place | None:
+    def best(self) -> Slot | None:
         """The place of greatest utility; None where not even a lane to wait for is left.
 
         It leaves the places of single inputs out of account. The outlook must have looked.
@@ -87,7 +89,7 @@ class Seeker:
             if self._tiers[number] == tier:
                 last, member = self._last, outlook.members[number]
                 if last is None or last.member != member or last.tier != tier:
-                    last = self._last = Place(self.prospects[number], member, tier)
+                    last = self._last = Slot(self.prospects[number], member, tier)
                 return last
             self._would_wait = None
             self._see(number, tier)
@@ -109,7 +111,7 @@ class Seeker:
         utilities = self.utilities
         return max([utilities[number] for number in self._outlook.here])
 
-    def best_for(self, action: ReadyAction) -> Place | None:
+    def best_for(self, action: ReadyAction) -> Slot | None:
         """The best place for an action that may have inputs on some worker."""
         best, outlook = self.best(), self._outlook
         numbers = outlook.numbers
@@ -120,24 +122,24 @@ class Seeker:
             prospect = with_inputs(self.tick, self.prospects[numbers[member]], action, member)
             utility = self.scale.utility(prospect, tier)
             if best is None or utility > self.scale.utility(best.prospect, best.tier):
-                best = Place(prospect, member, tier)
+                best = Slot(prospect, member, tier)
         return best
 
-    def best_by(self, action: ReadyAction, due_s: float) -> Place | None:
+    def best_by(self, action: ReadyAction, due_s: float) -> Slot | None:
         """The best place that finishes within ``due_s`` seconds, else that which finishes first."""
-        places: list[Place] = []
+        places: list[Slot] = []
         for site, known in zip(self.sites, self.prospects, strict=True):
             for member in site.members:
                 tier = self._outlook.tier_of(member)
                 if tier is not None:
                     prospect = with_inputs(self.tick, known, action, member)
-                    places.append(Place(prospect, member, tier))
+                    places.append(Slot(prospect, member, tier))
         in_time = [p for p in places if p.prospect.finish_s(p.tier) <= due_s]
         if in_time:
             return max(in_time, key=lambda p: (self.scale.utility(p.prospect, p.tier), -p.member))
         return min(places, key=lambda p: (p.prospect.finish_s(p.tier), p.member), default=None)
 
-    def best_now(self, action: ReadyAction) -> Place | None:
+    def best_now(self, action: ReadyAction) -> Slot | None:
         """The best place that can be had in this tick, however good it is to wait."""
         outlook, tiers, worths = self._outlook, self._tiers, self._worths
         there = [(-worths[n], n) for n in self._here if outlook.tiers[n] == tiers[n]]
@@ -146,7 +148,7 @@ class Seeker:
         number = min(there)[1]
         member = outlook.members[number]
         prospect = with_inputs(self.tick, self.prospects[number], action, member)
-        return Place(prospect, member, tiers[number])
+        return Slot(prospect, member, tiers[number])
 
     def would_wait(self, enough: float) -> float:
         """How many actions would rather wait for a lane than take the best place of this tick.
@@ -191,7 +193,7 @@ class Seeker:
                 capacity += lane.capacity
         return capacity
 
-    def holders(self, action: ReadyAction) -> dict[int, Prospect]:
+    def holders(self, action: ReadyAction) -> dict[int, Estimate]:
         """What an action would get on those of its group's workers that hold inputs of it."""
         numbers = self._outlook.numbers
         return {
@@ -199,7 +201,7 @@ class Seeker:
             for m in self.tick.holders.among(action, numbers)
         }
 
-    def prospect(self, action: ReadyAction, member: int) -> Prospect:
+    def prospect(self, action: ReadyAction, member: int) -> Estimate:
         """What an action would get on one of its group's workers."""
         known = self.prospects[self._outlook.numbers[member]]
         return with_inputs(self.tick, known, action, member)

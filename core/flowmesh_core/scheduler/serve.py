@@ -9,13 +9,13 @@ import msgspec
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.scheduler.accounts import WAIT
-from flowmesh_core.scheduler.candidates import Candidates
+from flowmesh_core.scheduler.candidates import CandidateFinder
 from flowmesh_core.scheduler.claims import claim
-from flowmesh_core.scheduler.groups import Group, is_urgent
+from flowmesh_core.scheduler.groups import ActionGroup, is_urgent
 from flowmesh_core.scheduler.order import FairOrder
-from flowmesh_core.scheduler.outlook import Outlook
-from flowmesh_core.scheduler.seeker import Place, Seeker
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.outlook import FreeSlots
+from flowmesh_core.scheduler.seeker import Slot, SlotPicker
+from flowmesh_core.scheduler.tick import SchedulingCycle
 from flowmesh_core.units import Digest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MANY = 2**40
 
 
-class Client(msgspec.Struct, eq=False, gc=False):
+class GroupCursor(msgspec.Struct, eq=False, gc=False):
     """A group that is to be served.
 
     Attributes:
@@ -32,44 +32,44 @@ class Client(msgspec.Struct, eq=False, gc=False):
         served: how many of its actions have a place; the others are rejected in the end.
     """
 
-    group: Group
-    candidates: Candidates
-    outlook: Outlook
-    seeker: Seeker | None = None
+    group: ActionGroup
+    candidates: CandidateFinder
+    outlook: FreeSlots
+    seeker: SlotPicker | None = None
     served: int = 0
 
-    def seek(self, tick: Tick) -> Seeker | None:
+    def seek(self, tick: SchedulingCycle) -> SlotPicker | None:
         """The seeker for its turn."""
         if self.seeker is None:
             found = self.candidates.prospects(self.group, self.outlook)
-            self.seeker = Seeker(tick, self.group, self.outlook, found) if found else None
+            self.seeker = SlotPicker(tick, self.group, self.outlook, found) if found else None
         return self.seeker
 
 
-class Served(msgspec.Struct, eq=False, gc=False):
+class Nomination(msgspec.Struct, eq=False, gc=False):
     """An action with the place it got."""
 
     action: ReadyAction
-    seeker: Seeker
-    place: Place
+    seeker: SlotPicker
+    place: Slot
 
 
-def clients_of(tick: Tick, groups: Iterable[Group]) -> list[Client]:
+def clients_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
     """The groups with their candidates on the accounts as they are."""
-    candidates = Candidates(tick)
-    return [Client(group, candidates, candidates.outlook(group)) for group in groups]
+    candidates = CandidateFinder(tick)
+    return [GroupCursor(group, candidates, candidates.outlook(group)) for group in groups]
 
 
 def serve(
-    tick: Tick, clients: list[Client], placed: Collection[Digest] = frozenset()
-) -> list[Served]:
+    tick: SchedulingCycle, clients: list[GroupCursor], placed: Collection[Digest] = frozenset()
+) -> list[Nomination]:
     """Places what fits, in fair order; what is left of a group stays in its queues.
 
     Groups that no worker can ever run are passed over, and those whose lanes are all full: they
     need no turn, since there is something that they wait for. So are actions that were ``placed``.
     """
-    able: dict[ReadyGroup, Client] = {}
-    alike: dict[Outlook, list[ReadyGroup]] = {}
+    able: dict[ReadyGroup, GroupCursor] = {}
+    alike: dict[FreeSlots, list[ReadyGroup]] = {}
     for client in clients:
         outlook, ready = client.outlook, client.group.ready
         if outlook.cause is RejectionCause.BUSY and not outlook.full:
@@ -79,7 +79,7 @@ def serve(
         return []
     snapshot = tick.snapshot
     order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
-    served: list[Served] = []
+    served: list[Nomination] = []
     while (head := order.pop()) is not None:
         action, ready = head
         client = able[ready]
@@ -103,16 +103,16 @@ def serve(
         order.skip()
         tick.take(group, action, place.member)
         client.served += 1
-        served.append(Served(action, seeker, place))
+        served.append(Nomination(action, seeker, place))
         if not group.replica_of:
             order.charge(place.prospect.nanousd)
     return served
 
 
-def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
+def again(tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]) -> list[GroupCursor]:
     """The groups with actions left that would use a place which became free on these workers."""
-    usable: dict[Outlook, bool] = {}
-    found: list[Client] = []
+    usable: dict[FreeSlots, bool] = {}
+    found: list[GroupCursor] = []
     for client in clients:
         outlook, group = client.outlook, client.group
         if outlook.cause is RejectionCause.BUSY and client.served < group.count:
@@ -121,11 +121,11 @@ def again(tick: Tick, clients: list[Client], freed: set[int]) -> list[Client]:
             if usable[outlook]:
                 tick.waiting[group.info.signature] = 0
                 found.append(client)
-    fresh = Candidates(tick)
+    fresh = CandidateFinder(tick)
     return [client for client in found if _would_use(tick, client, fresh)]
 
 
-def _is_usable(tick: Tick, outlook: Outlook, freed: set[int]) -> bool:
+def _is_usable(tick: SchedulingCycle, outlook: FreeSlots, freed: set[int]) -> bool:
     """Looks at the places again; says whether one that became free is to be had in this tick."""
     unmet = tick.unmet(outlook.like.info)
     tiers = [outlook.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
@@ -136,7 +136,7 @@ def _is_usable(tick: Tick, outlook: Outlook, freed: set[int]) -> bool:
     return True
 
 
-def _would_use(tick: Tick, client: Client, fresh: Candidates) -> bool:
+def _would_use(tick: SchedulingCycle, client: GroupCursor, fresh: CandidateFinder) -> bool:
     """Whether fewer of a group than are left would rather wait."""
     if client.outlook.sites:
         seeker = client.seek(tick)
@@ -153,7 +153,7 @@ def _would_use(tick: Tick, client: Client, fresh: Candidates) -> bool:
     return seeker.would_wait(left) < left
 
 
-def _patient(tick: Tick, seeker: Seeker, left: int) -> int:
+def _patient(tick: SchedulingCycle, seeker: SlotPicker, left: int) -> int:
     """How many more actions of the signature are better off waiting than in the best place now.
 
     Where it is ``left`` or more, it does not matter how many.
@@ -162,7 +162,7 @@ def _patient(tick: Tick, seeker: Seeker, left: int) -> int:
     return floor(min(seeker.would_wait(waiting + left), MANY)) - waiting
 
 
-def _wait(order: FairOrder, client: Client, patient: int) -> int:
+def _wait(order: FairOrder, client: GroupCursor, patient: int) -> int:
     """Leaves up to so many actions of a group unplaced, and says how many."""
     left = client.group.count - client.served
     if patient >= left:
@@ -171,7 +171,7 @@ def _wait(order: FairOrder, client: Client, patient: int) -> int:
     return order.skip(patient)
 
 
-def _place_for(seeker: Seeker, action: ReadyAction, now_s: float) -> Place | None:
+def _place_for(seeker: SlotPicker, action: ReadyAction, now_s: float) -> Slot | None:
     if is_urgent(action):
         return seeker.best_by(action, action.deadline_s - now_s)
     return seeker.best_for(action) if action.inputs else seeker.best()

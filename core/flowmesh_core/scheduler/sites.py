@@ -8,9 +8,9 @@ import msgspec
 
 from flowmesh_core.costmodel import Rate
 from flowmesh_core.fleet.snapshot import Tier
-from flowmesh_core.scheduler.accounts import LaneAccount
-from flowmesh_core.scheduler.groups import Group
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.accounts import InstanceCapacity
+from flowmesh_core.scheduler.groups import ActionGroup
+from flowmesh_core.scheduler.tick import SchedulingCycle
 from flowmesh_core.scheduler.utility import NEARNESS
 
 NANO_HOUR_S = 3600.0
@@ -19,7 +19,7 @@ REPLICA_LOAD_S = 5.0
 original, which is late, has begun."""
 
 
-class Site(msgspec.Struct, eq=False, gc=False):
+class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     """Workers that are one to a signature.
 
     Attributes:
@@ -45,7 +45,7 @@ class Site(msgspec.Struct, eq=False, gc=False):
     near_bytes: float
 
 
-def find_sites(tick: Tick, group: Group) -> list[Site]:
+def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
     """The sites of a group's signature on the snapshot, in order of kind and first member.
 
     Workers that failed the action are left out unless only they meet the hard constraints.
@@ -58,8 +58,8 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
     need_mib = info.requirement.memory_mib
     digests = [digest for digest, _ in info.components]
     all_bytes = float(sum([size for _, size in info.components]))
-    sites: list[Site] = []
-    cold: dict[tuple[object, ...], Site] = {}
+    sites: list[EquivalenceClass] = []
+    cold: dict[tuple[object, ...], EquivalenceClass] = {}
     for kind in kinds:
         for member in tick.kinds[kind]:
             account = accounts[member]
@@ -86,14 +86,14 @@ def find_sites(tick: Tick, group: Group) -> list[Site]:
     return sites
 
 
-def _too_late(group: Group, site: Site) -> bool:
+def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
     """Whether a replica would load for longer than it is worth."""
     if not group.replica_of:
         return False
     return site.load_s > max(REPLICA_LOAD_S, site.rate.seconds(group.work))
 
 
-def _excluded(tick: Tick, group: Group, kinds: list[int]) -> frozenset[str]:
+def _excluded(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:
     if not group.avoid:
         return group.excluded
     workers = tick.snapshot.workers
@@ -101,7 +101,9 @@ def _excluded(tick: Tick, group: Group, kinds: list[int]) -> frozenset[str]:
     return group.excluded if others else group.excluded - group.avoid
 
 
-def _open(tick: Tick, group: Group, member: int, near_bytes: float) -> Site | None:
+def _open(
+    tick: SchedulingCycle, group: ActionGroup, member: int, near_bytes: float
+) -> EquivalenceClass | None:
     """A worker with a lane as a site; None where the lane is closed to the group or has no room."""
     account = tick.accounts[member]
     lane = tick.lane(group, account)
@@ -109,7 +111,7 @@ def _open(tick: Tick, group: Group, member: int, near_bytes: float) -> Site | No
     if tier is None or lane is None or lane.view is None:
         return None
     shape, view = account.view.shape, lane.view
-    return Site(
+    return EquivalenceClass(
         [member],
         True,
         tier,
@@ -124,7 +126,7 @@ def _open(tick: Tick, group: Group, member: int, near_bytes: float) -> Site | No
     )
 
 
-def _cold(tick: Tick, group: Group, member: int) -> Site | None:
+def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> EquivalenceClass | None:
     """A worker without a lane on the snapshot as a site; None where it has no room for one."""
     account = tick.accounts[member]
     info, view = group.info, account.view
@@ -135,7 +137,7 @@ def _cold(tick: Tick, group: Group, member: int) -> Site | None:
     lane = opened if opened is not None else account.new_lane(info)
     batch = _batch(tick, group, lane)
     load_s = tick.load_s(group, member)
-    return Site(
+    return EquivalenceClass(
         [member],
         opened is not None,
         tier,
@@ -150,7 +152,7 @@ def _cold(tick: Tick, group: Group, member: int) -> Site | None:
     )
 
 
-def _batch(tick: Tick, group: Group, lane: LaneAccount) -> float:
+def _batch(tick: SchedulingCycle, group: ActionGroup, lane: InstanceCapacity) -> float:
     """Actions expected in a lane at once, one of this group among them."""
     if group.isolate:
         return 1.0

@@ -3,14 +3,14 @@
 from math import inf
 
 from flowmesh_core.scheduler.accounts import AHEAD, RUN, WAIT
-from flowmesh_core.scheduler.seeker import Seeker
-from flowmesh_core.scheduler.utility import Prospect
+from flowmesh_core.scheduler.seeker import SlotPicker
+from flowmesh_core.scheduler.utility import Estimate
 
 Spot = tuple[float, int, int]
 """Utility, worker and tier."""
 
 
-class Spots:
+class RankedSlots:
     """(utility, worker, tier) of every place that a group or an action had on the snapshot.
 
     Attributes:
@@ -19,7 +19,7 @@ class Spots:
 
     __slots__ = ("_all", "seeker", "top")
 
-    def __init__(self, seeker: Seeker) -> None:
+    def __init__(self, seeker: SlotPicker) -> None:
         """Takes the group's seeker."""
         self.seeker = seeker
         self._all: list[Spot] | None = None
@@ -36,12 +36,12 @@ class Spots:
         return _group_spots(self.seeker)
 
 
-class OwnSpots(Spots):
+class LocalRankedSlots(RankedSlots):
     """Those of an action of which some workers hold inputs."""
 
     __slots__ = ("_known", "_prospects")
 
-    def __init__(self, known: Spots, prospects: dict[int, Prospect]) -> None:
+    def __init__(self, known: RankedSlots, prospects: dict[int, Estimate]) -> None:
         """Takes those of its group, and its own prospects on the workers that hold inputs."""
         self.seeker = known.seeker
         self._all = None
@@ -61,7 +61,7 @@ class OwnSpots(Spots):
         return sorted(spots, key=_rank)
 
 
-def _group_spots(seeker: Seeker) -> list[Spot]:
+def _group_spots(seeker: SlotPicker) -> list[Spot]:
     found = [
         (seeker.scale.utility(prospect, tier), member, tier)
         for site, prospect in zip(seeker.sites, seeker.prospects, strict=True)

@@ -17,7 +17,7 @@ def longest_s(start_s: float) -> float:
     return max(LEAST_S, TIMES * start_s)
 
 
-class Supply:
+class PoolSupply:
     """Watches whether the workers come that one pool asks for. Lost without harm."""
 
     def __init__(self) -> None:

@@ -12,13 +12,13 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler.accounts import LaneAccount, WorkerAccount, open_accounts
+from flowmesh_core.scheduler.accounts import InstanceCapacity, WorkerCapacity, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
-from flowmesh_core.scheduler.groups import Group, is_urgent
-from flowmesh_core.scheduler.holders import Holders
+from flowmesh_core.scheduler.groups import ActionGroup, is_urgent
+from flowmesh_core.scheduler.holders import InputLocality
 
 
-class Tick:
+class SchedulingCycle:
     """Indexes of a snapshot, memory of predictions, and the mutable accounts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Tick:
         self.snapshot = snapshot
         self.model = model
         self.accounts = open_accounts(snapshot.workers)
-        self.holders = Holders(snapshot)
+        self.holders = InputLocality(snapshot)
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
         self.kind_of: list[int] = []
@@ -86,7 +86,7 @@ class Tick:
         kinds = zip(self.unmet(info), self.kinds, strict=True)
         return sum([len(members) for cause, members in kinds if cause is None])
 
-    def rate(self, group: Group, device_class: str, batch: float) -> Rate:
+    def rate(self, group: ActionGroup, device_class: str, batch: float) -> Rate:
         """The model's prediction as a function of the work, asked once for each combination."""
         size = group.work.component_bytes
         key = (group.info.signature, device_class, size, batch)
@@ -96,7 +96,7 @@ class Tick:
             self._rates[key] = found
         return found
 
-    def load_s(self, group: Group, member: int) -> float:
+    def load_s(self, group: ActionGroup, member: int) -> float:
         """Seconds until a lane that is opened on a worker would take work, fetching included."""
         info = group.info
         view = self.accounts[member].view
@@ -114,7 +114,7 @@ class Tick:
             self._loads[key] = found
         return found
 
-    def lane(self, group: Group, account: WorkerAccount) -> LaneAccount | None:
+    def lane(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
         """The lane for a group, filled no further than the tightest deadline inside it allows."""
         known = group.info.signature in account.lanes
         lane = account.lane(group.info)
@@ -127,7 +127,7 @@ class Tick:
                 lane.guard((due_s / max(left_s, 1e-9) * now_s - one_s) / more_s)
         return lane
 
-    def take(self, group: Group, action: ReadyAction, member: int) -> None:
+    def take(self, group: ActionGroup, action: ReadyAction, member: int) -> None:
         """Gives an action the next place on a worker."""
         account = self.accounts[member]
         account.take(group.info, alone=group.isolate)
@@ -136,7 +136,7 @@ class Tick:
             self._guard(group, member, action.deadline_s)
             account.changed()
 
-    def _guard(self, group: Group, member: int, deadline_s: float) -> None:
+    def _guard(self, group: ActionGroup, member: int, deadline_s: float) -> None:
         """Keeps the tick from filling a lane so far that the action just placed would be late."""
         account = self.accounts[member]
         lane = account.lanes[group.info.signature]
@@ -147,7 +147,7 @@ class Tick:
             lane.guard(spare_s / more_s)
 
     def _growth(
-        self, group: Group, account: WorkerAccount, lane: LaneAccount
+        self, group: ActionGroup, account: WorkerCapacity, lane: InstanceCapacity
     ) -> tuple[float, float]:
         """An action's seconds in this lane as a constant and a part per action in the batch."""
         device_class = account.view.shape.device_class

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler.accounts import RUN, WAIT
 
 NEARNESS: dict[Tier, float] = {
@@ -27,7 +27,7 @@ SUNK_SHARE = 0.1
 """What counts of the cost of a worker that is paid for anyway."""
 
 
-class Prospect(msgspec.Struct, frozen=True, gc=False):
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """What placing an action of a group on a worker is predicted to give.
 
     Attributes:
@@ -71,7 +71,7 @@ class Prospect(msgspec.Struct, frozen=True, gc=False):
         """Locality of a place of this tier: of what must be waited for nothing is near, yet."""
         return self.locality if tier < WAIT else 0.0
 
-    def nearer(self, near_bytes: float, saved_s: float) -> "Prospect":
+    def nearer(self, near_bytes: float, saved_s: float) -> "Estimate":
         """The same on a worker that holds some of the inputs."""
         near = min(float(self.needed_bytes), self.near_bytes + near_bytes)
         return structs.replace(
@@ -87,7 +87,7 @@ def share_near(near_bytes: float, needed_bytes: int) -> float:
     return near_bytes / needed_bytes if needed_bytes else 1.0
 
 
-def sunk_share(weights: Weights) -> float:
+def sunk_share(weights: UtilityWeights) -> float:
     """Which part of the cost on a sunk worker counts.
 
     The bill is the same whatever runs there; only whose receipts show it differs. So it counts
@@ -97,7 +97,7 @@ def sunk_share(weights: Weights) -> float:
     return 1.0 if weights.thrifty else SUNK_SHARE
 
 
-class Scale(msgspec.Struct, frozen=True, gc=False):
+class UtilityScale(msgspec.Struct, frozen=True, gc=False):
     """What the terms of one group are measured against.
 
     Attributes:
@@ -108,18 +108,18 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         sunk_share: of the costs on sunk workers, what counts: :func:`sunk_share`.
     """
 
-    weights: Weights
+    weights: UtilityWeights
     earliest_s: float
     dearest_nanousd: int
     common_s: float = 0.0
     sunk_share: float = 1.0
 
-    def cost(self, prospect: Prospect) -> float:
+    def cost(self, prospect: Estimate) -> float:
         """Predicted dollars over those of the dearest."""
         cost = prospect.nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
-    def latest_tier(self, prospect: Prospect, utility: float) -> float:
+    def latest_tier(self, prospect: Estimate, utility: float) -> float:
         """The last tier to wait for whose U is at least ``utility``; infinity where all are."""
         w = self.weights
         needed = utility + w.beta * self.cost(prospect)
@@ -128,12 +128,12 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
         finish_s = w.alpha * self.earliest_s / needed + self.common_s
         return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
 
-    def throughput(self, prospect: Prospect, tier: int) -> float:
+    def throughput(self, prospect: Estimate, tier: int) -> float:
         """The earliest finish over this one's."""
         finish_s = prospect.finish_s(tier) - self.common_s
         return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
 
-    def utility(self, prospect: Prospect, tier: int) -> float:
+    def utility(self, prospect: Estimate, tier: int) -> float:
         """U of a place of this tier. A later tier is never better than an earlier one."""
         w = self.weights
         return (
@@ -142,7 +142,7 @@ class Scale(msgspec.Struct, frozen=True, gc=False):
             + w.gamma * prospect.locality_at(tier)
         )
 
-    def terms(self, prospect: Prospect, tier: int) -> UtilityTerms:
+    def terms(self, prospect: Estimate, tier: int) -> UtilityTerms:
         """The same, term by term, for placements and ``fmesh explain``."""
         return UtilityTerms(
             throughput=self.throughput(prospect, tier),

@@ -22,14 +22,14 @@ _STRING_TAG = "tag:yaml.org,2002:str"
 
 
 @dataclass(slots=True)
-class Mark:
+class SourcePosition:
     """Where a value and its key stand, from 1, and the same for what is inside it."""
 
     line: int
     column: int
     key_line: int = 0
     key_column: int = 0
-    children: dict[Key, "Mark"] = field(default_factory=dict)
+    children: dict[Key, "SourcePosition"] = field(default_factory=dict)
     size: int = 1
 
 
@@ -44,7 +44,7 @@ class Document:
     """
 
     value: Any
-    mark: Mark
+    mark: SourcePosition
     problems: tuple[Problem, ...] = ()
 
     def locate(self, problem: Problem) -> Problem:
@@ -93,7 +93,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.problems: list[Problem] = []
         self._events: Iterator[Any] = iter(YAML(typ="safe", pure=True).parse(text))
-        self._anchors: dict[str, tuple[Any, Mark]] = {}
+        self._anchors: dict[str, tuple[Any, SourcePosition]] = {}
         self._open: set[str] = set()
         self._values = 0
 
@@ -115,7 +115,7 @@ class _Reader:
         except (YAMLError, UnicodeError, ValueError) as e:
             self._report((), f"not YAML: {str(e).splitlines()[0]}", None)
 
-    def _value(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, Mark]:
+    def _value(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
         self._values += 1
         kind = type(event).__name__
         if self._values > MAX_VALUES or len(keys) > MAX_NESTING:
@@ -124,7 +124,7 @@ class _Reader:
             raise _StopReadingError
         if kind == "AliasEvent":
             return self._alias(event, keys)
-        mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        mark = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if event.tag is not None and event.tag != _STRING_TAG:
             self._report(keys, f"tag {event.tag} is not read; leave it out", event.start_mark)
         if event.anchor is not None:
@@ -141,8 +141,8 @@ class _Reader:
             self._anchors[event.anchor] = (value, mark)
         return value, mark
 
-    def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, Mark]:
-        here = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+    def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
+        here = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if event.anchor in self._open or event.anchor not in self._anchors:
             why = "contains itself" if event.anchor in self._open else "is not defined before"
             self._report(keys, f"alias *{event.anchor} {why}", event.start_mark)
@@ -160,7 +160,7 @@ class _Reader:
             self._report(keys, str(e), event.start_mark)
             return event.value
 
-    def _sequence(self, mark: Mark, keys: tuple[Key, ...]) -> list[Any]:
+    def _sequence(self, mark: SourcePosition, keys: tuple[Key, ...]) -> list[Any]:
         out: list[Any] = []
         for event in self._events:
             if type(event).__name__ == "SequenceEndEvent":
@@ -171,7 +171,7 @@ class _Reader:
             out.append(value)
         return out
 
-    def _mapping(self, mark: Mark, keys: tuple[Key, ...]) -> dict[str, Any]:
+    def _mapping(self, mark: SourcePosition, keys: tuple[Key, ...]) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for event in self._events:
             if type(event).__name__ == "MappingEndEvent":

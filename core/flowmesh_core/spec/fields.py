@@ -75,7 +75,7 @@ def key_rule(of: str) -> JsonDict:
     )
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """The base of all models: no unknown fields, no silent conversions, camelCase outside."""
 
     model_config = ConfigDict(

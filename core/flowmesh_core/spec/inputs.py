@@ -4,12 +4,12 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from flowmesh_core.spec.fields import DataKey, Model, Name, ObjectName, cel_rules
+from flowmesh_core.spec.fields import DataKey, Name, ObjectName, SpecModel, cel_rules
 
 ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap must be given"
 
 
-class ConfigMapKey(Model):
+class ConfigMapKey(SpecModel):
     """One key of a ConfigMap; its ending says how the rows are written."""
 
     name: ObjectName = Field(description="The ConfigMap, in the workflow's namespace.")
@@ -19,7 +19,7 @@ class ConfigMapKey(Model):
     )
 
 
-class InputSpec(Model):
+class InputSpec(SpecModel):
     """An input from outside: exactly one of model, dataset, adapter, rows and configMap."""
 
     model_config = ConfigDict(

@@ -38,7 +38,7 @@ _NAMING_DEPTH = 3  # spec.inputs.base
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ParsedDocument:
     """One document of a file, as far as it could be read.
 
     Attributes:
@@ -54,7 +54,9 @@ class Loaded:
     problems: tuple[Problem, ...]
 
 
-def load_text(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[list[Loaded], list[Problem]]:
+def load_text(
+    text: str, *, max_bytes: int = MAX_TEXT_BYTES
+) -> tuple[list[ParsedDocument], list[Problem]]:
     """Reads every object of a file.
 
     Returns:
@@ -67,7 +69,7 @@ def load_text(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[list[Loade
     for document in documents:
         found, wrong = _validate(document.value)
         wrong = without_echoes(wrong, document.problems)
-        loaded.append(Loaded(document, found, tuple(document.locate(p) for p in wrong)))
+        loaded.append(ParsedDocument(document, found, tuple(document.locate(p) for p in wrong)))
     return loaded, problems
 
 

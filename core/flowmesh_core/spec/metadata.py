@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import Field
 
-from flowmesh_core.spec.fields import Model, Namespace, ObjectName
+from flowmesh_core.spec.fields import Namespace, ObjectName, SpecModel
 
 
-class Metadata(Model):
+class Metadata(SpecModel):
     """Names an object."""
 
     name: ObjectName = Field(description="The object's name.")

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing
-from flowmesh_core.spec.fields import Duration, Model, Name, SelectedNamespace, cel_rules
+from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.spec.words import RULE
@@ -15,7 +15,7 @@ _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
 _SELECT_RULE = "names or selector must be given"
 
 
-class NamespaceSelector(Model):
+class NamespaceSelector(SpecModel):
     """Selects namespaces by their labels."""
 
     match_labels: dict[str, str] = Field(
@@ -23,7 +23,7 @@ class NamespaceSelector(Model):
     )
 
 
-class SelectedNamespaces(Model):
+class SelectedNamespaces(SpecModel):
     """The namespaces that a policy is for, by name or by label."""
 
     model_config = ConfigDict(
@@ -46,7 +46,7 @@ class SelectedNamespaces(Model):
         return self
 
 
-class CachePolicySpec(Model):
+class CachePolicySpec(SpecModel):
     """Whom the selected namespaces share results with."""
 
     model_config = ConfigDict(
@@ -75,7 +75,7 @@ class CachePolicySpec(Model):
         return self
 
 
-class FlowMeshCachePolicy(Model):
+class FlowMeshCachePolicy(SpecModel):
     """Decides where namespaces publish results and where they look for them."""
 
     api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")

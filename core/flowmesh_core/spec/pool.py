@@ -10,9 +10,9 @@ from flowmesh_core.spec.fields import (
     Duration,
     EngineName,
     Memory,
-    Model,
     ObjectName,
     ResourceName,
+    SpecModel,
     Usd,
     cel_rules,
 )
@@ -47,7 +47,7 @@ _MIN = "(has(self.minReplicas) ? self.minReplicas : 0)"
 _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
 
 
-class EnginesSpec(Model):
+class EnginesSpec(SpecModel):
     """Which engines the image holds, so that a pool without any worker is known to offer them."""
 
     flavor: Flavor | None = Field(
@@ -60,7 +60,7 @@ class EnginesSpec(Model):
     )
 
 
-class PoolResources(Model):
+class PoolResources(SpecModel):
     """What one worker may use of its node; requests and limits at once."""
 
     cpu: float = Field(default=2, ge=0.1, le=1024, description="CPUs, such as 4 or 0.5.")
@@ -72,7 +72,7 @@ class PoolResources(Model):
     )
 
 
-class DevicesSpec(Model):
+class DevicesSpec(SpecModel):
     """The accelerators of one worker."""
 
     count: int = Field(default=1, ge=1, le=64, description="How many devices a worker owns.")
@@ -98,7 +98,7 @@ class DevicesSpec(Model):
     )
 
 
-class EgressSpec(Model):
+class EgressSpec(SpecModel):
     """Addresses that the pods may reach besides gateway, bucket and DNS."""
 
     cidr: Cidr = Field(description="A range of addresses, such as 0.0.0.0/0 or 10.1.0.0/16.")
@@ -107,7 +107,7 @@ class EgressSpec(Model):
     )
 
 
-class PriceSpec(Model):
+class PriceSpec(SpecModel):
     """What one worker costs."""
 
     usd_per_hour: Usd = Field(description='Dollars an hour of one worker, such as "1.20".')
@@ -116,7 +116,7 @@ class PriceSpec(Model):
     )
 
 
-class PowerSpec(Model):
+class PowerSpec(SpecModel):
     """What one worker draws where no meter is read; such joules are marked as estimates."""
 
     model_config = ConfigDict(
@@ -135,7 +135,7 @@ class PowerSpec(Model):
         return self
 
 
-class PoolCache(Model):
+class PoolCache(SpecModel):
     """Where a worker keeps models and inputs: a fresh volume of a size, or a claim."""
 
     model_config = ConfigDict(
@@ -157,7 +157,7 @@ class PoolCache(Model):
         return self
 
 
-class AutoscalingSpec(Model):
+class AutoscalingSpec(SpecModel):
     """Who decides how many workers there are, and by what."""
 
     mode: Mode = Field(
@@ -180,7 +180,7 @@ class AutoscalingSpec(Model):
         return self
 
 
-class WorkerPoolSpec(Model):
+class WorkerPoolSpec(SpecModel):
     """One kind of worker, and how many of it there may be."""
 
     model_config = ConfigDict(
@@ -293,7 +293,7 @@ class PoolMetadata(NamespacedMetadata):
         return self
 
 
-class FlowMeshWorkerPool(Model):
+class FlowMeshWorkerPool(SpecModel):
     """Workers of one shape, price and image, scaled together."""
 
     model_config = ConfigDict(

@@ -6,14 +6,14 @@ Written by the operator; nothing reads it back but ``startSeconds``, which is on
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from flowmesh_core.spec.fields import Model
+from flowmesh_core.spec.fields import SpecModel
 from flowmesh_core.spec.status import Condition
 
 COMPONENTS_SHOWN = 16
 DECISIONS_KEPT = 10
 
 
-class WarmComponent(Model):
+class WarmComponent(SpecModel):
     """A model or adapter that workers of the pool hold."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
@@ -23,7 +23,7 @@ class WarmComponent(Model):
     workers: int = Field(default=0, description="How many workers hold it.")
 
 
-class ScalingDecision(Model):
+class ScalingDecision(SpecModel):
     """A change of the number of workers."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
@@ -34,7 +34,7 @@ class ScalingDecision(Model):
     reason: str = Field(description="Why, as a sentence.")
 
 
-class PoolStatus(Model):
+class PoolStatus(SpecModel):
     """How the pool is."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from flowmesh_core.spec.fields import Model, ObjectName
+from flowmesh_core.spec.fields import ObjectName, SpecModel
 
 WORKER_CONTAINER = "worker"
 
 
-class Toleration(Model):
+class Toleration(SpecModel):
     """A taint that the pods put up with."""
 
     key: str = Field(default="", max_length=317, description="The taint's key; all where empty.")
@@ -29,14 +29,14 @@ class Toleration(Model):
     )
 
 
-class TemplateMetadata(Model):
+class TemplateMetadata(SpecModel):
     """Labels and annotations of the pods, besides the operator's own."""
 
     labels: dict[str, str] = Field(default={}, max_length=32, description="Labels.")
     annotations: dict[str, str] = Field(default={}, max_length=32, description="Annotations.")
 
 
-class TemplateContainer(Model):
+class TemplateContainer(SpecModel):
     """What is laid over the worker's container."""
 
     name: Literal["worker"] = Field(
@@ -56,7 +56,7 @@ class TemplateContainer(Model):
     )
 
 
-class TemplateSpec(Model):
+class TemplateSpec(SpecModel):
     """The part of a pod's spec that a pool may say itself; as Kubernetes reads it."""
 
     affinity: dict[str, Any] | None = Field(
@@ -87,7 +87,7 @@ class TemplateSpec(Model):
     )
 
 
-class PodTemplate(Model):
+class PodTemplate(SpecModel):
     """Laid over the pod template that the operator builds."""
 
     metadata: TemplateMetadata = Field(

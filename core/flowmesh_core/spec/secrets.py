@@ -11,10 +11,10 @@ from typing import Self
 
 from pydantic import Field
 
-from flowmesh_core.spec.fields import Model, ObjectKey, ObjectName
+from flowmesh_core.spec.fields import ObjectKey, ObjectName, SpecModel
 
 
-class SecretKey(Model):
+class SecretKey(SpecModel):
     """One key of a Secret."""
 
     name: ObjectName = Field(description="The Secret, in the workflow's namespace.")
@@ -22,7 +22,7 @@ class SecretKey(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class SecretPlace:
+class SecretLocation:
     """A secret, and the object that holds it.
 
     Attributes:

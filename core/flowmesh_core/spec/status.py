@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from flowmesh_core.spec.fields import LIST_KEYS, TIME, Model
+from flowmesh_core.spec.fields import LIST_KEYS, TIME, SpecModel
 
 MOST_ROWS = 100
 """Steps, and outputs, that a status shows."""
@@ -17,7 +17,7 @@ MOST_MESSAGE_CHARS = 1024
 """Of a row's message; a condition's may be longer."""
 
 
-class _Shown(Model):
+class _Shown(SpecModel):
     """What another version of the operator wrote is no mistake of the object's."""
 
     model_config = ConfigDict(

@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field
 from flowmesh_core.spec.fields import (
     Duration,
     Memory,
-    Model,
     Name,
+    SpecModel,
     Usd,
     Variable,
     cel_rules,
@@ -30,7 +30,7 @@ every write of a status, too, and comparing 18,000 steps costs the API server fo
 Optimize = Literal["cost", "throughput", "latency"]
 
 
-class WeightsSpec(Model):
+class WeightsSpec(SpecModel):
     """Coefficients of the scheduler's utility; each at least 0."""
 
     alpha: float = Field(ge=0, le=1000, description="Weight of an early finish.")
@@ -38,7 +38,7 @@ class WeightsSpec(Model):
     gamma: float = Field(ge=0, le=1000, description="Weight of data that are already near.")
 
 
-class ResourcesSpec(Model):
+class ResourcesSpec(SpecModel):
     """What a step asks of a worker."""
 
     memory: Memory | None = Field(
@@ -60,7 +60,7 @@ class ResourcesSpec(Model):
     )
 
 
-class RetrySpec(Model):
+class RetrySpec(SpecModel):
     """Bounds on attempts after failures of the engine; lost workers do not count."""
 
     attempts: int = Field(default=3, ge=1, le=20, description="Attempts in all.")
@@ -69,7 +69,7 @@ class RetrySpec(Model):
     )
 
 
-class CacheSpec(Model):
+class CacheSpec(SpecModel):
     """When results are reused."""
 
     reuse: Literal["always", "run", "never"] | None = Field(
@@ -97,7 +97,7 @@ class CacheSpec(Model):
     )
 
 
-class StepSpec(Model):
+class StepSpec(SpecModel):
     """A node of the DAG: an engine, where its inputs come from, and its parameters."""
 
     model_config = ConfigDict(
@@ -160,7 +160,7 @@ def _immutable() -> list[tuple[str, str]]:
     ]
 
 
-class WorkflowSpec(Model):
+class WorkflowSpec(SpecModel):
     """What is to be run."""
 
     model_config = ConfigDict(
@@ -229,7 +229,7 @@ class WorkflowSpec(Model):
     )
 
 
-class FlowMeshWorkflow(Model):
+class FlowMeshWorkflow(SpecModel):
     """A DAG of steps over language models and data, each distinct step of which runs once."""
 
     api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_core.protocol.messages import Component, LaneState, WorkerShape
+from flowmesh_core.protocol.messages import Component, EngineInstanceState, WorkerShape
 
 
 class StepStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +102,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     shape: WorkerShape
     state: str  # ready | busy | cordoned | draining | lost
-    lanes: tuple[LaneState, ...] = ()
+    lanes: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
     held: tuple[str, ...] = ()
     last_seen_s: float = 0.0

@@ -2,20 +2,20 @@
 
 from flowmesh_core.trace.project import recorded
 from flowmesh_core.trace.records import (
-    After,
     AttemptRecord,
     EngineRecord,
     PartRecord,
     RecordedRun,
+    StepDependency,
     StepRecord,
 )
 
 __all__ = [
-    "After",
     "AttemptRecord",
     "EngineRecord",
     "PartRecord",
     "RecordedRun",
+    "StepDependency",
     "StepRecord",
     "recorded",
 ]

@@ -11,11 +11,11 @@ from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.trace.records import (
-    After,
     AttemptRecord,
     EngineRecord,
     PartRecord,
     RecordedRun,
+    StepDependency,
     StepRecord,
 )
 
@@ -93,7 +93,7 @@ def _step(step: StepPlan, contracts: dict[str, EngineContract], state: str) -> S
         contract=step.contract,
         implementation=step.implementation,
         state=state,
-        after=tuple(After(p, p in by_rows) for p in step.parents()),
+        after=tuple(StepDependency(p, p in by_rows) for p in step.parents()),
         memory_mib=step.resources.memory_mib,
         tensor_parallel=step.resources.tensor_parallel,
         reuse=step.cache.reuse,

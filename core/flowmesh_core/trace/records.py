@@ -5,7 +5,7 @@ There are no rows, prompts, parameters or outputs in it: names and sizes, times,
 
 import msgspec
 
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 
 
 class EngineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,7 +27,7 @@ class EngineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_mib: int = 0
 
 
-class After(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepDependency(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step that another one waits for.
 
     Attributes:
@@ -52,7 +52,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     contract: int
     implementation: int
     state: str
-    after: tuple[After, ...] = ()
+    after: tuple[StepDependency, ...] = ()
     memory_mib: int = 0
     tensor_parallel: int = 1
     reuse: str = "always"
@@ -131,7 +131,7 @@ class RecordedRun(msgspec.Struct, frozen=True, omit_defaults=True):
     publish: str
     lookup: tuple[str, ...]
     private: str
-    weights: Weights = Weights()
+    weights: UtilityWeights = UtilityWeights()
     priority: int = 0
     budget_nanousd: int = 0
     deadline_s: float = 0.0

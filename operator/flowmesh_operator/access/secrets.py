@@ -7,7 +7,7 @@ import base64
 import binascii
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_operator.access.grants import grant
 from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
 from flowmesh_operator.kinds import SECRETS
@@ -28,10 +28,10 @@ class NamespaceSecrets:
         Raises:
             FlowMeshError: one is not there or may not be read; names it and the remedy.
         """
-        places = [SecretPlace.parse(name) for name in names]
+        places = [SecretLocation.parse(name) for name in names]
         return {place.name: await self._one(namespace, place) for place in places}
 
-    async def _one(self, namespace: str, place: SecretPlace) -> str:
+    async def _one(self, namespace: str, place: SecretLocation) -> str:
         where = f"secret {namespace}/{place.object}"
         try:
             found = await self._api.get(*SECRETS, namespace, place.object)
@@ -52,7 +52,7 @@ class NamespaceSecrets:
                 f"its key {key!r} is not text", where=where, remedy="store it as UTF-8"
             ) from e
 
-    def _refused(self, namespace: str, place: SecretPlace, error: ApiError) -> FlowMeshError:
+    def _refused(self, namespace: str, place: SecretLocation, error: ApiError) -> FlowMeshError:
         where, name = f"secret {namespace}/{place.object}", place.object
         if error.status == NOT_FOUND:
             return FlowMeshError(

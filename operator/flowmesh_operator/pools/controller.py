@@ -11,7 +11,7 @@ from typing import Any
 
 from flowmesh_control.control import ControlPlane
 from flowmesh_core.errors import SpecError
-from flowmesh_core.run.events import Cordoned, HeldOpen
+from flowmesh_core.run.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.run.foreseen import told_to_hold
 from flowmesh_core.run.model import Worker
 from flowmesh_core.run.state import State
@@ -303,13 +303,13 @@ class PoolController:
         """Tells the machine which workers take nothing new, where that has changed."""
         names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
         if names != self._state.cordoned:
-            await self._plane.parts.loop.ask(Cordoned(names))
+            await self._plane.parts.loop.ask(CordonChanged(names))
 
     async def _hold_open(self) -> None:
         """Tells the machine which engines workers hold open ahead of work, where it changed."""
         openings = self._plane.parts.backlogs.openings()
         if self._steady() and not told_to_hold(self._state, openings):
-            await self._plane.parts.loop.ask(HeldOpen(openings))
+            await self._plane.parts.loop.ask(PrewarmPlanChanged(openings))
 
     async def _size(self, pool: Pool) -> None:
         """Marks the pods that are to go, then writes the pool's size."""

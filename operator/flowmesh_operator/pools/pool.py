@@ -13,7 +13,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.run.model import Worker
 from flowmesh_core.scheduler import PoolView
-from flowmesh_core.scheduler.supply import Supply
+from flowmesh_core.scheduler.supply import PoolSupply
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds
@@ -61,7 +61,7 @@ class Pool:
     since_s: float = 0.0
     kept: frozenset[Digest] = frozenset()
     supply: int | None = None
-    _supply: Supply = field(default_factory=Supply)
+    _supply: PoolSupply = field(default_factory=PoolSupply)
 
     @property
     def name(self) -> str:

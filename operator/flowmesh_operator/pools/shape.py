@@ -10,7 +10,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.catalog.models import BUILTIN_MODELS
-from flowmesh_core.protocol.messages import Honours, WorkerShape
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.units import nano_usd
@@ -85,17 +85,17 @@ def _offered(spec: WorkerPoolSpec, catalog: Catalog) -> Iterator[EngineContract]
             yield contract
 
 
-def _honours(contract: EngineContract, kind: str) -> Iterator[Honours]:
+def _honours(contract: EngineContract, kind: str) -> Iterator[EngineVariant]:
     """What a worker with every library says; held against the worker's own word by a test."""
     name = contract.name
     if not contract.identity_fields:
         return
     if name in _GENERATING and kind == "cpu":
-        yield Honours(name, "vllm", ("auto", "float32"), (True, False))
-        yield Honours(name, "vllm", ("bfloat16", "float16"), (False,))
-        yield Honours(name, "transformers", _DTYPES, (True, False))
+        yield EngineVariant(name, "vllm", ("auto", "float32"), (True, False))
+        yield EngineVariant(name, "vllm", ("bfloat16", "float16"), (False,))
+        yield EngineVariant(name, "transformers", _DTYPES, (True, False))
     elif name in _GENERATING or name == _SCORING:
-        yield Honours(name, "vllm", _DTYPES, (True, False))
-        yield Honours(name, "transformers", _DTYPES, (True, False))
+        yield EngineVariant(name, "vllm", _DTYPES, (True, False))
+        yield EngineVariant(name, "transformers", _DTYPES, (True, False))
     else:
-        yield Honours(name, "", _DTYPES, (True, False))
+        yield EngineVariant(name, "", _DTYPES, (True, False))

@@ -6,7 +6,7 @@ from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot, UtilityTerms
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WAIT, WorkerAccount, open_accounts
+from flowmesh_core.scheduler.accounts import WAIT, WorkerCapacity, open_accounts
 from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.units import Digest
 
@@ -39,7 +39,7 @@ class Filling:
             if action.not_before_s <= now_s:
                 yield action
 
-    def able(self, account: WorkerAccount, action: ReadyAction) -> bool:
+    def able(self, account: WorkerCapacity, action: ReadyAction) -> bool:
         """Whether the worker meets the action's hard constraints."""
         if account.view.name == action.replica_of:
             return False
@@ -51,7 +51,7 @@ class Filling:
             found = self._able[key] = unmet(requirement, shape) is None
         return found
 
-    def has_room(self, account: WorkerAccount, action: ReadyAction) -> bool:
+    def has_room(self, account: WorkerCapacity, action: ReadyAction) -> bool:
         """Whether an able worker has a place that runs, or that queues at the worker."""
         tier = account.place_tier(self.snapshot.signatures[action.signature], alone=action.isolate)
         return tier is not None and tier < WAIT
@@ -63,11 +63,11 @@ class Filling:
     def _needs_device(self, signature: Digest) -> bool:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
-    def _device_works(self, account: WorkerAccount) -> bool:
+    def _device_works(self, account: WorkerCapacity) -> bool:
         lanes = account.view.lanes.items()
         return any(lane.held and self._needs_device(s) for s, lane in lanes)
 
-    def give(self, account: WorkerAccount, action: ReadyAction) -> None:
+    def give(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action."""
         account.take(self.snapshot.signatures[action.signature], alone=action.isolate)
         if account in self.free and self.on_device(action):

@@ -6,7 +6,7 @@ from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_core.scheduler.accounts import WorkerCapacity
 from flowmesh_core.units import Digest
 from flowmesh_sim.policies.filling import Filling
 
@@ -46,7 +46,7 @@ class Monolithic:
                 filling.give(account, action)
         return filling.decision()
 
-    def _worker_of(self, filling: Filling, run: Run) -> WorkerAccount | None:
+    def _worker_of(self, filling: Filling, run: Run) -> WorkerCapacity | None:
         """The worker that the run holds, or the first free one that suffices for all of it."""
         for account in filling.accounts:
             if self.holder.get(account.view.name) == run.uid:

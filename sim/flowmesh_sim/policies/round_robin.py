@@ -4,7 +4,7 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_core.scheduler.accounts import WorkerCapacity
 from flowmesh_sim.policies.filling import Filling
 
 
@@ -30,7 +30,7 @@ class RoundRobin:
                 self._last = account.view.name
         return filling.decision()
 
-    def _next(self, filling: Filling, action: ReadyAction) -> WorkerAccount | None:
+    def _next(self, filling: Filling, action: ReadyAction) -> WorkerCapacity | None:
         among = filling.free if filling.on_device(action) else filling.accounts
         after = [a for a in among if a.view.name > self._last]
         before = [a for a in among if a.view.name <= self._last]

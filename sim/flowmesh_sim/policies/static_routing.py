@@ -6,7 +6,7 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WorkerAccount
+from flowmesh_core.scheduler.accounts import WorkerCapacity
 from flowmesh_sim.policies.filling import Filling
 
 GB = 1e9
@@ -55,8 +55,8 @@ class StaticRouting:
 
 
 def designate(
-    accounts: Sequence[WorkerAccount], shares: dict[str, float]
-) -> dict[str, list[WorkerAccount]]:
+    accounts: Sequence[WorkerCapacity], shares: dict[str, float]
+) -> dict[str, list[WorkerCapacity]]:
     """The workers of every kind; kinds share one where there are fewer workers than kinds."""
     kinds = [kind for kind in ORDER if shares.get(kind, 0.0) > 0.0]
     ranked = sorted(accounts, key=lambda a: (-a.view.shape.device_memory_mib, a.view.name))
@@ -67,7 +67,7 @@ def designate(
     for _ in range(len(ranked) - len(kinds)):  # the next worker goes where most is lacking
         lacks = max(kinds, key=lambda k: shares[k] / whole / counts[k])
         counts[lacks] += 1
-    routes: dict[str, list[WorkerAccount]] = {}
+    routes: dict[str, list[WorkerCapacity]] = {}
     begin = 0
     for kind in kinds:
         last = min(begin, len(ranked) - 1)
@@ -86,8 +86,8 @@ def kind_of(filling: Filling, action: ReadyAction) -> str:
 
 
 def _route(
-    filling: Filling, routes: dict[str, list[WorkerAccount]], action: ReadyAction
-) -> list[WorkerAccount]:
+    filling: Filling, routes: dict[str, list[WorkerCapacity]], action: ReadyAction
+) -> list[WorkerCapacity]:
     """The designated workers, or the nearest larger kind's that could ever run the step."""
     kind = kind_of(filling, action)
     for name in reversed(ORDER[: ORDER.index(kind) + 1]):

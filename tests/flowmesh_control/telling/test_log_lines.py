@@ -12,14 +12,14 @@ import pytest
 from flowmesh_control.telling.log_format import LogFormatError, formatter
 from flowmesh_control.telling.run_log import RunLog
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.run.commands import Settled
+from flowmesh_core.run.commands import AttemptSettled
 from flowmesh_core.run.ledger import StepLine, VerdictLine
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 
 PLAN = SimpleNamespace(name="nightly", namespace="team-a")
 STATE = cast(State, SimpleNamespace(runs={"u1": SimpleNamespace(plan=PLAN)}))
-FAILED = Settled(
+FAILED = AttemptSettled(
     attempt_id="s/a/1-1",
     action_id=Digest("a"),
     engine="data.sql",

@@ -19,16 +19,23 @@ from tests.flowmesh_core.run.world import (
     step,
 )
 
-from flowmesh_core.audit.made import Made, made_by
+from flowmesh_core.audit.made import ReproducibleAction, made_by
 from flowmesh_core.audit.plan import audit_path, audit_plan
-from flowmesh_core.audit.report import AuditOrder, Check, Finding, Verdict, counts_of, findings_of
+from flowmesh_core.audit.report import (
+    AuditCheck,
+    AuditFinding,
+    AuditOrder,
+    Verdict,
+    counts_of,
+    findings_of,
+)
 from flowmesh_core.audit.selection import choose
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.graph.plan import Edge, StepSource
 from flowmesh_core.protocol.results import Provenance
 from flowmesh_core.run import events as e
-from flowmesh_core.run.ledger import RAN, AttemptLine
+from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptLine
 from flowmesh_core.run.lifecycle import run_of
 from flowmesh_core.sharing.scopes import ScopePlan, audit_scopes
 from flowmesh_core.units import Digest
@@ -55,21 +62,21 @@ def audited() -> World:
     return world.run()
 
 
-def made_of(world: World, uid: str = "u1") -> list[Made]:
+def made_of(world: World, uid: str = "u1") -> list[ReproducibleAction]:
     """What is found of an ended run from its pins and its ledger alone."""
     run = world.ended_runs[uid]
     event = e.Submitted(uid, run.plan, run.created_s, run.scopes, run.artifacts, bumps=run.bumps)
     return list(made_by(run_of(world.machine.state.catalog, event), run.lines))
 
 
-def order_of(world: World, chosen: Sequence[Made]) -> AuditOrder:
+def order_of(world: World, chosen: Sequence[ReproducibleAction]) -> AuditOrder:
     checks = tuple(_check(world, one) for one in chosen)
     return AuditOrder("u1", "w", "team-a", 1.0, 0, 0.0, len(chosen), checks, (), {})
 
 
-def _check(world: World, one: Made) -> Check:
+def _check(world: World, one: ReproducibleAction) -> AuditCheck:
     result = world.cache["ns-team-a", one.action_id]
-    return Check(
+    return AuditCheck(
         path=audit_path(one),
         step=one.step.path,
         chunk=one.chunk,
@@ -87,14 +94,14 @@ def _check(world: World, one: Made) -> Check:
     )
 
 
-def begin(world: World, chosen: Sequence[Made]) -> AuditOrder:
+def begin(world: World, chosen: Sequence[ReproducibleAction]) -> AuditOrder:
     made, artifacts = audit_plan("u1", world.ended_runs["u1"].plan, chosen)
     scopes = audit_scopes(AUDIT)
     world.apply(e.Submitted(AUDIT, made, world.now, scopes, artifacts))
     return order_of(world, chosen)
 
 
-def found(world: World, order: AuditOrder) -> tuple[Finding, ...]:
+def found(world: World, order: AuditOrder) -> tuple[AuditFinding, ...]:
     return findings_of(order, world.ended_runs[AUDIT])
 
 
@@ -130,7 +137,7 @@ def test_who_asked_for_an_audit_pays_for_it_and_the_books_add_up() -> None:
     assert run.paid_nanousd == book.receipts_nanousd - before > 0
     assert book.bill_nanousd == book.receipts_nanousd + book.fabric_nanousd
     lines = [la for la in run.lines if isinstance(la, AttemptLine)]
-    assert {la.outcome for la in lines} == {"audited"} <= RAN
+    assert {la.outcome for la in lines} == {"audited"} <= EXECUTED_OUTCOMES
     assert world.finals[AUDIT].audit_of == "u1"
 
 
@@ -239,9 +246,9 @@ def test_a_seeded_difference_between_unlike_machines_does_not_quarantine(
     assert bool(finding.detail) is not quarantines
 
 
-def fake(number: int) -> Made:
+def fake(number: int) -> ReproducibleAction:
     name = Digest(f"{number:064x}")
-    return Made(step("s"), number, {}, name, name, Determinism.EXACT)
+    return ReproducibleAction(step("s"), number, {}, name, name, Determinism.EXACT)
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
-from flowmesh_core.catalog.templates import NullPrintedError, context, environment
+from flowmesh_core.catalog.templates import NullInTemplateError, context, environment
 
 
 def _render(text: str, row: dict[str, object]) -> str:
@@ -113,6 +113,6 @@ def test_a_null_is_not_printed_as_a_word(text: str) -> None:
     if "if false" in text:
         assert template.render(context(row)) == "x"
         return
-    with pytest.raises(NullPrintedError):
+    with pytest.raises(NullInTemplateError):
         template.render(context(row))
     assert environment().from_string("{{ a or 'nothing' }}").render(context(row)) == "nothing"

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from flowmesh_core.costmodel import CostKey, CostModel, decode_model, encode_model
 from flowmesh_core.costmodel.devices import DEVICES, UNKNOWN_GPU, rates_of
 from flowmesh_core.costmodel.model import SAMPLED_EVERY, SAMPLED_FROM
-from flowmesh_core.costmodel.regression import Fit
+from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import WINDOW, Residuals
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.units import Digest
 
 LLAMA_8B = 16_060_000_000
@@ -22,7 +22,7 @@ SQL = CostKey("data.sql", Digest("b" * 64), "rows")
 
 
 def tokens(n_in, n_out, size=SMOLLM):
-    return Work(
+    return WorkSize(
         units=float(n_in + n_out),
         tokens_in=float(n_in),
         tokens_out=float(n_out),
@@ -32,7 +32,7 @@ def tokens(n_in, n_out, size=SMOLLM):
 
 def taught(model, key, seconds, *, times=20, work=None, device="cpu", **kwargs):
     for _ in range(times):
-        model.observe(key, work or Work(units=100.0), seconds, 0.0, device, **kwargs)
+        model.observe(key, work or WorkSize(units=100.0), seconds, 0.0, device, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_batch_makes_an_action_slower_and_cheaper():
 def test_dollars_are_the_share_of_the_price_while_it_runs():
     model = CostModel()
     taught(model, SQL, 36.0, times=60)
-    found = model.predict(SQL, "cpu", Work(units=100.0))
+    found = model.predict(SQL, "cpu", WorkSize(units=100.0))
     assert found.nanousd(1_000_000_000) == pytest.approx(10_000_000, rel=0.02)
     assert found.p95_nanousd(1_000_000_000) >= found.nanousd(1_000_000_000)
 
@@ -106,9 +106,9 @@ def test_dollars_are_the_share_of_the_price_while_it_runs():
 @pytest.mark.parametrize("factor", [0.02, 0.3, 1.0, 8.0, 200.0])
 def test_ten_observations_correct_a_prior_that_is_wrong_by_any_factor(factor):
     model = CostModel()
-    truth = factor * model.predict(SQL, "cpu", Work(units=100_000.0)).seconds
-    taught(model, SQL, truth, times=10, work=Work(units=100_000.0))
-    found = model.predict(SQL, "cpu", Work(units=100_000.0))
+    truth = factor * model.predict(SQL, "cpu", WorkSize(units=100_000.0)).seconds
+    taught(model, SQL, truth, times=10, work=WorkSize(units=100_000.0))
+    found = model.predict(SQL, "cpu", WorkSize(units=100_000.0))
     assert found.seconds == pytest.approx(truth, rel=0.15)
     assert found.samples == 10
 
@@ -130,7 +130,7 @@ def test_it_learns_the_parts_of_generation_apart():
 def test_it_stays_right_over_ten_thousand_observations():
     rng = random.Random(2)
     model = CostModel()
-    work = Work(units=1000.0)
+    work = WorkSize(units=1000.0)
     for _ in range(10_000):
         model.observe(SQL, work, 3.0 * rng.lognormvariate(0, 0.2), 0.0, "cpu")
     assert model.predict(SQL, "cpu", work).seconds == pytest.approx(3.0, rel=0.15)
@@ -140,23 +140,23 @@ def test_it_stays_right_over_ten_thousand_observations():
 def test_one_outlier_moves_a_prediction_by_a_fifth_at_most(outlier):
     model = CostModel()
     taught(model, SQL, 3.0, times=40)
-    model.observe(SQL, Work(units=100.0), outlier, 0.0, "cpu")
-    assert model.predict(SQL, "cpu", Work(units=100.0)).seconds == pytest.approx(3.0, rel=0.2)
+    model.observe(SQL, WorkSize(units=100.0), outlier, 0.0, "cpu")
+    assert model.predict(SQL, "cpu", WorkSize(units=100.0)).seconds == pytest.approx(3.0, rel=0.2)
 
 
 def test_a_lasting_change_is_followed_within_twenty_observations():
     model = CostModel()
     taught(model, SQL, 3.0, times=60)
     taught(model, SQL, 9.0, times=20)
-    assert model.predict(SQL, "cpu", Work(units=100.0)).seconds == pytest.approx(9.0, rel=0.2)
+    assert model.predict(SQL, "cpu", WorkSize(units=100.0)).seconds == pytest.approx(9.0, rel=0.2)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_a_duration_that_is_none_teaches_nothing(bad):
     model = CostModel()
-    model.observe(SQL, Work(units=1.0), bad, bad, "cpu")
-    model.observe(SQL, Work(units=1.0), 1.0, 0.0, "cpu", batch=math.nan)
-    assert model.predict(SQL, "cpu", Work(units=1.0)).samples == 0
+    model.observe(SQL, WorkSize(units=1.0), bad, bad, "cpu")
+    model.observe(SQL, WorkSize(units=1.0), 1.0, 0.0, "cpu", batch=math.nan)
+    assert model.predict(SQL, "cpu", WorkSize(units=1.0)).samples == 0
 
 
 AMOUNTS = st.floats(0, 1e7)
@@ -191,11 +191,11 @@ def test_whatever_was_seen_more_work_never_takes_less_time(seen, n_in, n_out, mo
 def test_a_rate_says_the_same_as_a_prediction(n_in, n_out, size, batch, seconds):
     model = CostModel()
     model.observe(LLM, tokens(5, 5, size), seconds, 0.0, "cpu", batch=3)
-    model.observe(SQL, Work(units=50.0, input_bytes=10**6), seconds, 0.0, "cpu")
+    model.observe(SQL, WorkSize(units=50.0, input_bytes=10**6), seconds, 0.0, "cpu")
     for key, work in [
         (LLM, tokens(n_in, n_out, size)),
-        (LLM, Work(units=n_in, component_bytes=size)),
-        (SQL, Work(units=n_in, input_bytes=int(n_out), component_bytes=size)),
+        (LLM, WorkSize(units=n_in, component_bytes=size)),
+        (SQL, WorkSize(units=n_in, input_bytes=int(n_out), component_bytes=size)),
     ]:
         found = model.predict(key, "cpu", work, batch=batch)
         rate = model.rate(key, "cpu", size, batch)
@@ -206,20 +206,20 @@ def test_a_rate_says_the_same_as_a_prediction(n_in, n_out, size, batch, seconds)
 
 def test_tokens_that_are_not_told_apart_count_as_generated():
     told = CostModel().predict(LLM, "cpu", tokens(0, 50))
-    assert CostModel().predict(LLM, "cpu", Work(units=50.0, component_bytes=SMOLLM)) == told
+    assert CostModel().predict(LLM, "cpu", WorkSize(units=50.0, component_bytes=SMOLLM)) == told
 
 
 def test_a_signature_that_was_never_seen_takes_what_its_engine_taught():
     model = CostModel()
-    prior = model.predict(SQL, "cpu", Work(units=100_000.0)).seconds
-    taught(model, SQL, 5 * prior, work=Work(units=100_000.0))
+    prior = model.predict(SQL, "cpu", WorkSize(units=100_000.0)).seconds
+    taught(model, SQL, 5 * prior, work=WorkSize(units=100_000.0))
     other = CostKey("data.sql", Digest("c" * 64), "rows")
-    assert model.predict(other, "cpu", Work(units=100_000.0)).seconds == pytest.approx(
+    assert model.predict(other, "cpu", WorkSize(units=100_000.0)).seconds == pytest.approx(
         5 * prior, rel=0.1
     )
     stranger = CostKey("eval.exact-match", Digest("c" * 64), "rows")
-    assert model.predict(stranger, "cpu", Work(units=100_000.0)).seconds == prior
-    assert model.predict(SQL, "nvidia-h100", Work(units=100_000.0)).samples == 0
+    assert model.predict(stranger, "cpu", WorkSize(units=100_000.0)).seconds == prior
+    assert model.predict(SQL, "nvidia-h100", WorkSize(units=100_000.0)).samples == 0
 
 
 def test_what_was_learned_on_one_model_size_carries_over_to_another():
@@ -235,7 +235,7 @@ def test_what_was_learned_on_one_model_size_carries_over_to_another():
 def test_the_p95_covers_95_of_a_hundred_of_a_skewed_distribution():
     rng = random.Random(3)
     model = CostModel()
-    work = Work(units=100.0)
+    work = WorkSize(units=100.0)
     draws = [2.0 * rng.lognormvariate(0, 0.5) for _ in range(2000)]
     for seconds in draws[:1000]:
         model.observe(SQL, work, seconds, 0.0, "cpu")
@@ -319,7 +319,7 @@ def test_signatures_seen_long_ago_are_forgotten_first(monkeypatch):
     monkeypatch.setattr("flowmesh_core.costmodel.model.SIGNATURES_MAX", 8)
     model = CostModel()
     for n in range(40):
-        model.observe(CostKey("e", Digest(f"{n:064d}"), "rows"), Work(), 1.0, 0.0, "cpu")
+        model.observe(CostKey("e", Digest(f"{n:064d}"), "rows"), WorkSize(), 1.0, 0.0, "cpu")
     assert len(model.learned) <= 8
     assert model.error(CostKey("e", Digest(f"{39:064d}"), "rows"), "cpu") < 1.0
     assert ("cpu", "e") in model.learned
@@ -334,7 +334,7 @@ def test_residuals_forget_what_is_older_than_their_window():
 
 
 def test_a_fit_without_news_about_a_part_does_not_wind_up():
-    fit = Fit()
+    fit = PriorFit()
     for _ in range(3000):
         fit.update((1.0, 0.0, 0.0, 0.0), 2.0)
     assert fit.theta[0] == pytest.approx(2.0, rel=0.01)
@@ -344,7 +344,7 @@ def test_a_fit_without_news_about_a_part_does_not_wind_up():
 
 
 def test_what_is_seen_very_often_is_learned_from_in_samples_and_a_change_is_still_noticed():
-    model, work = CostModel(), Work(units=1.0)
+    model, work = CostModel(), WorkSize(units=1.0)
     for _ in range(4 * SAMPLED_FROM):
         model.observe(SQL, work, 0.01, 0.0, "cpu")
     settled = model.predict(SQL, "cpu", work)

@@ -1,11 +1,11 @@
 """Counters that stay few, and shares that go on."""
 
-from flowmesh_core.figures.figures import SHARES_MAX, TENANTS_MAX, Figures
+from flowmesh_core.figures.figures import SHARES_MAX, TENANTS_MAX, MachineCounters
 from flowmesh_core.figures.histogram import Histogram
-from flowmesh_core.figures.labels import OTHER, RECENT_S, Labels
+from flowmesh_core.figures.labels import OTHER, RECENT_S, LabelLimiter
 
 
-def pay(figures: Figures, tenant: str, now_s: float = 0.0, nanousd: int = 10) -> None:
+def pay(figures: MachineCounters, tenant: str, now_s: float = 0.0, nanousd: int = 10) -> None:
     figures.paid(tenant, "cpu", "smol", nanousd=nanousd, joules=2.0, estimated=True, now_s=now_s)
 
 
@@ -19,7 +19,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
 
 def test_names_beyond_the_limit_are_other_until_one_has_long_been_idle() -> None:
     gone: list[str] = []
-    labels = Labels(2, gone.append)
+    labels = LabelLimiter(2, gone.append)
     assert [labels.name(n, 0.0) for n in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
     labels.name("a", RECENT_S)
     assert labels.name("c", RECENT_S + 1) == "c"
@@ -28,7 +28,7 @@ def test_names_beyond_the_limit_are_other_until_one_has_long_been_idle() -> None
 
 
 def test_a_thousand_tenants_are_a_bounded_number_of_series() -> None:
-    figures = Figures()
+    figures = MachineCounters()
     for n in range(1000):
         pay(figures, f"t{n}")
     assert len(figures.shares) == TENANTS_MAX + 1
@@ -37,7 +37,7 @@ def test_a_thousand_tenants_are_a_bounded_number_of_series() -> None:
 
 
 def test_combinations_are_bounded_too() -> None:
-    figures = Figures()
+    figures = MachineCounters()
     for n in range(3 * SHARES_MAX):
         figures.saved("t", f"pool{n}", "", nanousd=1, joules=0.0, now_s=0.0)
     assert len(figures.shares) == SHARES_MAX + 1
@@ -45,7 +45,7 @@ def test_combinations_are_bounded_too() -> None:
 
 
 def test_a_tenant_that_comes_back_after_it_gave_way_begins_anew() -> None:
-    figures = Figures()
+    figures = MachineCounters()
     for n in range(TENANTS_MAX):
         pay(figures, f"t{n}", now_s=float(n))
     pay(figures, "new", now_s=RECENT_S + 0.5)
@@ -54,7 +54,7 @@ def test_a_tenant_that_comes_back_after_it_gave_way_begins_anew() -> None:
 
 
 def test_shares_go_on_under_the_next_leader() -> None:
-    first, second = Figures(), Figures()
+    first, second = MachineCounters(), MachineCounters()
     pay(first, "a")
     first.saved("a", "", "", nanousd=5, joules=1.0, now_s=0.0)
     rows = first.rows()
@@ -67,7 +67,7 @@ def test_shares_go_on_under_the_next_leader() -> None:
 
 
 def test_a_prediction_is_off_by_a_share_of_the_longer_time() -> None:
-    figures = Figures()
+    figures = MachineCounters()
     figures.predicted("data.sql", 1.0, 4.0)
     figures.predicted("data.sql", 4.0, 1.0)
     figures.predicted("data.sql", 0.0, 0.0)

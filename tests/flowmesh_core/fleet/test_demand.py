@@ -1,8 +1,8 @@
 import pytest
 
-from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, LATELY_S, Demand
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, LATELY_S, DemandTracker
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 A, B = Digest("a"), Digest("b")
@@ -10,11 +10,11 @@ A, B = Digest("a"), Digest("b")
 
 def count(demand, signature, *times_s):
     for now_s in times_s:
-        demand.count(signature, Work(units=now_s), Weights(), now_s)
+        demand.count(signature, WorkSize(units=now_s), UtilityWeights(), now_s)
 
 
 def test_the_gap_follows_how_often_a_signature_is_asked_for():
-    demand = Demand()
+    demand = DemandTracker()
     count(demand, A, 0.0)
     assert dict(demand.now(0.0))[A].gap_s == FIRST_GAP_S
     count(demand, A, *(5.0 * n for n in range(1, 40)))
@@ -22,14 +22,14 @@ def test_the_gap_follows_how_often_a_signature_is_asked_for():
 
 
 def test_what_is_handed_out_together_is_one_demand():
-    demand = Demand()
+    demand = DemandTracker()
     count(demand, A, *(n / 100 for n in range(90)))
     assert dict(demand.now(1.0))[A].gap_s == FIRST_GAP_S
     assert dict(demand.now(1.0))[A].work.units == pytest.approx(0.89)
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten():
-    demand = Demand()
+    demand = DemandTracker()
     count(demand, A, 0.0)
     count(demand, B, 10.0)
     assert [s for s, _ in demand.now(FORGOTTEN_S)] == [A, B]
@@ -38,7 +38,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
 
 
 def test_actions_a_second_are_known_from_the_first_minutes_on():
-    demand = Demand()
+    demand = DemandTracker()
     count(demand, A, *(n / 2 for n in range(121)))
     assert dict(demand.now(60.0))[A].per_s(60.0) == pytest.approx(2.0, rel=0.1)
     count(demand, A, *(60.0 + n * 10.0 for n in range(1, 400)))
@@ -46,7 +46,7 @@ def test_actions_a_second_are_known_from_the_first_minutes_on():
 
 
 def test_actions_a_second_become_fewer_while_none_come():
-    demand = Demand()
+    demand = DemandTracker()
     count(demand, A, *(n * 10.0 for n in range(400)))
     before = dict(demand.now(3990.0))[A].per_s(3990.0)
     after = dict(demand.now(3990.0 + LATELY_S))[A].per_s(3990.0 + LATELY_S)

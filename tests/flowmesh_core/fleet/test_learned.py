@@ -1,13 +1,13 @@
 """What out-of-memory teaches, and how it fades."""
 
-from flowmesh_core.fleet.learned import LearnedMemory
+from flowmesh_core.fleet.learned import MemoryLimits
 from flowmesh_core.units import Digest
 
 SIGNATURE = Digest("1" * 64)
 
 
 def test_in_company_the_load_is_halved_and_comes_back_with_success() -> None:
-    learned = LearnedMemory()
+    learned = MemoryLimits()
     fail(learned, reserved=500, device=1000, alone=False)
     fail(learned, reserved=500, device=1000, alone=False)
     assert learned.capacity_factors(SIGNATURE) == {"cpu": 0.25}
@@ -17,12 +17,12 @@ def test_in_company_the_load_is_halved_and_comes_back_with_success() -> None:
     assert learned.capacity_factors(SIGNATURE) == {}
 
 
-def fail(learned: LearnedMemory, *, reserved: int, device: int, alone: bool) -> None:
+def fail(learned: MemoryLimits, *, reserved: int, device: int, alone: bool) -> None:
     learned.out_of_memory(SIGNATURE, "cpu", reserved_mib=reserved, device_mib=device, alone=alone)
 
 
 def test_alone_it_reserves_twice_as_much_up_to_the_whole_device() -> None:
-    learned = LearnedMemory()
+    learned = MemoryLimits()
     fail(learned, reserved=300, device=1000, alone=True)
     assert learned.reserve_mib(SIGNATURE) == 600
     fail(learned, reserved=600, device=1000, alone=True)
@@ -31,7 +31,7 @@ def test_alone_it_reserves_twice_as_much_up_to_the_whole_device() -> None:
 
 
 def test_alone_with_the_whole_device_it_asks_for_a_larger_one() -> None:
-    learned = LearnedMemory()
+    learned = MemoryLimits()
     fail(learned, reserved=2000, device=2000, alone=True)
     fail(learned, reserved=1000, device=1000, alone=True)
     assert learned.more_than_mib(SIGNATURE) == {"cpu": 2000}
@@ -39,7 +39,7 @@ def test_alone_with_the_whole_device_it_asks_for_a_larger_one() -> None:
 
 
 def test_a_reservation_that_was_raised_for_one_action_fades_with_the_success_of_others() -> None:
-    learned = LearnedMemory()
+    learned = MemoryLimits()
     fail(learned, reserved=400, device=1000, alone=True)
     for _ in range(200):
         learned.succeeded(SIGNATURE, "cpu")
@@ -47,7 +47,7 @@ def test_a_reservation_that_was_raised_for_one_action_fades_with_the_success_of_
 
 
 def test_a_reservation_does_not_fade_below_what_every_success_needs() -> None:
-    learned = LearnedMemory()
+    learned = MemoryLimits()
     fail(learned, reserved=400, device=1000, alone=True)
     for _ in range(200):
         learned.succeeded(SIGNATURE, "cpu", peak_mib=410)

@@ -12,9 +12,9 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, action, digest, signat
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler import decide
 
 INFOS = (signature("s1"), signature("s2"))
@@ -29,8 +29,8 @@ def any_action(seed: int):
         rng.choice(INFOS),
         tenant=rng.choice("xy"),
         priority=rng.randrange(2),
-        weights=rng.choice((Weights(), Weights(2.0, 1.0, 1.0))),
-        work=Work(
+        weights=rng.choice((UtilityWeights(), UtilityWeights(2.0, 1.0, 1.0))),
+        work=WorkSize(
             units=rng.choice((0.1, 1 / 3, 1e9)),
             tokens_in=rng.random(),
             input_bytes=rng.choice((0, 10**6)),

@@ -6,7 +6,7 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import ArtifactSource
 from flowmesh_core.spec.load import parse_object
-from flowmesh_core.spec.secrets import SecretPlace
+from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 QUESTIONS = {"q": {"configMap": {"name": "questions", "key": "questions.jsonl"}}}
@@ -58,13 +58,13 @@ def test_a_plan_carries_where_a_secret_is_kept(compiled) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("HF_TOKEN=hub/token", SecretPlace("HF_TOKEN", "hub", "token")),
-        ("HF_TOKEN", SecretPlace("HF_TOKEN", "hf-token")),
-        ("api-key", SecretPlace("api-key", "api-key")),
+        ("HF_TOKEN=hub/token", SecretLocation("HF_TOKEN", "hub", "token")),
+        ("HF_TOKEN", SecretLocation("HF_TOKEN", "hf-token")),
+        ("api-key", SecretLocation("api-key", "api-key")),
     ],
 )
 def test_a_secret_without_a_place_is_the_object_of_its_name(text: str, place: object) -> None:
-    assert SecretPlace.parse(text) == place
+    assert SecretLocation.parse(text) == place
 
 
 def test_neither_the_place_of_a_secret_nor_the_time_to_live_changes_what_is_run(compiled) -> None:

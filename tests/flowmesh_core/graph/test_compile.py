@@ -14,7 +14,7 @@ from flowmesh_core.graph.plan import (
     Resources,
     Retry,
     StepSource,
-    Weights,
+    UtilityWeights,
 )
 
 
@@ -114,11 +114,11 @@ def test_what_the_workflow_says_reaches_the_plan(compiled) -> None:
 @pytest.mark.parametrize(
     ("spec", "weights"),
     [
-        ({}, Weights(1.0, 1.0, 1.0)),
-        ({"optimize": "cost"}, Weights(0.25, 1.0, 0.5)),
-        ({"optimize": "throughput"}, Weights(1.0, 0.25, 0.5)),
-        ({"optimize": "latency"}, Weights(1.0, 0.1, 0.25)),
-        ({"weights": {"alpha": 2, "beta": 0, "gamma": 0.5}}, Weights(2.0, 0.0, 0.5)),
+        ({}, UtilityWeights(1.0, 1.0, 1.0)),
+        ({"optimize": "cost"}, UtilityWeights(0.25, 1.0, 0.5)),
+        ({"optimize": "throughput"}, UtilityWeights(1.0, 0.25, 0.5)),
+        ({"optimize": "latency"}, UtilityWeights(1.0, 0.1, 0.25)),
+        ({"weights": {"alpha": 2, "beta": 0, "gamma": 0.5}}, UtilityWeights(2.0, 0.0, 0.5)),
     ],
 )
 def test_the_aim_becomes_weights(compiled, spec, weights) -> None:

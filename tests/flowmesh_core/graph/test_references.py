@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from flowmesh_core.graph.matrix import expand, index, select
 from flowmesh_core.graph.references import (
     EVERY,
-    Own,
-    Reference,
     ReferenceFormError,
+    SameInstance,
+    StepReference,
     parse_reference,
 )
 from flowmesh_core.graph.substitution import Substitution
@@ -24,14 +24,14 @@ SCALARS = (
 
 
 def test_references_are_read_in_all_their_forms() -> None:
-    assert parse_reference("inputs.base") == Reference("inputs", "base")
-    assert parse_reference("vote.rows") == Reference("vote", "rows")
+    assert parse_reference("inputs.base") == StepReference("inputs", "base")
+    assert parse_reference("vote.rows") == StepReference("vote", "rows")
     star = parse_reference("tune[*].model").selection
     assert star is not None
     assert star.everything
     one = parse_reference('tune[lr=1e-5, mode="a,b]", all=*, own=matrix.x].model').selection
     assert one is not None
-    assert one.values == {"lr": 1e-5, "mode": "a,b]", "all": EVERY, "own": Own("x")}
+    assert one.values == {"lr": 1e-5, "mode": "a,b]", "all": EVERY, "own": SameInstance("x")}
 
 
 @pytest.mark.parametrize(

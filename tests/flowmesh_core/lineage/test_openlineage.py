@@ -12,7 +12,7 @@ from openlineage.client.serde import Serde
 from tests.flowmesh_core.run.world import MAP, NOOP, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.lineage import Exported, run_events
+from flowmesh_core.lineage import ExportInput, run_events
 
 FACETS = {
     kind._get_schema(): kind
@@ -36,7 +36,7 @@ def events() -> list[dict[str, Any]]:
 def exported(world: World, uid: str) -> list[dict[str, Any]]:
     run = world.ended_runs[uid]
     status = world.finals[uid]
-    return run_events(Exported(status, run.plan, run.artifacts, run.lines, "1.2.3"))
+    return run_events(ExportInput(status, run.plan, run.artifacts, run.lines, "1.2.3"))
 
 
 def facets(given: dict[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from flowmesh_core.protocol.messages import (
     AttemptProgress,
     Checkpoint,
     Component,
+    EngineInstanceState,
+    EngineVariant,
     FailureReport,
     Hello,
-    Honours,
-    LaneState,
     LogLine,
     Sync,
 )
@@ -30,7 +30,7 @@ from flowmesh_core.units import Digest
 
 D = Digest("a" * 64)
 ID = f"ns-team-a/{D}/3-17"
-LANE = LaneState(D, "llm.generate", "ready", 8, 512, 31.5)
+LANE = EngineInstanceState(D, "llm.generate", "ready", 8, 512, 31.5)
 METRICS = metrics_artifact({"accuracy": 0.5, "wrong": [1, None, "x"], "by": {"a": True}})
 END = AttemptEnd(
     attempt_id=ID,
@@ -56,7 +56,7 @@ def hello(**changes: Any) -> Hello:
             "gpu-0",
             labels={"zone": "b"},
             libraries={"python": "3.11"},
-            honours=(Honours("llm.generate", "vllm", ("bfloat16",)),),
+            honours=(EngineVariant("llm.generate", "vllm", ("bfloat16",)),),
             builtin_models=("builtin:smollm2",),
         ),
         held=(AttemptProgress(ID, "running", 3, 3.0, 9.0, "rows"),),
@@ -134,7 +134,7 @@ def test_what_is_no_attempt_id_is_named(attempt_id: str) -> None:
         ({"labels": {"a": "x" * 5000}}, "shape.labels['a']"),
         ({"engines": {"test.noop": (-1, 1)}}, "shape.engines['test.noop']"),
         ({"engines": {str(n): (1, 1) for n in range(5000)}}, "shape.engines"),
-        ({"honours": (Honours("x" * 300),)}, "shape.honours"),
+        ({"honours": (EngineVariant("x" * 300),)}, "shape.honours"),
         ({"builtin_models": ("",)}, "shape.builtin_models"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.receipts.meter import Activity, Meter, split_segment
+from flowmesh_core.receipts.meter import Activity, WorkerMeter, split_segment
 from flowmesh_core.receipts.receipt import receipt
 from flowmesh_core.run.ledger import AttemptLine, HitLine
 from flowmesh_core.units import Digest, nano_usd, split_exactly, usd_text
@@ -30,7 +30,7 @@ def test_a_split_adds_up_and_nobody_with_less_weight_gets_more(
 def test_a_meter_bills_price_times_lifetime_whenever_it_is_read(
     price: int, times: list[float]
 ) -> None:
-    meter = Meter(price, 0.0)
+    meter = WorkerMeter(price, 0.0)
     handed_out = sum(meter.advance(t) for t in times)
     assert handed_out == meter.billed_nanousd
     assert handed_out == price * round(max(times) * 1e9) // (3600 * 10**9)

@@ -6,7 +6,7 @@ from tests.flowmesh_core.run.world import ASK, World, plan, step
 
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
 
 MIB = 1024 * 1024
@@ -33,7 +33,7 @@ def ask(path: str, adapter: Artifact | None = None) -> StepPlan:
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.join("w1", honours=(Honours(ASK.name, dtypes=("float32",)),))
+    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
     steps = (ask("plain"), ask("small", SMALL), ask("large", LARGE))
     world.submit(plan(*steps), artifacts=(BASE, SMALL, LARGE))
     return world

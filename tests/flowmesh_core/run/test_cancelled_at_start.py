@@ -52,8 +52,16 @@ def test_it_ends_at_once_with_what_it_had_made_and_paid(world: World) -> None:
 def test_no_look_up_and_no_assignment_is_made_for_it(world: World) -> None:
     event = e.Submitted("u", PLAN, 0.0, *_scopes(world), cancelled="enough")
     commands = world.machine.apply(event, world.now)
-    assert {type(command) for command in commands} <= {c.Append, c.Finish, c.Changed}
-    ends = [x.line for x in commands if isinstance(x, c.Append) and isinstance(x.line, StepLine)]
+    assert {type(command) for command in commands} <= {
+        c.AppendLedgerLine,
+        c.FinalizeRun,
+        c.RunChanged,
+    }
+    ends = [
+        x.line
+        for x in commands
+        if isinstance(x, c.AppendLedgerLine) and isinstance(x.line, StepLine)
+    ]
     assert {line.state for line in ends} == {StepState.CANCELLED}
 
 

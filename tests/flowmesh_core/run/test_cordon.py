@@ -3,7 +3,7 @@
 from tests.flowmesh_core.run.world import SOLO, World, plan, step
 
 from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.run.events import Cordoned
+from flowmesh_core.run.events import CordonChanged
 from flowmesh_core.status.project import worker_statuses
 
 
@@ -14,14 +14,14 @@ def states(world: World) -> dict[str, str]:
 def test_a_cordoned_worker_takes_nothing_new_until_it_is_taken_back() -> None:
     world = World()
     world.join("w")
-    world.apply(Cordoned(frozenset({"w"})))
+    world.apply(CordonChanged(frozenset({"w"})))
     world.submit(plan(step("a")))
     world.tick(1.0)
     assert world.attempts() == []
     assert states(world) == {"w": "cordoned"}
     (rejection,) = world.machine.state.rejections
     assert rejection.cause is RejectionCause.DRAINING
-    world.apply(Cordoned(frozenset()))
+    world.apply(CordonChanged(frozenset()))
     world.tick(1.0)
     assert len(world.attempts()) == 1
     assert states(world) == {"w": "busy"}
@@ -32,7 +32,7 @@ def test_what_a_cordoned_worker_runs_goes_on() -> None:
     world.join("w")
     uid = world.submit(plan(step("a", uses=SOLO)))
     world.tick(1.0)
-    world.apply(Cordoned(frozenset({"w"})))
+    world.apply(CordonChanged(frozenset({"w"})))
     world.tick(1.0)
     (assignment,) = world.attempts()
     assert states(world) == {"w": "busy"}
@@ -43,7 +43,7 @@ def test_what_a_cordoned_worker_runs_goes_on() -> None:
 
 def test_a_worker_that_joins_after_it_was_cordoned_takes_nothing() -> None:
     world = World()
-    world.apply(Cordoned(frozenset({"late"})))
+    world.apply(CordonChanged(frozenset({"late"})))
     world.submit(plan(step("a")))
     world.join("late")
     world.tick(1.0)
@@ -58,6 +58,6 @@ def test_a_cordoned_worker_that_comes_back_goes_on_with_what_it_holds() -> None:
     world.join("w")
     world.submit(plan(step("a", uses=SOLO)))
     world.tick(1.0)
-    world.apply(Cordoned(frozenset({"w"})))
+    world.apply(CordonChanged(frozenset({"w"})))
     world.hello("w")
     assert len(world.machine.state.workers["w"].held) == 1

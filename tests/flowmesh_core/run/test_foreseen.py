@@ -6,9 +6,9 @@ from tests.flowmesh_core.run.world import ASK, World, after, plan, step
 
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.events import HeldOpen
+from flowmesh_core.run.events import PrewarmPlanChanged
 from flowmesh_core.run.foreseen import in_demand, told_to_hold
 
 MIB = 1024 * 1024
@@ -28,7 +28,7 @@ def two_steps(**changes: object) -> object:
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.join("w", honours=(Honours(ASK.name, dtypes=("float32",)),))
+    world.join("w", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
     return world
 
 
@@ -96,7 +96,7 @@ def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
     state = world.machine.state
     assert not told_to_hold(state, wanted)
     for _ in range(2):
-        world.apply(HeldOpen(wanted))
+        world.apply(PrewarmPlanChanged(wanted))
     assert told_to_hold(state, wanted)
     ((worker, (opening,)),) = world.told
     assert worker == "w"
@@ -104,8 +104,8 @@ def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
     assert opening.components == {"model": BASE.digest}
     world.hello("w")
     assert not told_to_hold(state, wanted)
-    world.apply(HeldOpen(wanted))
-    world.apply(HeldOpen({}))
+    world.apply(PrewarmPlanChanged(wanted))
+    world.apply(PrewarmPlanChanged({}))
     assert [openings for _, openings in world.told] == [(opening,), (opening,), ()]
 
 

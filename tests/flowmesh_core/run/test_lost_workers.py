@@ -118,7 +118,7 @@ def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(worl
     kept: list[str] = []
     do = world._do
     world._do = lambda command: (  # type: ignore[method-assign]
-        kept.extend(command.keep) if isinstance(command, c.KeepAttempts) else None,
+        kept.extend(command.keep) if isinstance(command, c.ConfirmAttempts) else None,
         do(command),
     )[1]
     for name, held in gone.items():

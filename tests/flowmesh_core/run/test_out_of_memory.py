@@ -10,7 +10,7 @@ from tests.flowmesh_core.run.world import (
 )
 
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.protocol.messages import LaneState
+from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.scheduler.accounts import open_accounts
 from flowmesh_core.units import Digest
 
@@ -131,7 +131,7 @@ def test_a_host_that_closes_is_no_place_and_a_new_one_reserves_what_is_asked(wor
     world.submit(plan(step("a", value=1)))
     world.run()
     signature = next(iter(world.machine.state.signatures))
-    lane = LaneState(signature, "test.noop", "closing", 8, 32)
+    lane = EngineInstanceState(signature, "test.noop", "closing", 8, 32)
     world._sync("w1", lanes=(lane,))
     world.machine.state.learned._reserve[signature] = 512
     world.submit(plan(step("a", value=2)))
@@ -154,7 +154,7 @@ def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
     world: World,
 ) -> None:
     signature = suspect(world)
-    world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32),))
+    world._sync("w1", lanes=(EngineInstanceState(signature, "test.noop", "ready", 8, 32),))
     world.machine.state.learned._reserve[signature] = 512
     world.tick(0.1)
     (view,) = world.machine.snapshot(world.now).workers
@@ -167,8 +167,8 @@ def test_an_idle_host_that_is_too_small_is_no_room_for_an_attempt_that_runs_alon
 ) -> None:
     signature = suspect(world)
     world.machine.state.learned._reserve[signature] = 512
-    busy = LaneState("other", "test.noop", "ready", 8, 600)
-    world._sync("w1", lanes=(LaneState(signature, "test.noop", "ready", 8, 32), busy))
+    busy = EngineInstanceState("other", "test.noop", "ready", 8, 600)
+    world._sync("w1", lanes=(EngineInstanceState(signature, "test.noop", "ready", 8, 32), busy))
     account = open_accounts(world.machine.snapshot(world.now).workers)[0]
     account.free_mib = 424
     info = replace_field(world.machine.state.signatures[signature], 512)

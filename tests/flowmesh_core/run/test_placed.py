@@ -3,7 +3,7 @@
 import pytest
 from tests.flowmesh_core.run.world import MAP, World, dataset, plan, rows_of, step
 
-from flowmesh_core.protocol.messages import LaneState
+from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.run.ledger import AttemptLine, decode_lines, encode_lines
 from flowmesh_core.run.money import PLACEMENTS_TOLD
 from flowmesh_core.scheduler.accounts import lane_capacity
@@ -48,7 +48,7 @@ def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_say
     held = world.machine.state.attempts[attempt.attempt_id]
     assert held.starts_s > world.now, "a host has to start first"
     for state, loads in (("starting", True), ("loading", True), ("ready", False)):
-        lane = LaneState(attempt.signature, attempt.engine, state, 1, attempt.memory_mib)
+        lane = EngineInstanceState(attempt.signature, attempt.engine, state, 1, attempt.memory_mib)
         world._sync("w1", lanes=(lane,))
         (worker,) = world.machine.snapshot(world.now).workers
         seen = worker.lanes[Digest(attempt.signature)]

@@ -40,10 +40,10 @@ def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() 
     passing = Rejection(signature, RejectionCause.BUSY, 1, "full")
     never = Rejection(signature, RejectionCause.MEMORY, 9, "too large")
     world.now += 60.0
-    world.apply(e.Decided(Decision((), (passing, never))))
+    world.apply(e.PlacementDecided(Decision((), (passing, never))))
     assert told(world, uid) == {"a": "busy"}
     world.now += 60.0
-    world.apply(e.Decided(Decision((), (never,))))
+    world.apply(e.PlacementDecided(Decision((), (never,))))
     assert world.finals[uid].phase == "Failed"
 
 
@@ -55,9 +55,9 @@ def test_who_watches_a_run_is_told_its_reason_to_wait_once() -> None:
 
     def told_after(rejection: Rejection) -> list[c.Command]:
         world.now += 1.0
-        decided = e.Decided(Decision((), (rejection,)))
-        return [x for x in world.machine.apply(decided, world.now) if isinstance(x, c.Changed)]
+        decided = e.PlacementDecided(Decision((), (rejection,)))
+        return [x for x in world.machine.apply(decided, world.now) if isinstance(x, c.RunChanged)]
 
-    assert told_after(small) == [c.Changed(uid)]
+    assert told_after(small) == [c.RunChanged(uid)]
     assert told_after(small) == []
-    assert told_after(replace(small, cause=RejectionCause.BUSY)) == [c.Changed(uid)]
+    assert told_after(replace(small, cause=RejectionCause.BUSY)) == [c.RunChanged(uid)]

@@ -12,7 +12,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Edge, StepSource
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.status.view import StepStatus
 
@@ -41,7 +41,7 @@ def run(world: World, *, tuned: bool, **inputs: str) -> dict[str, StepStatus]:
         outputs={"report": "report.metrics"},
     )
     made = compile_workflow(found, Catalog(CONTRACTS), uploads={"base": f"cas:{BASE.blob}"})
-    world.join("w1", honours=(Honours(ASK.name, dtypes=("float32",)),))
+    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
     uid = world.submit(made, artifacts=[BASE])
     world.run()
     assert world.finals[uid].phase == "Succeeded"

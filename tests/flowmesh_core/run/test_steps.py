@@ -281,10 +281,10 @@ def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World)
         assert isinstance(command, c.LookUp)
         world.machine.apply(e.LookedUp(command.key, None), world.now)
     decision = decide(world.machine.snapshot(world.now), world.machine.state.model)
-    commands = world.machine.apply(e.Decided(decision), world.now)
+    commands = world.machine.apply(e.PlacementDecided(decision), world.now)
     assert sum(isinstance(x, c.Assign) for x in commands) > 1
-    assert [x for x in commands if isinstance(x, c.Changed)] == [c.Changed(uid)]
-    assert isinstance(commands[-1], c.Changed)
+    assert [x for x in commands if isinstance(x, c.RunChanged)] == [c.RunChanged(uid)]
+    assert isinstance(commands[-1], c.RunChanged)
 
 
 def test_a_look_up_that_only_a_cancelled_run_awaited_is_asked_anew_by_the_next(

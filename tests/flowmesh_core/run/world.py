@@ -23,7 +23,7 @@ from flowmesh_core.protocol.messages import (
     Checkpoint,
     FailureReport,
     Hello,
-    Opening,
+    PrewarmSpec,
     Sync,
     WorkerShape,
 )
@@ -204,7 +204,7 @@ class World:
     deaf: set[str] = field(default_factory=set)
     mute_store: bool = False
     unanswered: list[c.Command] = field(default_factory=list)
-    told: list[tuple[str, tuple[Opening, ...]]] = field(default_factory=list)
+    told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -253,15 +253,15 @@ class World:
                     self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
             case c.CheckBlobs(uid, digests):
                 self.apply(e.BlobsChecked(uid, frozenset(digests & self.lost_blobs)))
-            case c.HoldOpen(worker, openings):
+            case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
-            case c.Finish(uid):
+            case c.FinalizeRun(uid):
                 self.finals[uid] = run_status(self.machine.state, uid, self.now)
                 self.ended_runs[uid] = self.machine.state.runs[uid]
-                self.apply(e.Finalised(uid))
-            case c.Append(uid, line):
+                self.apply(e.RunFinalized(uid))
+            case c.AppendLedgerLine(uid, line):
                 self.ledger.setdefault(uid, []).append(line)
-            case c.Discard(digests):
+            case c.DeleteCorruptBlobs(digests):
                 self.discarded |= digests
 
     def _publish(self, key: e.ActionKey, result: ActionResult, replace: bool) -> None:
@@ -379,14 +379,14 @@ class World:
 
     def tick(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        self.apply(e.Ticked())
+        self.apply(e.TimeAdvanced())
         if self.machine.wants_decision:
             self.place()
 
     def place(self) -> None:
         snapshot = self.machine.snapshot(self.now)
         decision = decide(snapshot, self.machine.state.model)
-        self.apply(e.Decided(decision))
+        self.apply(e.PlacementDecided(decision))
 
     def attempts(self) -> list[Assignment]:
         return [a for held in self.held.values() for a in held.values()]

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import (
     Decision,
-    LaneView,
+    InstanceView,
     Requirement,
     SignatureInfo,
     Snapshot,
     Tier,
     WorkerView,
 )
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
 
@@ -65,15 +65,15 @@ def action(name: str, info: SignatureInfo, **fields: object) -> ReadyAction:
         deadline_s=float("inf"),
         critical_path_s=0.0,
         ready_s=NOW_S - 1.0,
-        work=Work(units=100.0, component_bytes=sum(size for _, size in info.components)),
-        weights=Weights(),
+        work=WorkSize(units=100.0, component_bytes=sum(size for _, size in info.components)),
+        weights=UtilityWeights(),
     )
     return structs.replace(known, **fields)  # type: ignore[arg-type]
 
 
-def lane(info: SignatureInfo, *, held: int = 0, **fields: object) -> LaneView:
+def lane(info: SignatureInfo, *, held: int = 0, **fields: object) -> InstanceView:
     """A ready lane of a signature."""
-    known = LaneView(
+    known = InstanceView(
         signature=info.signature,
         capacity=info.capacity,
         held=held,
@@ -86,7 +86,7 @@ def lane(info: SignatureInfo, *, held: int = 0, **fields: object) -> LaneView:
 
 def worker(
     name: str,
-    *lanes: LaneView,
+    *lanes: InstanceView,
     memory_mib: int = 8000,
     near: Mapping[str, Tier] | None = None,
     draining: bool = False,

@@ -13,12 +13,17 @@ from tests.flowmesh_core.scheduler.builders import (
     worker,
 )
 
-from flowmesh_core.fleet.ready import ReadyAction, Work
+from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot, Tier, WorkerView
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 
 CLASSES = ("nvidia-h100", "nvidia-a100", "nvidia-l40s", "nvidia-4090", "cpu")
-POLICIES = (Weights(), Weights(2.0, 0.5, 0.5), Weights(0.5, 2.0, 1.0), Weights(1.0, 0.2, 2.0))
+POLICIES = (
+    UtilityWeights(),
+    UtilityWeights(2.0, 0.5, 0.5),
+    UtilityWeights(0.5, 2.0, 1.0),
+    UtilityWeights(1.0, 0.2, 2.0),
+)
 
 
 def random_signature(rng: random.Random, number: int) -> SignatureInfo:
@@ -50,7 +55,7 @@ def random_action(rng: random.Random, number: int, infos: list[SignatureInfo]) -
         critical_path_s=rng.uniform(0, 100),
         weights=rng.choice(POLICIES),
         inputs=inputs,
-        work=Work(
+        work=WorkSize(
             units=0.0 if tokens else size * 1000,
             tokens_in=size if tokens else 0.0,
             tokens_out=size if tokens else 0.0,

@@ -17,9 +17,9 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.scheduler.accounts import AHEAD, RUN
-from flowmesh_core.scheduler.candidates import Candidates, with_inputs
-from flowmesh_core.scheduler.groups import Group, groups_of
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.candidates import CandidateFinder, with_inputs
+from flowmesh_core.scheduler.groups import ActionGroup, groups_of
+from flowmesh_core.scheduler.tick import SchedulingCycle
 
 
 @dataclass
@@ -43,10 +43,10 @@ class Instance:
 
 def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instance:
     """The problem that ``decide`` solved, with the actions that it served."""
-    tick = Tick(snapshot, model)
+    tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
-    candidates = Candidates(tick)
-    by_key: dict[object, Group] = {(g.weights, *g.cohort): g for g in groups}
+    candidates = CandidateFinder(tick)
+    by_key: dict[object, ActionGroup] = {(g.weights, *g.cohort): g for g in groups}
     names = {name for p in decision.placements for name in p.actions}
     served = [a for a in snapshot.ready if a.action_id in names]
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
@@ -67,7 +67,7 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     return found
 
 
-def _places(found: Instance, tick: Tick, group: Group, member: int) -> None:
+def _places(found: Instance, tick: SchedulingCycle, group: ActionGroup, member: int) -> None:
     account = tick.accounts[member]
     signature = group.info.signature
     lane = account.lane(group.info) or account.new_lane(group.info)

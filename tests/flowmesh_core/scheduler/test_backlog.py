@@ -8,9 +8,9 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.scheduler.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.demand import Warm
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.demand import SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView, backlog_of
 
 SQL = signature("sql", engine="data.sql", memory_mib=500)
@@ -64,10 +64,10 @@ def test_the_policy_of_the_work_chooses_the_pool():
         pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8),
         pool("fast", device_class="nvidia-h100", price_nanousd_per_hour=10**10),
     ]
-    work = Work(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16_000_000_000)
     ready = [
-        action("a", LLM, weights=Weights(1, 0, 0), work=work),
-        action("b", LLM, weights=Weights(0, 1, 0), work=work),
+        action("a", LLM, weights=UtilityWeights(1, 0, 0), work=work),
+        action("b", LLM, weights=UtilityWeights(0, 1, 0), work=work),
     ]
     found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
     assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
@@ -89,8 +89,8 @@ def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best
         pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=1),
         pool("dear", device_class="nvidia-4090", price_nanousd_per_hour=10**9),
     ]
-    work = Work(tokens_out=10_000.0, component_bytes=16_000_000_000)
-    thrifty = Weights(0, 1, 0)
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    thrifty = UtilityWeights(0, 1, 0)
     alone = [action("a", LLM, weights=thrifty, work=work)]
     idle = backlog_of(snapshot([], alone, [LLM]), CostModel(), pools)
     assert (idle["cheap"].actions, idle["dear"].actions) == (1, 0)
@@ -110,7 +110,7 @@ def test_every_ready_action_that_some_pool_can_run_counts_in_exactly_one(seed, a
 
 
 def test_deadlines_raise_the_number_of_workers():
-    work = Work(units=100_000.0)
+    work = WorkSize(units=100_000.0)
     ready = [action(f"a{n}x", SQL, work=work) for n in range(10)]
     pools = [pool("p")]
     calm = backlog_of(snapshot([], ready, [SQL]), CostModel(), pools)["p"]
@@ -174,12 +174,14 @@ def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog
     assert least <= needed <= workers
 
 
-EVEN = Weights()
+EVEN = UtilityWeights()
 
 
 def asked(info, *, gap_s=100.0, since_s=10.0, weights=EVEN, tokens=10_000.0):
     size = sum(size for _, size in info.components)
-    return Warm(info, gap_s, since_s, Work(tokens_out=tokens, component_bytes=size), weights)
+    return SignatureDemand(
+        info, gap_s, since_s, WorkSize(tokens_out=tokens, component_bytes=size), weights
+    )
 
 
 def model_of(name, gigabytes):
@@ -218,7 +220,7 @@ def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
         pool("memory", **roomy, price_nanousd_per_hour=2 * 10**8),
     ]
     for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
-        one = asked(model_of("m", 16), gap_s=gap_s, weights=Weights(0, 1, 0), tokens=1e6)
+        one = asked(model_of("m", 16), gap_s=gap_s, weights=UtilityWeights(0, 1, 0), tokens=1e6)
         found = backlog_of(snapshot([], [], []), CostModel(), pools, [one])
         assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
 
@@ -228,7 +230,7 @@ def test_lanes_that_a_pool_at_its_maximum_cannot_hold_find_a_home_in_the_next():
         pool("small", device_class="nvidia-4090", memory_mib=24_000, maximum=1),
         pool("large", device_class="nvidia-4090", memory_mib=24_000, price_nanousd_per_hour=10**10),
     ]
-    thrifty = [asked(model_of(name, 16), weights=Weights(0, 1, 0)) for name in "ab"]
+    thrifty = [asked(model_of(name, 16), weights=UtilityWeights(0, 1, 0)) for name in "ab"]
     found = backlog_of(snapshot([], [], []), CostModel(), pools, thrifty)
     assert (found["small"].warm, found["large"].warm) == (1, 1)
 

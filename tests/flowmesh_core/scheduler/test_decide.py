@@ -15,10 +15,10 @@ from tests.flowmesh_core.scheduler.builders import (
 )
 
 from flowmesh_core.costmodel import CostKey, CostModel
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import RejectionCause, Tier
-from flowmesh_core.graph.plan import Weights
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.scheduler import candidates_of, decide
 
 MODEL = {"model": 16_000_000_000}
@@ -70,10 +70,12 @@ def test_actions_of_many_sequences_fill_a_lane_sooner():
 
 def test_a_device_that_other_lanes_work_on_is_as_much_slower():
     other = signature("other")
-    fair = Weights(1.0, 0.0, 0.0)
+    fair = UtilityWeights(1.0, 0.0, 0.0)
     busy = worker("busy", lane(LLM), lane(other, held=1), memory_mib=48_000)
     free = worker("free", lane(LLM), lane(other), memory_mib=48_000)
-    ready = [action("a", LLM, weights=fair, work=Work(tokens_out=9e4, component_bytes=16 * 10**9))]
+    ready = [
+        action("a", LLM, weights=fair, work=WorkSize(tokens_out=9e4, component_bytes=16 * 10**9))
+    ]
     for order in ([busy, free], [free, busy]):
         view = snapshot(order, ready, [LLM])
         assert where(decide(view, CostModel())) == {"a": "free"}
@@ -107,7 +109,7 @@ def test_waiting_for_a_hot_lane_beats_an_idle_cold_worker_that_must_fetch_the_mo
 
 def test_an_idle_worker_takes_what_would_wait_too_long_for_the_hot_lane():
     hot = worker("hot", lane(LLM, held=8, remaining_s=90_000.0))
-    ready = many(4, LLM, weights=Weights(1.0, 0.1, 0.1))
+    ready = many(4, LLM, weights=UtilityWeights(1.0, 0.1, 0.1))
     decision = decide(snapshot([hot, worker("cold")], ready, [LLM]), CostModel())
     assert set(where(decision).values()) == {"cold"}
 
@@ -115,7 +117,7 @@ def test_an_idle_worker_takes_what_would_wait_too_long_for_the_hot_lane():
 def test_a_long_queue_for_a_hot_lane_spills_over_to_an_idle_worker():
     quick = signature("quick", capacity=1, components={"small": 1_000_000})
     hot = worker("hot", lane(quick, held=2, remaining_s=20.0))
-    weights = Weights(1.0, 0.0, 0.05)
+    weights = UtilityWeights(1.0, 0.0, 0.05)
     few = decide(
         snapshot([hot, worker("cold")], many(1, quick, weights=weights), [quick]), CostModel()
     )
@@ -128,11 +130,15 @@ def test_a_long_queue_for_a_hot_lane_spills_over_to_an_idle_worker():
 
 @pytest.mark.parametrize(
     ("weights", "chosen"),
-    [(Weights(1, 0, 0), "fast"), (Weights(0, 1, 0), "cheap"), (Weights(0.1, 0.1, 1), "near")],
+    [
+        (UtilityWeights(1, 0, 0), "fast"),
+        (UtilityWeights(0, 1, 0), "cheap"),
+        (UtilityWeights(0.1, 0.1, 1), "near"),
+    ],
 )
 def test_policy_weights_choose_between_fast_cheap_and_near(weights, chosen):
     big = signature("big", components=MODEL, work_unit="tokens")
-    long = Work(tokens_in=10.0, tokens_out=200_000.0, component_bytes=16_000_000_000)
+    long = WorkSize(tokens_in=10.0, tokens_out=200_000.0, component_bytes=16_000_000_000)
     workers = [
         worker("fast", device_class="nvidia-h100", price_nanousd_per_hour=9_000_000_000),
         worker("cheap", device_class="nvidia-4090", price_nanousd_per_hour=100_000_000),
@@ -149,12 +155,12 @@ def test_policy_weights_choose_between_fast_cheap_and_near(weights, chosen):
 
 def test_what_every_place_has_to_load_alike_does_not_hide_which_is_faster():
     big = signature("big", capacity=64, components=MODEL, work_unit="tokens")
-    short = Work(tokens_in=10.0, tokens_out=300.0, component_bytes=16_000_000_000)
+    short = WorkSize(tokens_in=10.0, tokens_out=300.0, component_bytes=16_000_000_000)
     workers = [
         worker("cheap", device_class="nvidia-4090", price_nanousd_per_hour=400_000_000),
         worker("fast", device_class="nvidia-h100", price_nanousd_per_hour=2_200_000_000),
     ]
-    hurried = [action("a", big, weights=Weights(2.0, 0.5, 0.5), work=short)]
+    hurried = [action("a", big, weights=UtilityWeights(2.0, 0.5, 0.5), work=short)]
     assert where(decide(snapshot(workers, hurried, [big]), CostModel())) == {"a": "fast"}
     hot = [worker("hot", lane(big), device_class="nvidia-4090"), workers[1]]
     assert where(decide(snapshot(hot, hurried, [big]), CostModel())) == {"a": "hot"}
@@ -175,7 +181,7 @@ def test_opening_a_lane_is_paid_by_all_that_it_can_run_at_once_and_by_a_suspect_
 
 def test_an_action_goes_where_its_large_inputs_lie():
     rows = ((digest("rows"), 900_000_000),)
-    ready = [action("a", SQL, inputs=rows, work=Work(units=10, input_bytes=900_000_000))]
+    ready = [action("a", SQL, inputs=rows, work=WorkSize(units=10, input_bytes=900_000_000))]
     workers = [worker("u"), worker("v", near={"rows": Tier.DISK}), worker("w")]
     assert where(decide(snapshot(workers, ready, [SQL]), CostModel())) == {"a": "v"}
 
@@ -201,7 +207,7 @@ def test_an_action_goes_where_its_large_inputs_lie():
 )
 def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
-    honours = (Honours("llm.generate", "vllm", ("float32",), (True,)),)
+    honours = (EngineVariant("llm.generate", "vllm", ("float32",), (True,)),)
     view = snapshot(
         [worker("w", labels={"team": "mine"}, honours=honours, builtin_models=("other",))],
         many(2, info),
@@ -216,7 +222,7 @@ def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
 def test_what_the_pool_honours_is_placed():
     changes = {"checks_honours": True, "dtype": "float32", "batch_invariant": True}
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
-    honours = (Honours("llm.generate", "vllm", ("float32", "bfloat16"), (True,)),)
+    honours = (EngineVariant("llm.generate", "vllm", ("float32", "bfloat16"), (True,)),)
     view = snapshot([worker("w", honours=honours)], many(1, info), [info])
     assert len(where(decide(view, CostModel()))) == 1
 
@@ -279,7 +285,7 @@ def test_a_replica_takes_an_idle_worker_only_and_never_that_of_the_original():
 
 def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
     replica = many(1, LLM, prefix="r", replica_of="v")
-    work = Work(tokens_out=10.0, component_bytes=MODEL["model"])
+    work = WorkSize(tokens_out=10.0, component_bytes=MODEL["model"])
     (short,) = [structs.replace(r, work=work) for r in replica]
     cold = snapshot([worker("v", lane(LLM, held=1)), worker("w")], [short], [LLM])
     assert where(decide(cold, CostModel())) == {}
@@ -294,7 +300,7 @@ def test_what_a_replica_may_load_goes_by_its_own_size_whichever_is_listed_first(
             name,
             LLM,
             replica_of="v",
-            work=Work(tokens_out=tokens, component_bytes=MODEL["model"]),
+            work=WorkSize(tokens_out=tokens, component_bytes=MODEL["model"]),
         )
         for name, tokens in sizes.items()
     ]
@@ -311,12 +317,12 @@ def test_replicas_come_after_everything_else():
 
 def test_a_deadline_overrules_the_policy_where_only_one_worker_meets_it():
     big = signature("big", components=MODEL, work_unit="tokens")
-    work = Work(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16_000_000_000)
     workers = [
         worker("slow", device_class="nvidia-l4", price_nanousd_per_hour=1),
         worker("fast", device_class="nvidia-h100", price_nanousd_per_hour=10**10),
     ]
-    thrifty = Weights(0, 1, 0)
+    thrifty = UtilityWeights(0, 1, 0)
     easy = action("a", big, work=work, weights=thrifty)
     hard = structs.replace(easy, deadline_s=NOW_S + 300)
     assert where(decide(snapshot(workers, [easy], [big]), CostModel())) == {"a": "slow"}
@@ -327,7 +333,7 @@ def test_a_lane_is_not_filled_so_far_that_the_tightest_deadline_inside_is_missed
     wide = signature("wide", capacity=64, components=MODEL, work_unit="tokens")
     free = lane(wide, held=2, remaining_s=20.0)
     tight = lane(wide, held=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 21.0)
-    work = Work(tokens_out=1000.0, component_bytes=16_000_000_000)
+    work = WorkSize(tokens_out=1000.0, component_bytes=16_000_000_000)
     ready = many(100, wide, work=work)
     unbounded = where(decide(snapshot([worker("w", free)], ready, [wide]), CostModel()))
     bounded = where(decide(snapshot([worker("w", tight)], ready, [wide]), CostModel()))
@@ -359,7 +365,7 @@ def test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long():
 def test_what_was_learned_changes_where_work_goes():
     model = CostModel()
     workers = [worker("a", device_class="nvidia-l40s"), worker("b", device_class="nvidia-a10g")]
-    ready = many(1, SQL, weights=Weights(1, 0, 0))
+    ready = many(1, SQL, weights=UtilityWeights(1, 0, 0))
     before = where(decide(snapshot(workers, ready, [SQL]), model))
     for _ in range(20):
         model.observe(CostKey.of(SQL), ready[0].work, 30.0, 0.0, "nvidia-l40s")

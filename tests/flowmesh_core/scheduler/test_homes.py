@@ -4,14 +4,14 @@ import pytest
 from tests.flowmesh_core.scheduler.builders import action, digest, lane, signature, snapshot, worker
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.demand import Warm
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.demand import SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler.backlog import signal_of
 from flowmesh_core.scheduler.openings import openings_of
 from flowmesh_core.scheduler.pools import PoolView
 
-FAST, CHEAP = Weights(1, 0, 0), Weights(0, 1, 0)
+FAST, CHEAP = UtilityWeights(1, 0, 0), UtilityWeights(0, 1, 0)
 GB = 10**9
 
 
@@ -37,8 +37,10 @@ def model(name: str, gigabytes: int = 16):
     )
 
 
-def asked(info, weights: Weights = FAST, *, gap_s: float = 60.0) -> Warm:
-    return Warm(info, gap_s, 0.0, Work(tokens_out=10_000.0, component_bytes=16 * GB), weights)
+def asked(info, weights: UtilityWeights = FAST, *, gap_s: float = 60.0) -> SignatureDemand:
+    return SignatureDemand(
+        info, gap_s, 0.0, WorkSize(tokens_out=10_000.0, component_bytes=16 * GB), weights
+    )
 
 
 def homes(warm, *workers, pools=(H100, RTX), ready=(), infos=()):

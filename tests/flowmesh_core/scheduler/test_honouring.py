@@ -3,19 +3,19 @@
 import pytest
 from tests.flowmesh_core.scheduler.builders import worker
 
-from flowmesh_core.protocol.messages import Honours
-from flowmesh_core.scheduler.honouring import Wish, problem
+from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.scheduler.honouring import VariantRequest, problem
 
 CPU = (
-    Honours("llm.generate", "vllm", ("auto", "float32"), (True, False)),
-    Honours("llm.generate", "vllm", ("bfloat16", "float16"), (False,)),
+    EngineVariant("llm.generate", "vllm", ("auto", "float32"), (True, False)),
+    EngineVariant("llm.generate", "vllm", ("bfloat16", "float16"), (False,)),
 )
-TRANSFORMERS = Honours("llm.generate", "transformers", ("auto", "float32", "bfloat16"))
+TRANSFORMERS = EngineVariant("llm.generate", "transformers", ("auto", "float32", "bfloat16"))
 
 
-def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> Wish:
+def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> VariantRequest:
     fields = {"implementation": "vllm", "dtype": dtype, "batchInvariant": invariant}
-    return Wish.of("llm.generate", fields)
+    return VariantRequest.of("llm.generate", fields)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,15 @@ def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> Wish:
             "set with.dtype: float32 or with.batchInvariant: false or with.implementation:"
             " transformers, or add a pool that does",
         ),
-        ((Honours("llm.generate", "x", ("float32",), (False,)),), "true; add a pool that does"),
+        (
+            (EngineVariant("llm.generate", "x", ("float32",), (False,)),),
+            "true; add a pool that does",
+        ),
     ],
 )
-def test_the_changes_that_are_served_are_told(honours: tuple[Honours, ...], told: str) -> None:
+def test_the_changes_that_are_served_are_told(
+    honours: tuple[EngineVariant, ...], told: str
+) -> None:
     shapes = [worker("w", honours=honours).shape]
     said = problem(wish(), shapes)
     assert said.startswith(

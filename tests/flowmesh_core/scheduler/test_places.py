@@ -11,12 +11,12 @@ from tests.flowmesh_core.scheduler.instances import random_snapshot
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.scheduler import holders
 from flowmesh_core.scheduler.accounts import RUN, WAIT
-from flowmesh_core.scheduler.candidates import Candidates
+from flowmesh_core.scheduler.candidates import CandidateFinder
 from flowmesh_core.scheduler.claims import claim
 from flowmesh_core.scheduler.groups import groups_of
 from flowmesh_core.scheduler.outlook import NOWHERE
-from flowmesh_core.scheduler.seeker import Seeker
-from flowmesh_core.scheduler.tick import Tick
+from flowmesh_core.scheduler.seeker import SlotPicker
+from flowmesh_core.scheduler.tick import SchedulingCycle
 
 SEEDS = st.integers(0, 10**6)
 
@@ -30,8 +30,8 @@ class World:
         if seed % 2:
             idle = [worker(w.name, memory_mib=6000) for w in self.view.workers]
             self.view = replace(self.view, workers=idle)
-        self.tick = Tick(self.view, CostModel())
-        self.candidates = Candidates(self.tick)
+        self.tick = SchedulingCycle(self.view, CostModel())
+        self.candidates = CandidateFinder(self.tick)
         groups = [(group, self.candidates.outlook(group)) for group in groups_of(self.view)]
         self.groups = [(group, outlook) for group, outlook in groups if outlook.sites]
 
@@ -41,7 +41,7 @@ class World:
         return found
 
     def seeker(self, group, outlook):
-        return Seeker(self.tick, group, outlook, self.prospects(group, outlook))
+        return SlotPicker(self.tick, group, outlook, self.prospects(group, outlook))
 
     def fill(self, places):
         """Gives so many places to random groups; says what was given."""
@@ -77,9 +77,9 @@ def test_an_outlook_is_told_of_a_claim():
     waits = action("o1", other, ready_s=NOW_S - 1000.0)
     lanes = [lane(fed, held=1, remaining_s=1.0)]
     view = snapshot([worker("w", *lanes)], [action("f1", fed), waits], [fed, other])
-    tick = Tick(view, CostModel())
+    tick = SchedulingCycle(view, CostModel())
     groups = {group.info.signature: group for group in groups_of(view)}
-    outlook = Candidates(tick).outlook(groups[fed.signature])
+    outlook = CandidateFinder(tick).outlook(groups[fed.signature])
     assert outlook.best_tier == RUN
     claim(tick, groups[other.signature], waits)
     outlook.look()
@@ -145,7 +145,7 @@ def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, eno
 def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
     world = World(seed, workers=30)
     every = {number: number for number in range(len(world.view.workers))}
-    few, many = (holders.Holders(world.view) for _ in range(2))
+    few, many = (holders.InputLocality(world.view) for _ in range(2))
     assert len(every) <= holders.FEW
     for one in world.view.ready:
         asked = list(few.among(one, every))

@@ -9,9 +9,9 @@ from tests.flowmesh_core.scheduler.builders import NOW_S, lane, snapshot, worker
 from tests.flowmesh_core.scheduler.test_homes import GB, H100, RTX, model, pool
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.demand import LATELY_S, Warm
-from flowmesh_core.fleet.ready import Work
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler.backlog import signal_of
 from flowmesh_core.scheduler.hysteresis import Hysteresis
 from flowmesh_core.scheduler.rightsizing import (
@@ -19,14 +19,18 @@ from flowmesh_core.scheduler.rightsizing import (
     HALF,
     QUIET,
     STEADY_S,
-    Fleet,
-    Open,
-    Rightsizing,
+    EngineReadiness,
+    PoolRequirement,
+    RightSizing,
 )
 
 CALM_S, TARGET_S = 300.0, 60.0
 BIG, SMALL = model("big"), model("small", 4)
-ALIKE, THRIFTY, HASTY = Weights(), Weights(0.25, 1.0, 0.5), Weights(1.0, 0.1, 0.25)
+ALIKE, THRIFTY, HASTY = (
+    UtilityWeights(),
+    UtilityWeights(0.25, 1.0, 0.5),
+    UtilityWeights(1.0, 0.1, 0.25),
+)
 PRICES = {"fast": 2.0, "middle": 0.8, "cheap": 0.5}
 POOLS = {name: pool(name, "nvidia-l40s", 24_000, usd) for name, usd in PRICES.items()}
 
@@ -46,8 +50,8 @@ class Demand:
     open_: dict[str, float] = field(default_factory=lambda: {"fast": 1.0})
     opening: dict[str, float] = field(default_factory=dict)
     names: tuple[str, ...] = ("fast", "middle", "cheap")
-    weights: tuple[Weights, ...] = (ALIKE,)
-    sizing: Rightsizing = field(default_factory=Rightsizing)
+    weights: tuple[UtilityWeights, ...] = (ALIKE,)
+    sizing: RightSizing = field(default_factory=RightSizing)
     now_s: float = 0.0
 
     def after(self, seconds: float, **use: float) -> str:
@@ -64,10 +68,13 @@ class Demand:
         return next((n for n in self.usd if self.sizing.left(n, self.now_s)), "")
 
     def look(self) -> str:
-        fleets = {n: Fleet(POOLS[n], self.usd[n] * GB, self.use[n]) for n in self.usd}
+        fleets = {n: PoolRequirement(POOLS[n], self.usd[n] * GB, self.use[n]) for n in self.usd}
         names = [name for name in self.names if name in self.usd]
         ready = {**dict.fromkeys(self.opening, 0.0), **self.open_}
-        open_ = {n: Open(share + self.opening.get(n, 0.0), share) for n, share in ready.items()}
+        open_ = {
+            n: EngineReadiness(share + self.opening.get(n, 0.0), share)
+            for n, share in ready.items()
+        }
         order = self.sizing.order(names, open_, fleets, self.weights, self.now_s)
         assert sorted(order) == sorted(names)
         return order[0]
@@ -321,14 +328,16 @@ def test_a_time_without_demand_counts_as_having_stayed():
 # -- with real pools ---------------------------------------------------------------------------
 
 
-def asked(info, per_s: float, weights: Weights = ALIKE, since_s: float = 0.0) -> Warm:
-    work = Work(tokens_out=10_000.0, component_bytes=16 * GB)
-    return Warm(info, 1.0 / per_s, since_s, work, weights, per_s)
+def asked(
+    info, per_s: float, weights: UtilityWeights = ALIKE, since_s: float = 0.0
+) -> SignatureDemand:
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16 * GB)
+    return SignatureDemand(info, 1.0 / per_s, since_s, work, weights, per_s)
 
 
-def signals(per_s: float, weights: Weights = ALIKE, rooms=(H100, RTX), infos=(BIG, SMALL)):
+def signals(per_s: float, weights: UtilityWeights = ALIKE, rooms=(H100, RTX), infos=(BIG, SMALL)):
     """The signal at first and when it should have moved, all being open on an H100."""
-    sizing, found = Rightsizing(), []
+    sizing, found = RightSizing(), []
     hot = worker("w", *map(lane, infos), pool="h100", memory_mib=80_000)
     for now_s in range(int(NOW_S), int(NOW_S + CALM_S) + 60, 60):
         view = replace(snapshot([hot], [], []), now_s=float(now_s))
@@ -355,7 +364,7 @@ def test_a_pool_that_they_are_to_leave_keeps_its_worker_until_another_has_come()
 
 
 def test_a_pool_that_they_have_left_is_said_to_be_left():
-    sizing = Rightsizing()
+    sizing = RightSizing()
     hot = [lane(BIG), lane(SMALL)]
     for now_s, where in ((NOW_S, H100), (NOW_S + CALM_S, H100), (NOW_S + 400.0, RTX)):
         there = worker("w", *hot, pool=where.name, memory_mib=80_000)
@@ -386,7 +395,7 @@ def test_workers_that_a_pool_keeps_anyway_cost_nothing():
 
 
 def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_left():
-    sizing = Rightsizing()
+    sizing = RightSizing()
     hot = worker("a", lane(BIG), lane(SMALL), pool="h100", memory_mib=80_000)
     goes = replace(hot, shape=structs.replace(hot.shape, name="b"), draining=True)
     idle = worker("c", pool="h100", memory_mib=80_000)
@@ -399,7 +408,7 @@ def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_l
 
 
 def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
-    sizing = Rightsizing()
+    sizing = RightSizing()
     sizing.first, sizing.leaving = "rtx", {"h100"}
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     warm = [asked(BIG, RARE, since_s=400.0), asked(SMALL, RARE)]
@@ -413,7 +422,7 @@ def test_engines_that_load_or_whose_worker_goes_are_not_open():
         worker("w", lane(BIG), pool="rtx", memory_mib=24_000, draining=True),
         worker("w", lane(SMALL), pool="rtx", memory_mib=24_000),
     ):
-        sizing = Rightsizing()
+        sizing = RightSizing()
         sizing.first, sizing.leaving = "rtx", {"h100"}
         view = replace(snapshot([hot], [], []), now_s=1.0)
         warm = [asked(BIG, RARE), asked(SMALL, RARE, since_s=400.0)]
@@ -435,7 +444,7 @@ def test_a_pool_too_small_for_all_of_them_is_none_of_the_choice():
 
 
 def test_engines_that_are_held_open_no_longer_count_for_nothing():
-    sizing, gone = Rightsizing(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
+    sizing, gone = RightSizing(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     view = replace(snapshot([hot], [], []), now_s=NOW_S)
     signal_of(view, CostModel(), (H100, RTX), [gone, asked(SMALL, RARE)], sizing)
@@ -443,7 +452,7 @@ def test_engines_that_are_held_open_no_longer_count_for_nothing():
 
 
 def test_a_model_that_nobody_asked_for_of_late_has_no_say():
-    sizing = Rightsizing()
+    sizing = RightSizing()
     huge = asked(model("huge", 40), RARE, since_s=LATELY_S + 1.0)
     for now_s in (NOW_S, NOW_S + CALM_S):
         hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)

@@ -11,15 +11,19 @@ from tests.flowmesh_core.scheduler.builders import (
 )
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.ready import Work
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier
-from flowmesh_core.graph.plan import Weights
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.scheduler import candidates_of, decide
 
 GB = 10**9
 LLM = signature("llm", memory_mib=20_000, components={"m": 16 * GB}, work_unit="tokens")
-WORK = Work(tokens_out=20_000.0, component_bytes=16 * GB)
-BALANCED, COST, LATENCY = Weights(), Weights(0.25, 1.0, 0.5), Weights(1.0, 0.1, 0.25)
+WORK = WorkSize(tokens_out=20_000.0, component_bytes=16 * GB)
+BALANCED, COST, LATENCY = (
+    UtilityWeights(),
+    UtilityWeights(0.25, 1.0, 0.5),
+    UtilityWeights(1.0, 0.1, 0.25),
+)
 
 
 def device(name: str, kind: str, usd: float):
@@ -34,12 +38,12 @@ H100, RTX = device("h100", "nvidia-h100", 12.0), device("rtx", "nvidia-4090", 0.
 """The first is faster, and dearer for every token."""
 
 
-def chosen(workers, weights: Weights) -> str:
+def chosen(workers, weights: UtilityWeights) -> str:
     view = snapshot(workers, [action("a", LLM, weights=weights, work=WORK)], [LLM])
     return where(decide(view, CostModel()))["a"]
 
 
-def costs(workers, weights: Weights) -> dict[str, float]:
+def costs(workers, weights: UtilityWeights) -> dict[str, float]:
     one = action("a", LLM, weights=weights, work=WORK)
     found = candidates_of(one, snapshot(workers, [one], [LLM]), CostModel())
     return {c.worker: c.terms.cost for c in found}

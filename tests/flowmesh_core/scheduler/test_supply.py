@@ -10,7 +10,7 @@ from tests.flowmesh_core.scheduler.test_homes import FAST, H100, RTX, asked, hom
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.scheduler.backlog import backlog_of
 from flowmesh_core.scheduler.hysteresis import Hysteresis
-from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S, TIMES, Supply
+from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S, TIMES, PoolSupply
 
 START_S = 10.0
 
@@ -19,7 +19,7 @@ class Asked:
     """One pool in virtual time."""
 
     def __init__(self, start_s: float = START_S) -> None:
-        self.supply, self.now_s, self.start_s = Supply(), 1000.0, start_s
+        self.supply, self.now_s, self.start_s = PoolSupply(), 1000.0, start_s
 
     def after(self, seconds: float, living: int, asked: int) -> int | None:
         """What it can have when that has been seen every 10 s for so long."""

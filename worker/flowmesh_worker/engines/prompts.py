@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateError, UndefinedError
 
-from flowmesh_core.catalog.templates import NullPrintedError, context, environment
+from flowmesh_core.catalog.templates import NullInTemplateError, context, environment
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_worker.engines.refusal import bad_input
 
@@ -80,7 +80,7 @@ class RowTemplate:
                 f"with.{self._where}: row {number} of this chunk: {e.message}",
                 f"the columns here are {', '.join(sorted(row)) or '(none)'}",
             ) from e
-        except NullPrintedError as e:
+        except NullInTemplateError as e:
             raise bad_input(
                 f"with.{self._where}: row {number} of this chunk: a null would be printed",
                 "say what stands in its place, such as {{ name or '' }}, or leave such rows out",

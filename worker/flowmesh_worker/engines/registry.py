@@ -14,7 +14,7 @@ from typing import Any
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engines.preparations import Preparation
 
 CONTRACTS_GROUP = "flowmesh.contracts"
@@ -140,17 +140,17 @@ class Engines:
         """How many CPU threads a host of this engine may use."""
         return cpus if self._accelerated(name) else 1
 
-    def honours(self, device_class: str) -> tuple[Honours, ...]:
+    def honours(self, device_class: str) -> tuple[EngineVariant, ...]:
         """What the engines say of the identity fields that they can serve on these devices.
 
         An engine class whose contract has identity fields may have a static method
         ``honours(device_class)``; it must answer without loading heavy libraries.
         """
-        found: list[Honours] = []
+        found: list[EngineVariant] = []
         for entry in self._entries.values():
             if entry.contract.identity_fields:
                 ask = getattr(_class_of(entry.loads), "honours", None)
-                found.extend(ask(device_class) if ask else [Honours(entry.contract.name)])
+                found.extend(ask(device_class) if ask else [EngineVariant(entry.contract.name)])
         return tuple(found)
 
     def _accelerated(self, name: str) -> bool:

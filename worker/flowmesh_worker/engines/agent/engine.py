@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -53,7 +53,7 @@ class LlmAgent:
         self._held = True
 
     @staticmethod
-    def honours(device_class: str) -> list[Honours]:
+    def honours(device_class: str) -> list[EngineVariant]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         return honoured("llm.agent", device_class)
 

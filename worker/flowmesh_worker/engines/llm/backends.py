@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.llm.requests import Backend
 from flowmesh_worker.engines.models.model_facts import ModelFacts
@@ -12,7 +12,7 @@ _LIBRARIES = ("vllm", "transformers")
 _ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-def honoured(engine: str, device_class: str) -> list[Honours]:
+def honoured(engine: str, device_class: str) -> list[EngineVariant]:
     """What can be served here, without importing a library.
 
     On a CPU vLLM's results are independent of the batch in float32 alone; transformers works on one
@@ -22,31 +22,37 @@ def honoured(engine: str, device_class: str) -> list[Honours]:
         engine: the engine's name.
         device_class: ``cpu``, or a GPU's class.
     """
-    found: list[Honours] = []
+    found: list[EngineVariant] = []
     if _installed("vllm"):
         if device_class == "cpu":
-            found.append(Honours(engine, "vllm", ("auto", "float32"), (True, False)))
-            found.append(Honours(engine, "vllm", ("bfloat16", "float16"), (False,)))
+            found.append(EngineVariant(engine, "vllm", ("auto", "float32"), (True, False)))
+            found.append(EngineVariant(engine, "vllm", ("bfloat16", "float16"), (False,)))
         else:
-            found.append(Honours(engine, "vllm", _ALL_DTYPES, (True, False)))
+            found.append(EngineVariant(engine, "vllm", _ALL_DTYPES, (True, False)))
     if _installed("transformers"):
-        found.append(Honours(engine, "transformers", _ALL_DTYPES, (True, False)))
+        found.append(EngineVariant(engine, "transformers", _ALL_DTYPES, (True, False)))
     return found
 
 
-def embedding_honoured(engine: str) -> list[Honours]:
+def embedding_honoured(engine: str) -> list[EngineVariant]:
     """What can be served for embeddings: any dtype, where transformers is installed."""
-    return [Honours(engine, "", _ALL_DTYPES, (True, False))] if _installed("transformers") else []
+    return (
+        [EngineVariant(engine, "", _ALL_DTYPES, (True, False))]
+        if _installed("transformers")
+        else []
+    )
 
 
-def scoring_honoured(engine: str) -> list[Honours]:
+def scoring_honoured(engine: str) -> list[EngineVariant]:
     """What can be served for scores: rewards and log-probabilities come from transformers.
 
     A judge on vLLM, which may refuse a combination that these allow, says so when it is loaded.
     """
     if not _installed("transformers"):
         return []
-    return [Honours(engine, library, _ALL_DTYPES) for library in _LIBRARIES if _installed(library)]
+    return [
+        EngineVariant(engine, library, _ALL_DTYPES) for library in _LIBRARIES if _installed(library)
+    ]
 
 
 async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:

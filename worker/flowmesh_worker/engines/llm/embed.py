@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -43,7 +43,7 @@ class LlmEmbed:
         self._tokenizing: Tokenizing | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[Honours]:
+    def honours(device_class: str) -> list[EngineVariant]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         del device_class
         return embedding_honoured("llm.embed")

@@ -12,7 +12,7 @@ from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -49,7 +49,7 @@ class LlmGenerate:
         self._tokenizing: Tokenizing | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[Honours]:
+    def honours(device_class: str) -> list[EngineVariant]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         return honoured("llm.generate", device_class)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
     HostSettings,
     Metrics,
@@ -66,7 +66,7 @@ class LlmScore:
         self._judge: Backend | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[Honours]:
+    def honours(device_class: str) -> list[EngineVariant]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         del device_class
         return scoring_honoured("llm.score")

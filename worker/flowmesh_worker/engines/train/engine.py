@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Event
 from typing import Any, ClassVar
 
-from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
 from flowmesh_worker.engines.preparations import TRL, Preparation
 from flowmesh_worker.engines.refusal import bad_input, out_of_memory, unplaceable
@@ -53,12 +53,12 @@ class TrainEngine(ABC):
         self._base: Any = None
 
     @classmethod
-    def honours(cls, device_class: str) -> list[Honours]:
+    def honours(cls, device_class: str) -> list[EngineVariant]:
         """What this installation can serve on devices of a class; imports nothing heavy."""
         del device_class
         if any(importlib.util.find_spec(library) is None for library in _LIBRARIES):
             return []
-        return [Honours(cls.name, "", _DTYPES, (True, False))]
+        return [EngineVariant(cls.name, "", _DTYPES, (True, False))]
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation:
