@@ -34,7 +34,7 @@ from results import Result, Table
 
 from flowmesh_control.access import StaticUsers
 from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
@@ -76,7 +76,7 @@ async def serve(root: Path) -> None:
         catalog=load_catalog(),
         master_key=secrets.token_bytes(32),
         users=StaticUsers(TOKEN),
-        tokens=StaticTokens({"trusted": "trusted", "hostile": "hostile"}),
+        tokens=StaticWorkerTokens({"trusted": "trusted", "hostile": "hostile"}),
         secrets=NoSecrets(),
     )
     await control.start()

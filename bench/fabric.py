@@ -15,7 +15,7 @@ from flowmesh_control.admission import Submission
 from flowmesh_control.assembly import Parts
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.downloads import manifest_of
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
@@ -72,7 +72,7 @@ class Bench:
             catalog=load_catalog(),
             master_key=secrets.token_bytes(32),
             users=StaticUsers(TOKEN),
-            tokens=StaticTokens({"local": TOKEN}),
+            tokens=StaticWorkerTokens({"local": TOKEN}),
             secrets=NoSecrets(),
         )
 

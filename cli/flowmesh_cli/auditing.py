@@ -17,7 +17,7 @@ from flowmesh_cli.place import Place
 from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.auditing import Begun
+from flowmesh_control.auditing import AuditAccepted
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditReport, Verdict
 from flowmesh_core.run.states import Phase
@@ -121,7 +121,7 @@ def code_of(report: AuditReport) -> ExitCode:
     return ExitCode.CANCELLED if report.phase == Phase.CANCELLED else ExitCode.OK
 
 
-def _begin(http: Http, uid: str, sample: Sample) -> Begun:
+def _begin(http: Http, uid: str, sample: Sample) -> AuditAccepted:
     document = {"share": sample.share, "seed": sample.seed}
     answer = http.call("POST", f"/v1/runs/{uid}/audit", document=document)
-    return msgspec.json.decode(answer, type=Begun)
+    return msgspec.json.decode(answer, type=AuditAccepted)

@@ -14,7 +14,7 @@ from flowmesh_control.cleaning import CacheStats
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.view import FabricStatus
-from flowmesh_store.collect import Collected
+from flowmesh_store.collect import CollectionReport
 
 
 def show_stats(*, place: Place, as_json: bool) -> None:
@@ -45,7 +45,7 @@ def collect_garbage(*, dry_run: bool, place: Place, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         answer = http.call("POST", "/v1/cache/gc", query={"dry_run": dry_run})
-    found = msgspec.json.decode(answer, type=Collected)
+    found = msgspec.json.decode(answer, type=CollectionReport)
     if as_json:
         terminal.answer(found)
         return

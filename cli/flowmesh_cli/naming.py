@@ -4,12 +4,12 @@ from flowmesh_cli.client import Http
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
-from flowmesh_control.run_records import Summary
+from flowmesh_control.run_records import RunSummary
 
 
-def all_runs(http: Http, namespace: str = "") -> list[Summary]:
+def all_runs(http: Http, namespace: str = "") -> list[RunSummary]:
     """Every run that the user may see, of one namespace or of all, the latest last."""
-    found = http.get("/v1/runs", list[Summary], namespace=namespace)
+    found = http.get("/v1/runs", list[RunSummary], namespace=namespace)
     return sorted(found, key=lambda run: run.created_s)
 
 

@@ -12,7 +12,7 @@ from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.place import Place
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.run_records import Summary
+from flowmesh_control.run_records import RunSummary
 from flowmesh_core.receipts.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.status.view import FabricStatus
 
@@ -142,7 +142,7 @@ def read_receipts(http: Http, namespace: str = "") -> list[Receipt]:
             return found
 
 
-def titles_of(runs: Sequence[Summary]) -> dict[str, str]:
+def titles_of(runs: Sequence[RunSummary]) -> dict[str, str]:
     """Tenant and name by uid; with the uid where a name has several runs."""
     titles = [f"{run.namespace}/{run.name}" for run in runs]
     counts = Counter(titles)

@@ -24,7 +24,7 @@ from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.uploading import upload_inputs
 from flowmesh_cli.validating import compile_sources
-from flowmesh_control.admission import Accepted
+from flowmesh_control.admission import RunAccepted
 from flowmesh_core.errors import SpecError
 from flowmesh_core.run.states import Phase
 from flowmesh_core.spec.nearest import did_you_mean
@@ -147,7 +147,7 @@ def checked(chosen: Chosen) -> Sources:
     return sources
 
 
-def submit(http: Http, source: Source) -> Accepted:
+def submit(http: Http, source: Source) -> RunAccepted:
     """Uploads what a workflow needs and submits it.
 
     Raises:
@@ -161,7 +161,7 @@ def submit(http: Http, source: Source) -> Accepted:
         answer = http.call("POST", "/v1/runs", query={"check": True}, document=document)
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
-    return msgspec.json.decode(answer, type=Accepted)
+    return msgspec.json.decode(answer, type=RunAccepted)
 
 
 def put_policies(http: Http, policies: Sequence[Source]) -> None:

@@ -14,7 +14,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.place import Place
 from flowmesh_cli.show.lineage import show_origins, show_walk
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, Made, Walk
+from flowmesh_control.lineage import Direction, LineageWalk, ProducedArtifact
 from flowmesh_core.lineage.rows import RowOrigins
 from flowmesh_core.status.view import RunStatus
 
@@ -43,11 +43,13 @@ def show_lineage(
         named = _artifact(http, artifact)
         if named.run and not down and not all_runs:
             path = f"/v1/runs/{named.run}/lineage"
-            walk = http.get(path, Walk, name=named.name, depth=depth)
+            walk = http.get(path, LineageWalk, name=named.name, depth=depth)
         else:
             path = f"/v1/lineage/{named.text}"
             namespace = http.namespace or http.default_namespace
-            walk = http.get(path, Walk, direction=direction.value, depth=depth, namespace=namespace)
+            walk = http.get(
+                path, LineageWalk, direction=direction.value, depth=depth, namespace=namespace
+            )
     if as_json:
         terminal.answer(walk)
     else:
@@ -110,7 +112,9 @@ def _artifact(http: Http, text: str) -> _Named:
             where=uid,
             remedy="name one: " + ", ".join(p["digest"][:12] for p in output["parts"][:8]),
         )
-    made = {f"{m.step}.{m.port}": m for m in http.get(f"/v1/runs/{uid}/made", list[Made])}
+    made = {
+        f"{m.step}.{m.port}": m for m in http.get(f"/v1/runs/{uid}/made", list[ProducedArtifact])
+    }
     if name in made:
         return _Named(made[name].digest, uid, name)
     known = [*outputs, *made]

@@ -70,7 +70,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Opening:
+class OpeningBalance:
     """What a new epoch's accounts begin with.
 
     Attributes:
@@ -93,7 +93,7 @@ class Opening:
         return {tenant: (usd, min(at_s, now_s)) for tenant, (usd, at_s) in self.paid.items()}
 
 
-class Accounts:
+class AccountStore:
     """Writes one epoch's accounts."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
@@ -166,7 +166,7 @@ _decoder = msgspec.json.Decoder(AccountsRecord)
 
 def bring_up_to_date(
     last: AccountsRecord | None, later: Iterable[Line], unreadable: Iterable[str] = ()
-) -> Opening:
+) -> OpeningBalance:
     """Adds what ledgers say beyond the record.
 
     Args:
@@ -193,7 +193,7 @@ def bring_up_to_date(
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
     counted = {uid: last.counted[uid] for uid in unreadable if uid in last.counted}
-    return Opening(book, billed, unsettled, last.shares, last.paid, counted)
+    return OpeningBalance(book, billed, unsettled, last.shares, last.paid, counted)
 
 
 def _count_hit(book: FabricAccount, line: HitLine) -> None:

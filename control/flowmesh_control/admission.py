@@ -16,9 +16,9 @@ import msgspec
 import orjson
 
 from flowmesh_control.clock import Clock
-from flowmesh_control.content import Content
+from flowmesh_control.content import UploadStore
 from flowmesh_control.former_references import renewed_spec
-from flowmesh_control.policies import Policies
+from flowmesh_control.policies import CachePolicyStore
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_records import AcceptedRecord, PinsRecord, SpecRecord, spec_decoder
 from flowmesh_core.catalog.catalog import Catalog
@@ -60,7 +60,7 @@ class Submission:
     resume: bool = True
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class RunAccepted(msgspec.Struct, frozen=True):
     """A run that exists.
 
     Attributes:
@@ -91,8 +91,8 @@ class Admission:
         self,
         *,
         records: RecordStore,
-        content: Content,
-        policies: Policies,
+        content: UploadStore,
+        policies: CachePolicyStore,
         catalog: Catalog,
         limits: Limits,
         clock: Clock,
@@ -146,7 +146,7 @@ class Admission:
         """What was submitted, with references that can be admitted again."""
         return renewed_spec(spec, self._content.issued)
 
-    async def submit(self, submission: Submission) -> Accepted:
+    async def submit(self, submission: Submission) -> RunAccepted:
         """Accepts a workflow, or finds the run that it already is.
 
         Raises:
@@ -164,9 +164,9 @@ class Admission:
             if not standing:
                 uid = uid or f"{plan.name}-{secrets.token_hex(4)}"
                 await self._accept(compiled, digest, uid)
-        return Accepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
+        return RunAccepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
 
-    async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> Accepted:
+    async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> RunAccepted:
         """Accepts what the control plane compiled itself, or finds the run that it already is.
 
         Raises:
@@ -177,7 +177,7 @@ class Admission:
             standing = self._unended(digest)
             if not standing:
                 await self._accept(compiled, digest, uid)
-        return Accepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
+        return RunAccepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
 
     async def standing(self, digest: Digest) -> str:
         """The unfinished run of this digest, once it is written; empty where there is none."""

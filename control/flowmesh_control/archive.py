@@ -5,7 +5,7 @@ from collections import OrderedDict
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import (
     FinalRecord,
-    Summary,
+    RunSummary,
     decode_record,
     final_decoder,
     summary_of,
@@ -31,7 +31,7 @@ class Archive:
         self._records = records
         self._summaries_max = summaries
         self._whole_max = whole
-        self._summaries: OrderedDict[str, Summary] = OrderedDict()
+        self._summaries: OrderedDict[str, RunSummary] = OrderedDict()
         self._whole: OrderedDict[str, FinalRecord] = OrderedDict()
         self._damaged: dict[str, DamagedRecordError] = {}
 
@@ -42,13 +42,13 @@ class Archive:
         while len(self._whole) > self._whole_max:
             self._whole.popitem(last=False)
 
-    def note(self, run: Summary) -> None:
+    def note(self, run: RunSummary) -> None:
         """Takes in no more of it than its line."""
         self._summaries[run.uid] = run
         while len(self._summaries) > self._summaries_max:
             self._summaries.popitem(last=False)
 
-    def note_damaged(self, run: Summary, error: DamagedRecordError) -> None:
+    def note_damaged(self, run: RunSummary, error: DamagedRecordError) -> None:
         """Takes in a run of which a record cannot be read: it is listed, and says so."""
         self.note(run)
         self._damaged[run.uid] = error
@@ -72,7 +72,7 @@ class Archive:
             return None
         return decode_record(final_decoder, key, record.data, remedy=FINAL_REMEDY.format(uid=uid))
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[RunSummary]:
         """The latest ended runs, oldest first."""
         return list(self._summaries.values())
 

@@ -7,37 +7,37 @@ from dataclasses import dataclass
 from flowmesh_control.accounts import capture
 from flowmesh_control.admission import Admission
 from flowmesh_control.archive import Archive
-from flowmesh_control.auditing import Auditing
-from flowmesh_control.audits import Audits
-from flowmesh_control.backlogs import Backlogs
-from flowmesh_control.changes import Changes
+from flowmesh_control.auditing import AuditSubmission
+from flowmesh_control.audits import AuditRecords
+from flowmesh_control.backlogs import CapacitySignalSource
+from flowmesh_control.changes import RunChangeFeed
 from flowmesh_control.clock import Clock
-from flowmesh_control.content import Content
-from flowmesh_control.ended_index import EndedIndex
+from flowmesh_control.content import UploadStore
+from flowmesh_control.ended_index import EndedRunIndex
 from flowmesh_control.expecting import counting_on
-from flowmesh_control.finishing import Finishing
-from flowmesh_control.gateway import Gateway
-from flowmesh_control.hands import Hands
-from flowmesh_control.joining import Tokens
-from flowmesh_control.kept_logs import KeptLogs
-from flowmesh_control.ledger import Ledger
-from flowmesh_control.lineage import Lineage
-from flowmesh_control.logs import LogBook
-from flowmesh_control.loop import Loop
-from flowmesh_control.metrics.metrics import Metrics
+from flowmesh_control.finishing import RunFinalizer
+from flowmesh_control.gateway import WorkerGateway
+from flowmesh_control.hands import TaskPool
+from flowmesh_control.joining import WorkerTokenVerifier
+from flowmesh_control.kept_logs import RunLogArchive
+from flowmesh_control.ledger import LedgerWriter
+from flowmesh_control.lineage import LineageIndex
+from flowmesh_control.logs import LogBuffer
+from flowmesh_control.loop import EventLoop
+from flowmesh_control.metrics.metrics import MetricsPage
 from flowmesh_control.metrics.store_meter import StoreMeter
 from flowmesh_control.metrics.workers import WorkerTelemetry
-from flowmesh_control.outside import Outside
-from flowmesh_control.policies import Policies
-from flowmesh_control.ports import Secrets
-from flowmesh_control.repinning import Repinning
+from flowmesh_control.outside import CommandExecutor
+from flowmesh_control.policies import CachePolicyStore
+from flowmesh_control.ports import SecretReader
+from flowmesh_control.repinning import RepinService
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.telling.run_log import RunLog
-from flowmesh_control.telling.spans import Spans
-from flowmesh_control.telling.teller import Teller
-from flowmesh_control.telling.tracing import Tracing
-from flowmesh_control.trouble import Trouble
-from flowmesh_control.views import Views
+from flowmesh_control.telling.run_log import RunLogListener
+from flowmesh_control.telling.spans import SpanListener
+from flowmesh_control.telling.teller import RunListener
+from flowmesh_control.telling.tracing import OtlpExporter
+from flowmesh_control.trouble import StoreHealth
+from flowmesh_control.views import RunViews
 from flowmesh_control.work_owners import WorkOwners
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
@@ -68,19 +68,19 @@ class Given:
     epoch: int
     store: Store
     store_meter: StoreMeter
-    tracing: Tracing | None
+    tracing: OtlpExporter | None
     settings: ControlSettings
     catalog: Catalog
     master_key: bytes
-    tokens: Tokens
-    secrets: Secrets
+    tokens: WorkerTokenVerifier
+    secrets: SecretReader
     clock: Clock
     machine: Machine
-    ledger: Ledger
+    ledger: LedgerWriter
     archive: Archive
-    index: EndedIndex
-    policies: Policies
-    audits: Audits
+    index: EndedRunIndex
+    policies: CachePolicyStore
+    audits: AuditRecords
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
@@ -92,37 +92,37 @@ class Parts:
     """The parts of a leading control plane."""
 
     given: Given
-    loop: Loop
-    hands: Hands
-    gateway: Gateway
+    loop: EventLoop
+    hands: TaskPool
+    gateway: WorkerGateway
     cache: ActionCache
-    content: Content
+    content: UploadStore
     admission: Admission
-    views: Views
-    changes: Changes
-    lineage: Lineage
-    auditing: Auditing
-    repinning: Repinning
-    metrics: Metrics
-    backlogs: Backlogs
-    trouble: Trouble
+    views: RunViews
+    changes: RunChangeFeed
+    lineage: LineageIndex
+    auditing: AuditSubmission
+    repinning: RepinService
+    metrics: MetricsPage
+    backlogs: CapacitySignalSource
+    trouble: StoreHealth
 
 
 def assemble(given: Given) -> Parts:
     """Makes all parts; nothing runs yet."""
     store, state = given.store, given.machine.state
-    book, changes = LogBook(), Changes()
-    logs = KeptLogs(store.records, book)
+    book, changes = LogBuffer(), RunChangeFeed()
+    logs = RunLogArchive(store.records, book)
     telemetry = WorkerTelemetry(
         book, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
-    trouble = Trouble()
+    trouble = StoreHealth()
     owners = WorkOwners(state)
-    hands = Hands(failed=given.failed, waits=trouble.met, weight=owners.weight)
+    hands = TaskPool(failed=given.failed, waits=trouble.met, weight=owners.weight)
     cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
-    lineage = Lineage(store.records)
-    content = Content(store.blobs, given.master_key)
-    loops: list[Loop] = []
+    lineage = LineageIndex(store.records)
+    content = UploadStore(store.blobs, given.master_key)
+    loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
         loops[0].post(event)
@@ -133,7 +133,7 @@ def assemble(given: Given) -> Parts:
     gateway = _gateway(given, post, telemetry)
     finishing = _finishing(given, lineage, logs)
     tellers = _tellers(given)
-    outside = Outside(
+    outside = CommandExecutor(
         blobs=store.blobs,
         needed=patient(store),
         cache=cache,
@@ -147,9 +147,9 @@ def assemble(given: Given) -> Parts:
         owners=owners,
         post=post,
     )
-    loop = Loop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
+    loop = EventLoop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
     loops.append(loop)
-    backlogs = Backlogs(state, given.clock)
+    backlogs = CapacitySignalSource(state, given.clock)
     admission, views = _admission(given, content, loop), _views(given, logs)
     return Parts(
         given=given,
@@ -170,8 +170,10 @@ def assemble(given: Given) -> Parts:
     )
 
 
-def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry) -> Gateway:
-    return Gateway(
+def _gateway(
+    given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry
+) -> WorkerGateway:
+    return WorkerGateway(
         epoch=given.epoch,
         key=attempt_key(given.master_key),
         post=post,
@@ -185,36 +187,36 @@ def _gateway(given: Given, post: Callable[[Event], None], telemetry: WorkerTelem
     )
 
 
-def _tellers(given: Given) -> list[Teller]:
+def _tellers(given: Given) -> list[RunListener]:
     state = given.machine.state
-    found: list[Teller] = [RunLog(state)]
+    found: list[RunListener] = [RunLogListener(state)]
     if given.tracing is not None:
-        found.append(Spans(state, given.tracing.send))
+        found.append(SpanListener(state, given.tracing.send))
     return found
 
 
-def _appended(ledger: Ledger, tellers: list[Teller], uid: str, line: Line) -> None:
+def _appended(ledger: LedgerWriter, tellers: list[RunListener], uid: str, line: Line) -> None:
     ledger.append(uid, line)
     for teller in tellers:
         teller.appended(uid, line)
 
 
-def _settled(tellers: list[Teller], attempt: AttemptSettled) -> None:
+def _settled(tellers: list[RunListener], attempt: AttemptSettled) -> None:
     for teller in tellers:
         teller.settled(attempt)
 
 
 def _metrics(
     given: Given,
-    loop: Loop,
-    hands: Hands,
+    loop: EventLoop,
+    hands: TaskPool,
     workers: WorkerTelemetry,
-    gateway: Gateway,
-    backlogs: Backlogs,
-    trouble: Trouble,
-) -> Metrics:
+    gateway: WorkerGateway,
+    backlogs: CapacitySignalSource,
+    trouble: StoreHealth,
+) -> MetricsPage:
     state = given.machine.state
-    return Metrics(
+    return MetricsPage(
         state=state,
         loop=loop,
         hands=hands,
@@ -228,8 +230,8 @@ def _metrics(
     )
 
 
-def _finishing(given: Given, lineage: Lineage, logs: KeptLogs) -> Finishing:
-    return Finishing(
+def _finishing(given: Given, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+    return RunFinalizer(
         records=given.store.records,
         state=given.machine.state,
         ledger=given.ledger,
@@ -243,7 +245,7 @@ def _finishing(given: Given, lineage: Lineage, logs: KeptLogs) -> Finishing:
     )
 
 
-def _admission(given: Given, content: Content, loop: Loop) -> Admission:
+def _admission(given: Given, content: UploadStore, loop: EventLoop) -> Admission:
     state, waiting = given.machine.state, given.waiting
     return Admission(
         records=given.store.records,
@@ -261,8 +263,10 @@ def _admission(given: Given, content: Content, loop: Loop) -> Admission:
     )
 
 
-def _auditing(given: Given, cache: ActionCache, views: Views, admission: Admission) -> Auditing:
-    return Auditing(
+def _auditing(
+    given: Given, cache: ActionCache, views: RunViews, admission: Admission
+) -> AuditSubmission:
+    return AuditSubmission(
         records=given.store.records,
         blobs=given.store.blobs,
         cache=cache,
@@ -274,8 +278,10 @@ def _auditing(given: Given, cache: ActionCache, views: Views, admission: Admissi
     )
 
 
-def _repinning(given: Given, admission: Admission, finishing: Finishing, loop: Loop) -> Repinning:
-    return Repinning(
+def _repinning(
+    given: Given, admission: Admission, finishing: RunFinalizer, loop: EventLoop
+) -> RepinService:
+    return RepinService(
         records=given.store.records,
         epoch=given.epoch,
         ledger=given.ledger,
@@ -292,8 +298,8 @@ def _goes_on(run: Run | None) -> bool:
     return run is not None and not run.finishing
 
 
-def _views(given: Given, logs: KeptLogs) -> Views:
-    return Views(
+def _views(given: Given, logs: RunLogArchive) -> RunViews:
+    return RunViews(
         state=given.machine.state,
         records=given.store.records,
         ledger=given.ledger,

@@ -7,14 +7,14 @@ import msgspec
 import orjson
 
 from flowmesh_control.admission import Admission, Compiled
-from flowmesh_control.audits import ORDER, Audits
-from flowmesh_control.checkable import Checkable
+from flowmesh_control.audits import ORDER, AuditRecords
+from flowmesh_control.checkable import ReproducibilityCheck
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_pins import accepted_pins
 from flowmesh_control.run_records import PinsRecord
-from flowmesh_control.views import OVER, Views
+from flowmesh_control.views import OVER, RunViews
 from flowmesh_core.audit.made import ReproducibleAction, made_by
 from flowmesh_core.audit.plan import audit_path, audit_plan
 from flowmesh_core.audit.report import AuditCheck, AuditOrder, AuditReport, AuditSkip, counts_of
@@ -28,7 +28,7 @@ from flowmesh_core.run.states import Phase
 from flowmesh_core.sharing.scopes import audit_scopes
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
-from flowmesh_store.action_cache import ActionCache, Published
+from flowmesh_store.action_cache import ActionCache, StoredResult
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.ports import RecordStore
 
@@ -38,7 +38,7 @@ _AT_ONCE = 32
 """Records looked up together."""
 
 
-class Begun(msgspec.Struct, frozen=True):
+class AuditAccepted(msgspec.Struct, frozen=True):
     """An audit that was asked for.
 
     Attributes:
@@ -52,7 +52,7 @@ class Begun(msgspec.Struct, frozen=True):
     report: AuditReport | None = None
 
 
-class Auditing:
+class AuditSubmission:
     """Begins audits."""
 
     def __init__(
@@ -62,9 +62,9 @@ class Auditing:
         blobs: Blobs,
         cache: ActionCache,
         catalog: Catalog,
-        views: Views,
+        views: RunViews,
         admission: Admission,
-        audits: Audits,
+        audits: AuditRecords,
         clock: Clock,
     ) -> None:
         """Takes what is known of ended runs, and who accepts new ones."""
@@ -77,7 +77,7 @@ class Auditing:
         self._audits = audits
         self._clock = clock
 
-    async def begin(self, uid: str, *, share: float, seed: int) -> Begun:
+    async def begin(self, uid: str, *, share: float, seed: int) -> AuditAccepted:
         """Audits a run; one that goes on with the same share and seed is resumed.
 
         Args:
@@ -95,7 +95,7 @@ class Auditing:
         standing = await self._admission.standing(digest)
         if standing:
             order = await self._audits.order(standing)
-            return Begun(standing, resumed=True, checks=len(order.checks))
+            return AuditAccepted(standing, resumed=True, checks=len(order.checks))
         pins = await self._pins(uid)
         made = await self._made(status, pins)
         eligible = [m for m in made if m.determinism in REPEATS]
@@ -116,18 +116,18 @@ class Auditing:
         if not checks:
             counts = counts_of(order, ())
             report = AuditReport("", order, Phase.SUCCEEDED, counts=counts, ended_s=self._clock())
-            return Begun("", resumed=False, checks=0, report=report)
+            return AuditAccepted("", resumed=False, checks=0, report=report)
         return await self._submit(pins, order, [m for m, _ in checks], digest)
 
     async def _submit(
         self, pins: PinsRecord, order: AuditOrder, chosen: list[ReproducibleAction], digest: Digest
-    ) -> Begun:
+    ) -> AuditAccepted:
         plan, artifacts = audit_plan(order.run_uid, pins.plan, chosen)
         uid = f"{plan.name}-{secrets.token_hex(4)}"
         document = {"kind": "FlowMeshAudit", ORDER: msgspec.to_builtins(order)}
         compiled = Compiled(document, plan, audit_scopes(uid), artifacts, {})
         accepted = await self._admission.take(compiled, digest, uid=uid)
-        return Begun(accepted.uid, accepted.resumed, len(order.checks))
+        return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
 
     async def _audited(self, uid: str) -> RunStatus:
         status = await self._views.status(uid)
@@ -175,10 +175,10 @@ class Auditing:
         scopes = list(
             dict.fromkeys([pins.scopes.publish, *pins.scopes.lookup, pins.scopes.private])
         )
-        checkable = Checkable(self._blobs, self._cache, scopes, made)
+        checkable = ReproducibilityCheck(self._blobs, self._cache, scopes, made)
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def look(one: ReproducibleAction) -> Published | str:
+        async def look(one: ReproducibleAction) -> StoredResult | str:
             async with limit:
                 found = await checkable.record_of(one)
                 reason = "" if isinstance(found, str) else await checkable.lacks(one)
@@ -194,7 +194,7 @@ class Auditing:
         return checks, tuple(unchecked)
 
 
-def _check(made: ReproducibleAction, found: Published, bump: int) -> AuditCheck:
+def _check(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditCheck:
     result = found.result
     return AuditCheck(
         path=audit_path(made),

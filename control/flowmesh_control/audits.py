@@ -25,7 +25,7 @@ ORDER = "order"
 _decoder = msgspec.json.Decoder(AuditReport)
 
 
-class Audits:
+class AuditRecords:
     """The audits of a fabric, their reports, and what they found in all.
 
     Attributes:

@@ -26,7 +26,7 @@ TIMES = 20.0
 """A figure that took long to find is kept for so many times as long: dispatch comes first."""
 
 
-class Backlogs:
+class CapacitySignalSource:
     """Says what each pool has before it."""
 
     def __init__(self, state: State, clock: Clock) -> None:

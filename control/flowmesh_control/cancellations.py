@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from flowmesh_control.assembly import Parts
-from flowmesh_control.recovery import Recovered
+from flowmesh_control.recovery import RecoveredState
 from flowmesh_control.run_keys import cancelled_key
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.run.events import CancelRequested, Submitted
@@ -64,7 +64,7 @@ async def cancel(parts: Parts, uid: str, reason: str) -> None:
 
 
 async def find_cancelled(
-    records: RecordStore, recovered: Recovered, withdrawn: Withdrawn
+    records: RecordStore, recovered: RecoveredState, withdrawn: Withdrawn
 ) -> dict[str, str]:
     """Which of the unfinished runs are only to end, and why.
 

@@ -16,7 +16,7 @@ LOOK_EVERY_S = 10.0
 log = logging.getLogger("flowmesh.control.certificate")
 
 
-class Certificate:
+class TlsCertificate:
     """A certificate chain with its key, and the TLS context that shows them."""
 
     def __init__(self, chain: Path, key: Path, *, look_every_s: float = LOOK_EVERY_S) -> None:

@@ -8,7 +8,7 @@ GAP_S = 0.2
 """A watcher is woken at most five times a second."""
 
 
-class Changes:
+class RunChangeFeed:
     """Wakes those who watch a run when the machine says that it has changed."""
 
     def __init__(self) -> None:

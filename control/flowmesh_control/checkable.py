@@ -11,14 +11,14 @@ from flowmesh_core.audit.made import ReproducibleAction
 from flowmesh_core.errors import LostBlobError, StoreError, StoreUnavailableError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.action_cache import ActionCache, Published
+from flowmesh_store.action_cache import ActionCache, StoredResult
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.tree import read_tree
 
 _TREES = frozenset({"model", "adapter"})
 
 
-class Checkable:
+class ReproducibilityCheck:
     """What stands of one run's actions."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Checkable:
         self._read: set[str] = set()
         self._reading = asyncio.Lock()
 
-    async def record_of(self, made: ReproducibleAction) -> Published | str:
+    async def record_of(self, made: ReproducibleAction) -> StoredResult | str:
         """The published record of an action, or why there is none to compare with."""
         found = await self._cache.lookup(made.action_id, self._scopes)
         if found is None:

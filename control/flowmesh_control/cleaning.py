@@ -20,7 +20,7 @@ from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batches import in_batches
-from flowmesh_store.collect import Collected, Collector
+from flowmesh_store.collect import CollectionReport, Collector
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.mark import mark, mark_results
 from flowmesh_store.store import Store
@@ -45,7 +45,7 @@ class CacheStats(msgspec.Struct, frozen=True):
     scopes: tuple[ScopeStats, ...]
 
 
-class Cleaning:
+class CacheAdmin:
     """Counts, collects and purges."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Cleaning:
         scopes = tuple(ScopeStats(s, counts[s], sizes[s]) for s in sorted(counts))
         return CacheStats(blobs, size, scopes)
 
-    async def collect(self, *, dry_run: bool) -> Collected:
+    async def collect(self, *, dry_run: bool) -> CollectionReport:
         """Deletes expired results and blobs that nothing needs.
 
         Raises:

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from flowmesh_control.importer.decoder import Decoder
-from flowmesh_control.importer.frames import Decoded
+from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -26,11 +26,11 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import Reference, ScopePlan, issue, verify
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.spool import Spooled
+from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import Tree, read_tree, store_tree
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredContent(msgspec.Struct, frozen=True):
     """Content that was stored for a namespace; of a data set also its columns."""
 
     reference: str
@@ -38,7 +38,7 @@ class Stored(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-class Content:
+class UploadStore:
     """Stores what is uploaded and checks what is referred to."""
 
     def __init__(self, blobs: Blobs, master_key: bytes) -> None:
@@ -47,7 +47,7 @@ class Content:
         self._master_key = master_key
         self._decoder = Decoder(blobs)
 
-    async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> Stored:
+    async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
         """Stores rows, JSON-like objects, as a dataset.
 
         Raises:
@@ -56,14 +56,14 @@ class Content:
         """
         return self._of_dataset(await self._decoder.of_rows(rows), scope)
 
-    async def put_file(self, name: str, data: bytes, scope: str) -> Stored:
+    async def put_file(self, name: str, data: bytes, scope: str) -> StoredContent:
         """Stores a small file of rows, as :meth:`put_upload` does."""
         with self._blobs.spool() as writer:
             writer.write(data)
             spooled = writer.finish()
         return await self.put_upload(name, spooled, scope)
 
-    async def put_upload(self, name: str, file: Spooled, scope: str) -> Stored:
+    async def put_upload(self, name: str, file: SpooledFile, scope: str) -> StoredContent:
         """Stores a file of rows (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``).
 
         Args:
@@ -81,7 +81,7 @@ class Content:
         finally:
             file.discard()
 
-    def _of_dataset(self, found: Decoded, scope: str) -> Stored:
+    def _of_dataset(self, found: DatasetDecoded, scope: str) -> StoredContent:
         artifact = Artifact(
             "dataset",
             found.digest,
@@ -89,13 +89,13 @@ class Content:
             size_bytes=found.size_bytes,
             rows=found.rows,
         )
-        return Stored(self.reference(scope, artifact), artifact, found.columns)
+        return StoredContent(self.reference(scope, artifact), artifact, found.columns)
 
-    async def put_directory(self, kind: str, directory: Path, scope: str) -> Stored:
+    async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
         """Stores a model or adapter directory as a tree."""
         stored = await store_tree(self._blobs, directory)
         artifact = Artifact(kind, stored.digest, stored.digest, stored.size_bytes)
-        return Stored(self.reference(scope, artifact), artifact)
+        return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:
         """The name by which a scope's users may use this content."""

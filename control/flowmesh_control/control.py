@@ -16,29 +16,29 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Users, no_labels
-from flowmesh_control.accounts import Accounts, capture
+from flowmesh_control.accounts import AccountStore, capture
 from flowmesh_control.api.app import build_app
 from flowmesh_control.api.connections import TimedRunner
 from flowmesh_control.archive import Archive
 from flowmesh_control.assembly import Given, Parts, assemble
-from flowmesh_control.audits import Audits
+from flowmesh_control.audits import AuditRecords
 from flowmesh_control.cancellations import Withdrawn, find_cancelled, none_withdrawn
-from flowmesh_control.certificate import Certificate
+from flowmesh_control.certificate import TlsCertificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.collector import collect_seldom
-from flowmesh_control.ended_index import EndedIndex
+from flowmesh_control.ended_index import EndedRunIndex
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads, last_epoch
-from flowmesh_control.joining import Tokens
-from flowmesh_control.ledger import Ledger
-from flowmesh_control.metrics.metrics import Metrics
+from flowmesh_control.joining import WorkerTokenVerifier
+from flowmesh_control.ledger import LedgerWriter
+from flowmesh_control.metrics.metrics import MetricsPage
 from flowmesh_control.metrics.store_meter import StoreMeter, metered
-from flowmesh_control.model_file import ModelFile, load_model
-from flowmesh_control.policies import Policies
-from flowmesh_control.ports import Secrets
+from flowmesh_control.model_file import CostModelSnapshot, load_model
+from flowmesh_control.policies import CachePolicyStore
+from flowmesh_control.ports import SecretReader
 from flowmesh_control.quarantine import Quarantine
-from flowmesh_control.recovery import Recovered, recover
+from flowmesh_control.recovery import RecoveredState, recover
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.telling.tracing import Tracing, wanted
+from flowmesh_control.telling.tracing import OtlpExporter, wanted
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import (
     FlowMeshError,
@@ -67,9 +67,9 @@ class ControlPlane:
         catalog: Catalog,
         master_key: bytes,
         users: Users,
-        tokens: Tokens,
-        secrets: Secrets,
-        certificate: Certificate | None = None,
+        tokens: WorkerTokenVerifier,
+        secrets: SecretReader,
+        certificate: TlsCertificate | None = None,
         labels: NamespaceLabels = no_labels,
         withdrawn: Withdrawn = none_withdrawn,
         clock: Clock = system_clock,
@@ -91,7 +91,7 @@ class ControlPlane:
             clock: seconds since the epoch.
             owner: who leads, for people who read ``epochs/``; host and process where empty.
         """
-        self._tracing = Tracing(os.environ) if wanted(os.environ) else None
+        self._tracing = OtlpExporter(os.environ) if wanted(os.environ) else None
         self._store_meter = StoreMeter()
         self._store = metered(store, self._store_meter)
         self._settings = settings
@@ -208,17 +208,17 @@ class ControlPlane:
 
     async def _recover(
         self, epoch: int, refusal: StoreError | None = None
-    ) -> tuple[Parts, Recovered]:
+    ) -> tuple[Parts, RecoveredState]:
         records, settings = self._store.records, self._settings
         ledger, archive, policies = (
-            Ledger(records, epoch=epoch),
+            LedgerWriter(records, epoch=epoch),
             Archive(records),
-            Policies(records),
+            CachePolicyStore(records),
         )
-        audits = Audits(records, Quarantine(records), self._clock)
+        audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
-        index = EndedIndex(records, epoch=epoch)
+        index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(
             records,
             ledger=ledger,
@@ -267,7 +267,7 @@ class ControlPlane:
             refusal=refusal,
         )
         parts = assemble(given)
-        self._books = Books(given, parts.metrics, recovered.opening.counted)
+        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.counted)
         return parts, recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
@@ -327,29 +327,29 @@ class ControlPlane:
         self._run(check())
 
 
-class Books:
+class PeriodicFlush:
     """What is written every second: ledgers, then the accounts that count them, then the index.
 
     A line of the index says that the accounts count its run.
     """
 
     def __init__(
-        self, given: Given, metrics: Metrics, counted_unreadable: Mapping[str, int]
+        self, given: Given, metrics: MetricsPage, counted_unreadable: Mapping[str, int]
     ) -> None:
         """Takes the epoch's state, where to write, and who shows what is written.
 
         Args:
             given: of this epoch.
             metrics: show what is written.
-            counted_unreadable: as :attr:`Opening.counted`.
+            counted_unreadable: as :attr:`OpeningBalance.counted`.
         """
         self._counted_unreadable = counted_unreadable
         self._state = given.machine.state
         self._metrics = metrics
         self._ledger = given.ledger
         self._index = given.index
-        self._accounts = Accounts(given.store.records, epoch=given.epoch)
-        self._model = ModelFile(given.store.records, epoch=given.epoch)
+        self._accounts = AccountStore(given.store.records, epoch=given.epoch)
+        self._model = CostModelSnapshot(given.store.records, epoch=given.epoch)
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts as they are at this moment."""

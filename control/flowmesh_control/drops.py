@@ -9,7 +9,7 @@ from flowmesh_core.protocol.checks import MessageProblem
 log = logging.getLogger("flowmesh.gateway")
 
 
-class Drops:
+class DropCounters:
     """Everything that was left out in this epoch.
 
     Attributes:

@@ -14,7 +14,7 @@ import msgspec
 
 from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import ENDED, ended_key, parse_segment
-from flowmesh_control.run_records import FinalRecord, Summary, decode_record, summary_of
+from flowmesh_control.run_records import FinalRecord, RunSummary, decode_record, summary_of
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_store.ports import RecordStore
 
@@ -25,28 +25,28 @@ LINES = 200
 AT_ONCE = 16
 
 
-class EndedLine(msgspec.Struct, frozen=True):
+class EndedRunEntry(msgspec.Struct, frozen=True):
     """A run that ended, by the leader of ``epoch``; counted in the accounts."""
 
     epoch: int
-    run: Summary
+    run: RunSummary
 
 
-class EndedIndex:
+class EndedRunIndex:
     """One epoch's lines."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
         """Takes where to write, and the epoch to write as."""
         self._records = records
         self._epoch = epoch
-        self._waiting: list[EndedLine] = []
-        self._segment: list[EndedLine] = []
+        self._waiting: list[EndedRunEntry] = []
+        self._segment: list[EndedRunEntry] = []
         self._number = 1
         self._etag: str | None = None
 
     def add(self, final: FinalRecord) -> None:
         """Takes in a run whose end is durable; written with the next accounts."""
-        self._waiting.append(EndedLine(final.epoch, summary_of(final.status)))
+        self._waiting.append(EndedRunEntry(final.epoch, summary_of(final.status)))
 
     def waiting(self) -> int:
         """How many lines the accounts that are captured now will count."""
@@ -68,7 +68,7 @@ class EndedIndex:
             del self._waiting[: len(taken)]
             count -= len(taken)
 
-    async def _put(self, lines: Sequence[EndedLine]) -> None:
+    async def _put(self, lines: Sequence[EndedRunEntry]) -> None:
         key, data = ended_key(self._epoch, self._number), msgspec.json.encode(lines)
         try:
             self._etag = await self._records.write(key, data, if_match=self._etag)
@@ -79,7 +79,7 @@ class EndedIndex:
             self._etag = await self._records.write(key, data, if_match=self._etag)
 
 
-async def read_ended(records: RecordStore) -> dict[str, EndedLine]:
+async def read_ended(records: RecordStore) -> dict[str, EndedRunEntry]:
     """The line of each run that has one, by uid; the latest where there are several.
 
     To be called before the accounts are read: they then count whatever is found here.
@@ -87,7 +87,7 @@ async def read_ended(records: RecordStore) -> dict[str, EndedLine]:
     keys = [key async for key, _ in known_keys(records, ENDED, parse_segment)]
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def segment(key: str) -> list[EndedLine]:
+    async def segment(key: str) -> list[EndedRunEntry]:
         async with limit:
             record = await records.read(key)
         try:
@@ -100,4 +100,4 @@ async def read_ended(records: RecordStore) -> dict[str, EndedLine]:
     return {line.run.uid: line for lines in segments for line in lines}
 
 
-_decoder = msgspec.json.Decoder(list[EndedLine])
+_decoder = msgspec.json.Decoder(list[EndedRunEntry])

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowmesh_control.views import Views
+from flowmesh_control.views import RunViews
 from flowmesh_core.fleet.snapshot import Candidate
 from flowmesh_core.run.ledger import AttemptLine
 from flowmesh_core.run.model import Run
@@ -47,7 +47,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 async def explain_step(
-    state: State, views: Views, uid: str, path: str, now_s: float
+    state: State, views: RunViews, uid: str, path: str, now_s: float
 ) -> Explanation:
     """Scores the actions of a step that wait or run, and tells where the others ran."""
     run = state.runs.get(uid)

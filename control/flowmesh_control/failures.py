@@ -11,7 +11,7 @@ class ConflictError(FlowMeshError):
     """It cannot be done in the state that things are in."""
 
 
-class UnmeetableError(FlowMeshError):
+class PlanRefusedError(FlowMeshError):
     """A budget or deadline that the plan cannot meet."""
 
 
@@ -23,7 +23,7 @@ class ForbiddenError(FlowMeshError):
     """The user may see that it is there, and no more."""
 
 
-class NotAskedError(FlowMeshError):
+class AuthorizationUnavailableError(FlowMeshError):
     """Whoever knows the users and their rights does not answer."""
 
     retryable = True

@@ -3,13 +3,13 @@
 import msgspec
 
 from flowmesh_control.archive import Archive
-from flowmesh_control.audits import Audits
+from flowmesh_control.audits import AuditRecords
 from flowmesh_control.clock import Clock
-from flowmesh_control.ended_index import EndedIndex
+from flowmesh_control.ended_index import EndedRunIndex
 from flowmesh_control.epochs import check_leads
-from flowmesh_control.kept_logs import KeptLogs
-from flowmesh_control.ledger import Ledger
-from flowmesh_control.lineage import Lineage
+from flowmesh_control.kept_logs import RunLogArchive
+from flowmesh_control.ledger import LedgerWriter
+from flowmesh_control.lineage import LineageIndex
 from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord
@@ -26,7 +26,7 @@ from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
 
 
-class Finishing:
+class RunFinalizer:
     """The finisher of the control plane."""
 
     def __init__(
@@ -34,12 +34,12 @@ class Finishing:
         *,
         records: RecordStore,
         state: State,
-        ledger: Ledger,
-        lineage: Lineage,
-        audits: Audits,
-        logs: KeptLogs,
+        ledger: LedgerWriter,
+        lineage: LineageIndex,
+        audits: AuditRecords,
+        logs: RunLogArchive,
         archive: Archive,
-        index: EndedIndex,
+        index: EndedRunIndex,
         master_key: bytes,
         clock: Clock,
     ) -> None:

@@ -19,10 +19,10 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from flowmesh_control.clock import Clock
-from flowmesh_control.drops import Drops
+from flowmesh_control.drops import DropCounters
 from flowmesh_control.intake import DropReason
-from flowmesh_control.joining import Tokens
-from flowmesh_control.session import Session, refuse, welcome
+from flowmesh_control.joining import WorkerTokenVerifier
+from flowmesh_control.session import WorkerSession, refuse, welcome
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.messages import (
@@ -67,7 +67,7 @@ class _Known:
     incarnation: str
     pool: str
     seen_s: float
-    session: Session | None
+    session: WorkerSession | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Refusal:
     final: bool
 
 
-class Gateway:
+class WorkerGateway:
     """The way to and from the workers, in one epoch.
 
     Attributes:
@@ -89,7 +89,7 @@ class Gateway:
         epoch: int,
         key: bytes,
         post: Callable[[Event], None],
-        tokens: Tokens,
+        tokens: WorkerTokenVerifier,
         telemetry: Telemetry,
         clock: Clock,
         watchdog_s: float,
@@ -125,7 +125,7 @@ class Gateway:
         self._known: dict[str, _Known] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
-        self.drops = Drops()
+        self.drops = DropCounters()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serves one connection (the handler of ``/worker``)."""
@@ -148,37 +148,37 @@ class Gateway:
         return sorted(self._known)
 
     def assign(self, worker: str, assignment: Assignment) -> None:
-        """As :meth:`Fleet.assign`; what is for an unconnected worker is said when it is back."""
+        """As :meth:`WorkerChannel.assign`; an unconnected worker gets it when it is back."""
         session = self._session(worker)
         if session is not None:
             session.assign(assignment)
 
     def cancel(self, worker: str, attempt_id: str) -> None:
-        """As :meth:`Fleet.cancel`."""
+        """As :meth:`WorkerChannel.cancel`."""
         session = self._session(worker)
         if session is not None:
             session.cancel(attempt_id)
 
     def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
-        """As :meth:`Fleet.hold_open`."""
+        """As :meth:`WorkerChannel.hold_open`."""
         session = self._session(worker)
         if session is not None:
             session.hold_open(openings)
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
-        """As :meth:`Fleet.acknowledge`."""
+        """As :meth:`WorkerChannel.acknowledge`."""
         session = self._session(worker)
         if session is not None:
             session.acknowledge(attempt_id)
 
     def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
-        """As :meth:`Fleet.keep`."""
+        """As :meth:`WorkerChannel.keep`."""
         session = self._session(worker)
         if session is not None:
             session.keep(attempts)
 
     def report(self, worker: str, end: AttemptEnd) -> None:
-        """As :meth:`Fleet.report`."""
+        """As :meth:`WorkerChannel.report`."""
         known = self._known.get(worker)
         if known is not None:
             self._post(WorkerSynced(worker, known.incarnation, Sync(seq=0, ended=(end,))))
@@ -193,7 +193,7 @@ class Gateway:
         return True
 
     def flush(self) -> None:
-        """As :meth:`Fleet.flush`."""
+        """As :meth:`WorkerChannel.flush`."""
         for known in self._known.values():
             if known.session is not None:
                 known.session.flush()
@@ -224,7 +224,7 @@ class Gateway:
             if known.session is not None and known.session.opened and not self._knows(name):
                 self._hang_up(known.session, "given up; say everything again")
 
-    def _hang_up(self, session: Session, reason: str) -> None:
+    def _hang_up(self, session: WorkerSession, reason: str) -> None:
         closing = asyncio.ensure_future(session.close(reason))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -241,7 +241,7 @@ class Gateway:
             await asyncio.sleep(min(1.0, self._watchdog_s / 4))
             self.watch()
 
-    def _session(self, worker: str) -> Session | None:
+    def _session(self, worker: str) -> WorkerSession | None:
         known = self._known.get(worker)
         return None if known is None else known.session
 
@@ -334,7 +334,7 @@ class Gateway:
         name = hello.shape.name
         before = self._session(name)
         ids = WireIds(self._key, worker=name, pool=hello.shape.pool)
-        session = Session(hello, socket, epoch=self._epoch, ids=ids)
+        session = WorkerSession(hello, socket, epoch=self._epoch, ids=ids)
         self._known[name] = _Known(hello.incarnation, hello.shape.pool, self._clock(), session)
         if before is not None:
             await before.close("the worker has connected again")
@@ -354,7 +354,7 @@ class Gateway:
             if known is not None and known.session is session:
                 known.session = None
 
-    async def _receive(self, session: Session, socket: web.WebSocketResponse) -> None:
+    async def _receive(self, session: WorkerSession, socket: web.WebSocketResponse) -> None:
         async for message in socket:
             known = self._known.get(session.name)
             if known is None or known.session is not session:

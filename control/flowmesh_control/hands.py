@@ -34,7 +34,7 @@ class _Job:
     wait_s: float = FIRST_RETRY_S
 
 
-class Hands:
+class TaskPool:
     """Does the jobs of all tenants in turn, at most so many at once."""
 
     def __init__(

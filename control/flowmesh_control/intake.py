@@ -2,7 +2,7 @@
 
 An item that is malformed, or of an attempt that this worker was not given, is left out and counted;
 the rest of the message counts. Attempt ids lose their MACs here (``wire_ids``). The gateway has one
-:class:`Intake` a connection.
+:class:`MessageIntake` a connection.
 """
 
 from collections import Counter
@@ -102,7 +102,7 @@ class DroppedItems:
         return self.counts.total()
 
 
-class Taken(msgspec.Struct, Generic[_Message], frozen=True):
+class CheckedMessage(msgspec.Struct, Generic[_Message], frozen=True):
     """A message as it may be read.
 
     Attributes:
@@ -116,7 +116,7 @@ class Taken(msgspec.Struct, Generic[_Message], frozen=True):
     unknown_ends: Sequence[str] = ()
 
 
-class Intake:
+class MessageIntake:
     """Reads the messages of one connection."""
 
     def __init__(self, ids: WireIds) -> None:
@@ -125,7 +125,7 @@ class Intake:
         self._dropped = DroppedItems()
         self._unknown_ends: list[str] = []
 
-    def hello(self, hello: Hello) -> Taken[Hello]:
+    def hello(self, hello: Hello) -> CheckedMessage[Hello]:
         """Returns what counts of a Hello whose own fields are in order (``of_hello``).
 
         A held attempt of which the rest is malformed stays held: the worker would stop it.
@@ -139,7 +139,7 @@ class Intake:
         )
         return self._taken(taken)
 
-    def sync(self, sync: Sync) -> Taken[Sync]:
+    def sync(self, sync: Sync) -> CheckedMessage[Sync]:
         """Returns what counts of a Sync."""
         lanes, components, metrics = sync.lanes, sync.components, sync.metrics
         if lanes and self._wrong(of_lanes(lanes)):
@@ -162,8 +162,8 @@ class Intake:
         )
         return self._taken(taken)
 
-    def _taken(self, message: _Message) -> Taken[_Message]:
-        taken = Taken(message, self._dropped, self._unknown_ends)
+    def _taken(self, message: _Message) -> CheckedMessage[_Message]:
+        taken = CheckedMessage(message, self._dropped, self._unknown_ends)
         if self._dropped:
             self._dropped, self._unknown_ends = DroppedItems(), []
         return taken

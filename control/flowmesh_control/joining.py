@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Tokens(Protocol):
+class WorkerTokenVerifier(Protocol):
     """Checks what a worker joins with."""
 
     async def pool_of(self, token: str) -> str | None:
@@ -17,7 +17,7 @@ class Tokens(Protocol):
         ...
 
 
-class StaticTokens:
+class StaticWorkerTokens:
     """A fixed token for each pool: the laptop's way."""
 
     def __init__(self, pools: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flowmesh_control.logs import LogBook
+from flowmesh_control.logs import LogBuffer
 from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import logs_key
 from flowmesh_control.run_records import decode_record
@@ -36,19 +36,19 @@ class StepLogLine(msgspec.Struct, frozen=True):
     step: str
 
 
-class LogsRecord(msgspec.Struct, frozen=True):
+class RunLogRecord(msgspec.Struct, frozen=True):
     """``runs/<uid>/logs``: the last lines of the steps that printed, by path."""
 
     steps: dict[str, Kept]
 
 
-_decoder = msgspec.json.Decoder(LogsRecord)
+_decoder = msgspec.json.Decoder(RunLogRecord)
 
 
-class KeptLogs:
+class RunLogArchive:
     """Writes and reads them."""
 
-    def __init__(self, records: RecordStore, book: LogBook) -> None:
+    def __init__(self, records: RecordStore, book: LogBuffer) -> None:
         """Takes where they are kept and where the lines of live runs are."""
         self._records = records
         self._book = book
@@ -79,7 +79,7 @@ class KeptLogs:
             return
         most = max(_LEAST_BYTES, min(STEP_BYTES, RUN_BYTES // len(printed)))
         steps = {path: _by_attempt(_last(found, most)) for path, found in printed.items()}
-        data = msgspec.json.encode(LogsRecord(steps))
+        data = msgspec.json.encode(RunLogRecord(steps))
         await put_last(self._records, logs_key(run.uid), data)
 
     def _printed(self, path: str, step: StepRun, spared: set[tuple[str, int]]) -> list[LogLine]:

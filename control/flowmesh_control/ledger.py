@@ -42,7 +42,7 @@ class _Book:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Ledger:
+class LedgerWriter:
     """All live runs' ledgers in one epoch."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
@@ -149,7 +149,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class LedgerSegments:
     """What counts of a run's ledger.
 
     Attributes:
@@ -163,7 +163,7 @@ class Segments:
     opened: int
 
 
-async def read_segments(records: RecordStore, uid: str) -> Segments:
+async def read_segments(records: RecordStore, uid: str) -> LedgerSegments:
     """Reads a run's ledger, leaving out what a former leader wrote too late.
 
     Raises:
@@ -188,7 +188,7 @@ async def read_segments(records: RecordStore, uid: str) -> Segments:
     for epoch, seq in counting:
         counts[epoch] = seq + 1
     lines = [line for at in counting if at[1] > 0 for line in _decoded(decode_lines, uid, at, data)]
-    return Segments(tuple(lines), counts, opened)
+    return LedgerSegments(tuple(lines), counts, opened)
 
 
 def _decoded(

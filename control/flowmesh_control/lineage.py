@@ -38,7 +38,7 @@ class Direction(StrEnum):
     DOWN = "down"
 
 
-class Walk(msgspec.Struct, frozen=True):
+class LineageWalk(msgspec.Struct, frozen=True):
     """What was found from an artifact.
 
     Attributes:
@@ -55,7 +55,7 @@ class Walk(msgspec.Struct, frozen=True):
     others: dict[Digest, int] = {}
 
 
-class Made(msgspec.Struct, frozen=True):
+class ProducedArtifact(msgspec.Struct, frozen=True):
     """An artifact that a step of a run made."""
 
     step: str
@@ -66,7 +66,7 @@ class Made(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Lineage:
+class LineageIndex:
     """Writes and walks the index."""
 
     def __init__(self, records: Records) -> None:
@@ -106,7 +106,7 @@ class Lineage:
         *,
         limit: int = DERIVATIONS_MAX,
         depth: int = DERIVATIONS_MAX,
-    ) -> Walk:
+    ) -> LineageWalk:
         """Everything that an artifact was made from (up), or that was made from it (down).
 
         Args:
@@ -132,7 +132,7 @@ class Lineage:
             met.update(frontier)
         # Where it stopped, what was uploaded leads no further.
         cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
-        return Walk(digest, direction, tuple(found.values())[:limit], cut=cut)
+        return LineageWalk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
     def reader(self) -> LineageReader:
         """What reads for one query of several questions."""

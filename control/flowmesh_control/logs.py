@@ -9,7 +9,7 @@ LINES_PER_ATTEMPT = 500
 ATTEMPTS = 4000
 
 
-class LogBook:
+class LogBuffer:
     """The last lines of each attempt, and which attempts an action had."""
 
     def __init__(self, *, attempts: int = ATTEMPTS, lines: int = LINES_PER_ATTEMPT) -> None:

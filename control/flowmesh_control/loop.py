@@ -3,7 +3,7 @@
 Events come from the gateway, the API and the work outside; commands go to the executor, whose
 answers are events again. A turn applies what has gathered, ticks four times a second, and lets the
 scheduler decide when the machine asks for it. A turn is synchronous, so that the simulator and
-tests can take turns by hand; :meth:`Loop.run` takes them as events come.
+tests can take turns by hand; :meth:`EventLoop.run` takes them as events come.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Asked:
     applied: asyncio.Future[None]
 
 
-class Loop:
+class EventLoop:
     """Applies events in order of arrival and decides."""
 
     def __init__(

@@ -24,7 +24,7 @@ async def load_model(records: RecordStore) -> CostModel:
     return CostModel()
 
 
-class ModelFile:
+class CostModelSnapshot:
     """Saves one epoch's model."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_control.hands import Hands
+from flowmesh_control.hands import TaskPool
 from flowmesh_control.pending_puts import PendingPut, PendingPuts
-from flowmesh_control.ports import Finisher, Fleet, Owners, Secrets
+from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
 from flowmesh_core.dataset import encode_manifest
 from flowmesh_core.errors import (
     BlobCorruptError,
@@ -62,7 +62,7 @@ from flowmesh_store.blobs import Blobs
 from flowmesh_store.ports import BlobStore
 
 
-class Outside:
+class CommandExecutor:
     """The executor of the control plane."""
 
     def __init__(
@@ -71,14 +71,14 @@ class Outside:
         blobs: Blobs,
         needed: BlobStore,
         cache: ActionCache,
-        fleet: Fleet,
-        hands: Hands,
+        fleet: WorkerChannel,
+        hands: TaskPool,
         append: Callable[[str, Line], None],
         settled: Callable[[AttemptSettled], None],
         finish: Finisher,
         changed: Callable[[str], None],
-        secrets: Secrets,
-        owners: Owners,
+        secrets: SecretReader,
+        owners: TaskOwners,
         post: Callable[[Event], None],
     ) -> None:
         """Starts nothing; the answers are posted.

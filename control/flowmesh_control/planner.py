@@ -13,7 +13,7 @@ import msgspec
 
 from flowmesh_control.admission import Compiled
 from flowmesh_control.clock import Clock
-from flowmesh_control.failures import UnmeetableError
+from flowmesh_control.failures import PlanRefusedError
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -336,4 +336,4 @@ def refuse_unmeetable(forecast: Forecast) -> None:
         UnmeetableError: with every reason.
     """
     if forecast.refusals:
-        raise UnmeetableError("; ".join(forecast.refusals), where=forecast.name)
+        raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)

@@ -14,7 +14,7 @@ _REMEDY = "restore the object from a copy of the store; or delete it, and write 
 _decoder = msgspec.json.Decoder(CachePolicy | None)
 
 
-class Policies:
+class CachePolicyStore:
     """The cluster's cache policies, in memory and under ``policies/``."""
 
     def __init__(self, records: RecordStore) -> None:

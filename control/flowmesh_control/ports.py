@@ -43,7 +43,7 @@ class Executor(Protocol):
         ...
 
 
-class Fleet(Protocol):
+class WorkerChannel(Protocol):
     """The way to the workers: what they should hold."""
 
     def assign(self, worker: str, assignment: Assignment) -> None:
@@ -75,7 +75,7 @@ class Fleet(Protocol):
         ...
 
 
-class Owners(Protocol):
+class TaskOwners(Protocol):
     """Knows for whom store work is done."""
 
     def namespaces(self, command: Command) -> Sequence[str]:
@@ -99,7 +99,7 @@ class Finisher(Protocol):
         ...
 
 
-class Secrets(Protocol):
+class SecretReader(Protocol):
     """Reads secrets under the rights of their owner."""
 
     async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date, read_last
+from flowmesh_control.accounts import AccountsRecord, OpeningBalance, bring_up_to_date, read_last
 from flowmesh_control.archive import FINAL_REMEDY, Archive
-from flowmesh_control.ended_index import AT_ONCE, EndedIndex, read_ended
+from flowmesh_control.ended_index import AT_ONCE, EndedRunIndex, read_ended
 from flowmesh_control.known_keys import known_keys, run_uids
-from flowmesh_control.ledger import Ledger, read_segments
+from flowmesh_control.ledger import LedgerWriter, read_segments
 from flowmesh_control.run_keys import (
     final_key,
     ledger_prefix,
@@ -55,7 +55,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredState:
     """What was found.
 
     Attributes:
@@ -68,18 +68,18 @@ class Recovered:
     submitted: list[Submitted] = field(default_factory=list)
     specs: dict[str, SpecRecord] = field(default_factory=dict)
     waiting: dict[str, RunStatus] = field(default_factory=dict)
-    opening: Opening = field(default_factory=Opening)
+    opening: OpeningBalance = field(default_factory=OpeningBalance)
 
 
 async def recover(
     records: Records,
     *,
-    ledger: Ledger,
+    ledger: LedgerWriter,
     archive: Archive,
-    index: EndedIndex,
+    index: EndedRunIndex,
     catalog: Catalog,
     refusal: StoreError | None = None,
-) -> Recovered:
+) -> RecoveredState:
     """Finds every run; the ledger is open for the unfinished ones afterwards.
 
     Args:
@@ -111,9 +111,9 @@ class _Recovery:
     def __init__(
         self,
         records: RecordStore,
-        ledger: Ledger,
+        ledger: LedgerWriter,
         archive: Archive,
-        index: EndedIndex,
+        index: EndedRunIndex,
         catalog: Catalog,
         last: AccountsRecord | None,
         refusal: StoreError | None,
@@ -125,10 +125,10 @@ class _Recovery:
         self._catalog = catalog
         self._last = last
         self._refusal = refusal
-        self._found = Recovered()
+        self._found = RecoveredState()
         self._damaged: list[str] = []
 
-    async def of(self, uids: Sequence[str]) -> Recovered:
+    async def of(self, uids: Sequence[str]) -> RecoveredState:
         seen = await _each(self._look, uids)
         ended = [found for found in seen if isinstance(found, FinalRecord)]
         unfinished = [found for found in seen if isinstance(found, SpecRecord)]
@@ -211,7 +211,7 @@ async def _take_up(
     spec: SpecRecord,
     restored: tuple[Line, ...],
     catalog: Catalog,
-    found: Recovered,
+    found: RecoveredState,
 ) -> None:
     pins = await read_pins(records, spec.uid, restored)
     reason = _not_served(pins, catalog)

@@ -13,8 +13,8 @@ import msgspec
 from flowmesh_control.admission import Admission, Submission
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import ConflictError, NotFoundError
-from flowmesh_control.finishing import Finishing
-from flowmesh_control.ledger import Ledger
+from flowmesh_control.finishing import RunFinalizer
+from flowmesh_control.ledger import LedgerWriter
 from flowmesh_control.run_keys import repins_key, spec_key
 from flowmesh_control.run_pins import read_pins
 from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
@@ -39,7 +39,7 @@ class RepinnedRun(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Repinning:
+class RepinService:
     """Re-pins runs, and ends those that wait for it.
 
     Attributes:
@@ -50,9 +50,9 @@ class Repinning:
 
     records: RecordStore
     epoch: int
-    ledger: Ledger
+    ledger: LedgerWriter
     admission: Admission
-    finishing: Finishing
+    finishing: RunFinalizer
     waiting: dict[str, RunStatus]
     tell: Callable[[Repinned], Awaitable[None]]
     clock: Clock

@@ -7,7 +7,7 @@ all of them, and each to what it was made from.
 import math
 from dataclasses import dataclass, field
 
-from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, Lineage, Seen, Walk
+from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, LineageIndex, LineageWalk, Seen
 from flowmesh_control.lineage_reader import LineageReader
 from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
@@ -30,14 +30,14 @@ class _Wanted:
 
 
 async def walk_run(
-    lineage: Lineage,
+    lineage: LineageIndex,
     digest: Digest,
     made: tuple[str, str],
     seen: Seen,
     *,
     limit: int = DERIVATIONS_MAX,
     depth: int = DERIVATIONS_MAX,
-) -> Walk:
+) -> LineageWalk:
     """Follows an output upwards through its run's own derivations.
 
     What the run was given is followed into the first run that made it.
@@ -46,7 +46,7 @@ async def walk_run(
         lineage: the index.
         digest: the output.
         made: uid and step that made it; without a step, the run was given it.
-        seen: as in :meth:`Lineage.walk`; the run itself may be seen.
+        seen: as in :meth:`LineageIndex.walk`; the run itself may be seen.
         limit: at most so many derivations.
         depth: at most so many steps one after the other.
     """
@@ -60,14 +60,14 @@ async def walk_run(
     for wanted in frontier:  # what was uploaded leads no further
         cut = cut or await walk.maker(wanted) is not None
     found = tuple(walk.found.values())[:limit]
-    return Walk(digest, Direction.UP, found, cut=cut, others=walk.others)
+    return LineageWalk(digest, Direction.UP, found, cut=cut, others=walk.others)
 
 
 @dataclass(slots=True)
 class _RunWalk:
     """What was met so far; ``others`` counts the other makers of what was given from outside."""
 
-    lineage: Lineage
+    lineage: LineageIndex
     reader: LineageReader
     seen: Seen
     found: dict[tuple[str, str], Derivation] = field(default_factory=dict)

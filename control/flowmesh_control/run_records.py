@@ -74,7 +74,7 @@ class FinalRecord(msgspec.Struct, frozen=True):
     outputs: dict[str, tuple[Artifact, ...]] = {}
 
 
-class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run in a list.
 
     Attributes:
@@ -102,10 +102,10 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     audit_of: str = ""
 
 
-def summary_of(status: RunStatus) -> Summary:
+def summary_of(status: RunStatus) -> RunSummary:
     """A run's line in a list."""
     counts = status.counts
-    return Summary(
+    return RunSummary(
         uid=status.uid,
         name=status.name,
         namespace=status.namespace,
@@ -147,9 +147,9 @@ def decode_record(
         raise DamagedRecordError(key, str(e), remedy=remedy) from e
 
 
-def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> Summary:
+def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> RunSummary:
     """The line of a run of which a record is damaged."""
-    return Summary(
+    return RunSummary(
         uid=uid,
         name="" if spec is None else spec.name,
         namespace="" if spec is None else spec.namespace,

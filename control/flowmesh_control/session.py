@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 from aiohttp import web
 
-from flowmesh_control.intake import Intake
+from flowmesh_control.intake import MessageIntake
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -39,7 +39,7 @@ ACKNOWLEDGED_WITHIN_S = 0.05
 """So long acknowledgements wait for something that the worker needs to know."""
 
 
-class Session:
+class WorkerSession:
     """A connection that was welcomed.
 
     Attributes:
@@ -52,7 +52,7 @@ class Session:
         """Takes what the worker said, the open socket, and the worker's attempt ids."""
         self.name = hello.shape.name
         self.incarnation = hello.incarnation
-        self.intake = Intake(ids)
+        self.intake = MessageIntake(ids)
         self._ids = ids
         self._socket = socket
         self._epoch = epoch

@@ -15,7 +15,7 @@ FADES_S = 7.0
 """Longer than the longest pause between two tries."""
 
 
-class Trouble:
+class StoreHealth:
     """The last refusal, while it lasts."""
 
     def __init__(self) -> None:

@@ -8,10 +8,10 @@ from flowmesh_control.archive import Archive
 from flowmesh_control.clock import Clock
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.former_references import renewed_final
-from flowmesh_control.kept_logs import KeptLogs, StepLogLine
-from flowmesh_control.ledger import Ledger, read_segments
+from flowmesh_control.kept_logs import RunLogArchive, StepLogLine
+from flowmesh_control.ledger import LedgerWriter, read_segments
 from flowmesh_control.run_keys import spec_key
-from flowmesh_control.run_records import Summary, decode_record, spec_decoder, summary_of
+from flowmesh_control.run_records import RunSummary, decode_record, spec_decoder, summary_of
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.receipts.receipt import Receipt, receipt
@@ -26,7 +26,7 @@ from flowmesh_store.ports import RecordStore
 OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
-class Views:
+class RunViews:
     """Answers questions about runs."""
 
     def __init__(
@@ -34,10 +34,10 @@ class Views:
         *,
         state: State,
         records: RecordStore,
-        ledger: Ledger,
+        ledger: LedgerWriter,
         archive: Archive,
         waiting: Mapping[str, RunStatus],
-        logs: KeptLogs,
+        logs: RunLogArchive,
         master_key: bytes,
         clock: Clock,
     ) -> None:
@@ -164,7 +164,7 @@ class Views:
         lines = await self.lines(uid)
         return [line for line in lines if isinstance(line, HitLine) and line.step == step]
 
-    def summaries(self, namespace: str | None = None) -> list[Summary]:
+    def summaries(self, namespace: str | None = None) -> list[RunSummary]:
         """All runs in order of creation: ended ones first, then waiting, then live."""
         now_s = self._clock()
         live = [

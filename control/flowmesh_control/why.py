@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.views import Views
+from flowmesh_control.views import RunViews
 from flowmesh_core.run.ledger import AttemptLine, HitLine
 from flowmesh_core.run.model import Attempt, StepPart, StepRun
 from flowmesh_core.run.state import State
@@ -60,7 +60,7 @@ class Why(msgspec.Struct, frozen=True):
     scopes: dict[str, Any]
 
 
-async def why_step(state: State, views: Views, uid: str, path: str) -> Why:
+async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
     """Tells the story of a step, of a live run or of one that has ended.
 
     Raises:

@@ -6,7 +6,7 @@ rules of ``flowmesh_control.recovery`` and, for the money, by the same code (``a
 
 from dataclasses import dataclass, field
 
-from flowmesh_control.accounts import AccountsRecord, Opening, bring_up_to_date
+from flowmesh_control.accounts import AccountsRecord, OpeningBalance, bring_up_to_date
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.run.ledger import Line
@@ -96,7 +96,7 @@ class Recovered:
     """What a new epoch begins with."""
 
     submitted: list[Submitted]
-    opening: Opening
+    opening: OpeningBalance
 
 
 def recover(bucket: Bucket, ledger: SimLedger) -> Recovered:

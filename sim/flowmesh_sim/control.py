@@ -231,7 +231,7 @@ class Control:
     # -- what is durable -------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """As ``flowmesh_control.control.Books.write``: ledgers first, then what counts them."""
+        """As ``PeriodicFlush.write`` of the control plane: ledgers first, then what counts them."""
         store = self._fabric.store
         if store.down or self._fabric.bucket.epoch > self.epoch or self.outside.refused():
             return

@@ -23,7 +23,7 @@ RESULT_TTL_S = 30 * 24 * 3600.0
 _ROUNDS = 16
 
 
-class Published(msgspec.Struct, frozen=True, gc=False):
+class StoredResult(msgspec.Struct, frozen=True, gc=False):
     """A result as it stands in the store.
 
     Attributes:
@@ -62,7 +62,7 @@ class ActionCache:
 
     async def lookup(
         self, action_id: Digest, scopes: Sequence[str], *, not_before_s: float = 0.0
-    ) -> Published | None:
+    ) -> StoredResult | None:
         """The first usable result in these scopes.
 
         Args:
@@ -77,12 +77,12 @@ class ActionCache:
             record = await self._records.read(action_key(scope, action_id))
             result = self._usable(record, action_id, not_before_s)
             if record is not None and result is not None:
-                return Published(scope, result, record.etag)
+                return StoredResult(scope, result, record.etag)
         return None
 
     async def publish(
         self, scope: str, result: ActionResult, *, not_before_s: float = 0.0
-    ) -> Published:
+    ) -> StoredResult:
         """Publishes a result, or adopts the usable one that was there first.
 
         Args:
@@ -106,10 +106,10 @@ class ActionCache:
             record = await self._records.read(key)
             found = self._usable(record, result.action_id, not_before_s)
             if record is not None and found is not None:
-                return Published(scope, found, record.etag)
+                return StoredResult(scope, found, record.etag)
         raise _too_contended(key)
 
-    async def replace(self, stale: Published, result: ActionResult) -> Published:
+    async def replace(self, stale: StoredResult, result: ActionResult) -> StoredResult:
         """Puts a new result in the place of one that lost a blob, one generation higher.
 
         Args:
@@ -132,13 +132,13 @@ class ActionCache:
             record = await self._records.read(key)
             found = self._usable(record, result.action_id, 0.0)
             if record is not None and found is not None and found.generation >= least:
-                return Published(stale.scope, found, record.etag)
+                return StoredResult(stale.scope, found, record.etag)
             least = max(least, _generation_of(record) + 1) if record is not None else least
         raise _too_contended(key)
 
     async def _write(
         self, scope: str, key: str, result: ActionResult, generation: int, over: Record | None
-    ) -> Published | None:
+    ) -> StoredResult | None:
         created = result.created_s or self._clock()
         expires = result.expires_s or (0.0 if self._ttl_s is None else created + self._ttl_s)
         stamped = msgspec.structs.replace(
@@ -150,7 +150,7 @@ class ActionCache:
             )
         except ConditionFailedError:
             return None
-        return Published(scope, stamped, etag, won=True)
+        return StoredResult(scope, stamped, etag, won=True)
 
     def _usable(
         self, record: Record | None, action_id: Digest, not_before_s: float

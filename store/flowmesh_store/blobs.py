@@ -5,17 +5,17 @@ from typing import Protocol
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import BlobFiles, BlobStore
-from flowmesh_store.spool import Spooling
+from flowmesh_store.spool import SpoolingBlobs
 
 DEFAULT_GRACE_S = 24 * 3600.0
 """How long a blob that nobody names yet is safe from collection, in seconds."""
 
 
-class Blobs(BlobStore, BlobFiles, Spooling, Protocol):
+class Blobs(BlobStore, BlobFiles, SpoolingBlobs, Protocol):
     """The blobs of a store: the three ports in one object. Decorators take one and are one."""
 
 
-class Discarding(Protocol):
+class CorruptBlobDeleter(Protocol):
     """Blobs that can forget one that is corrupt, so that the next ``put`` stores it anew."""
 
     async def discard(self, digest: Digest) -> None:

@@ -18,7 +18,7 @@ from flowmesh_store.blobs import Blobs
 from flowmesh_store.cache_index import CacheIndex
 from flowmesh_store.files import temporary_name
 from flowmesh_store.filesystem import FilesystemBlobs, StoreRoot
-from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 _ANY_AGE = float("-inf")
 _Mark = tuple[int, int, int]
@@ -101,18 +101,18 @@ class CachingBlobs:
             return await self._inner.fetch(digest, target)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`."""
+        """As :meth:`SpoolingBlobs.spool`."""
         return self._local.spool(expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`; the same file is kept here by a second link."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`; the same file is kept here by a second link."""
         kept = self._root.temporary / temporary_name()
         with suppress(OSError):
             os.link(spooled.path, kept)
         try:
             await self._inner.put_spooled(spooled)
             if kept.exists():
-                await self._local.put_spooled(Spooled(kept, spooled.digest, spooled.size_bytes))
+                await self._local.put_spooled(SpooledFile(kept, spooled.digest, spooled.size_bytes))
                 await self._added(spooled.digest, spooled.size_bytes)
         finally:
             kept.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class CachingBlobs:
         partial = self._root.temporary / temporary_name()
         try:
             size = await self._inner.fetch(digest, partial)
-            await self._local.put_spooled(Spooled(partial, digest, size))
+            await self._local.put_spooled(SpooledFile(partial, digest, size))
         finally:
             partial.unlink(missing_ok=True)
         self._verified[digest] = self._mark(digest)

@@ -24,7 +24,7 @@ Live = Callable[[], Awaitable[AbstractSet[Digest]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectionReport:
     """What a collection did, or would do.
 
     Attributes:
@@ -100,7 +100,7 @@ class Collector:
             return True
         return await self._sweepable_records.delete(key, older_than_s=self._result_ttl_s)
 
-    async def collect(self, live: Live, *, dry_run: bool) -> Collected:
+    async def collect(self, live: Live, *, dry_run: bool) -> CollectionReport:
         """Expires results, marks what is live, then sweeps.
 
         Args:
@@ -125,7 +125,7 @@ class Collector:
         unfinished = (
             0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
         )
-        return Collected(dry_run, expired_results=expired, unfinished=unfinished, **totals)
+        return CollectionReport(dry_run, expired_results=expired, unfinished=unfinished, **totals)
 
     async def _unneeded(
         self, needed: AbstractSet[Digest], totals: Counter[str]

@@ -13,7 +13,7 @@ from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import check_digest, check_key
 from flowmesh_store.ports import Record, StoredBlob
-from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 from flowmesh_store.sweep import StoredRecord
 
 _WHERE = "memory:"
@@ -60,18 +60,18 @@ class MemoryBlobs:
         return len(data)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`."""
+        """As :meth:`SpoolingBlobs.spool`."""
         return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         try:
             await self.put(spooled.digest, spooled.path)
         finally:
             spooled.discard()
 
     async def discard(self, digest: Digest) -> None:
-        """As :meth:`Discarding.discard`."""
+        """As :meth:`CorruptBlobDeleter.discard`."""
         held = self._blobs.get(digest)
         if held is not None and digest_of(held[0]) != digest:
             del self._blobs[digest]

@@ -12,12 +12,12 @@ from typing import Protocol
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.ports import Record, Records
-from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 OK = "ok"
 
 
-class Meter(Protocol):
+class OperationMeter(Protocol):
     """Whoever counts. It is called once an operation and must not block."""
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
@@ -66,7 +66,7 @@ class _Span:
 
 
 @contextmanager
-def _span(meter: Meter, operation: str) -> Iterator[_Span]:
+def _span(meter: OperationMeter, operation: str) -> Iterator[_Span]:
     span, started = _Span(), time.perf_counter()
     try:
         yield span
@@ -79,7 +79,7 @@ def _span(meter: Meter, operation: str) -> Iterator[_Span]:
 class MeteredBlobs:
     """Blobs whose operations are measured."""
 
-    def __init__(self, inner: Blobs, meter: Meter) -> None:
+    def __init__(self, inner: Blobs, meter: OperationMeter) -> None:
         """Takes the store and who listens."""
         self._inner = inner
         self._meter = meter
@@ -109,11 +109,11 @@ class MeteredBlobs:
         return span.size_bytes
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`; the writing itself is not measured."""
+        """As :meth:`SpoolingBlobs.spool`; the writing itself is not measured."""
         return self._inner.spool(expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         with _span(self._meter, "blob.put") as span:
             await self._inner.put_spooled(spooled)
             span.size_bytes = spooled.size_bytes
@@ -122,7 +122,7 @@ class MeteredBlobs:
 class MeteredRecords:
     """Records whose operations are measured."""
 
-    def __init__(self, inner: Records, meter: Meter) -> None:
+    def __init__(self, inner: Records, meter: OperationMeter) -> None:
         """Takes the store and who listens."""
         self._inner = inner
         self._meter = meter

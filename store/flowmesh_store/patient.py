@@ -14,7 +14,7 @@ from typing import TypeVar
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import Store
 
 PAUSES_S = (1.0, 4.0)
@@ -23,7 +23,7 @@ PAUSES_S = (1.0, 4.0)
 _Read = TypeVar("_Read")
 
 
-class PatientBlobs:
+class RetryingBlobs:
     """Blobs of which those that are missing are asked for three times, over five seconds."""
 
     def __init__(
@@ -56,11 +56,11 @@ class PatientBlobs:
         await self._inner.put(digest, data)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`."""
+        """As :meth:`SpoolingBlobs.spool`."""
         return self._inner.spool(expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         await self._inner.put_spooled(spooled)
 
     async def _read(self, digest: Digest, read: Callable[[], Awaitable[_Read]]) -> _Read:
@@ -82,4 +82,4 @@ class PatientBlobs:
 
 def patient(store: Store) -> Blobs:
     """A store's blobs, asked again where the store may err: a directory does not."""
-    return PatientBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs
+    return RetryingBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs

@@ -20,7 +20,7 @@ _BUFFER_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spooled:
+class SpooledFile:
     """A finished file in the spool: it belongs to whoever holds this, until it is put."""
 
     path: Path
@@ -93,7 +93,7 @@ class SpoolWriter:
             self.discard()
             raise store_error(error, str(self.path)) from error
 
-    def finish(self, *, durable: bool = False) -> Spooled:
+    def finish(self, *, durable: bool = False) -> SpooledFile:
         """Closes the file and names its content.
 
         Args:
@@ -110,7 +110,7 @@ class SpoolWriter:
         except OSError as error:
             self.discard()
             raise store_error(error, str(self.path)) from error
-        return Spooled(self.path, Digest(self._hasher.hexdigest()), self.size_bytes)
+        return SpooledFile(self.path, Digest(self._hasher.hexdigest()), self.size_bytes)
 
     def discard(self) -> None:
         """Closes and removes the file."""
@@ -129,14 +129,14 @@ class SpoolWriter:
             self.discard()
 
 
-class Spooling(Protocol):
+class SpoolingBlobs(Protocol):
     """A store that takes finished spool files without hashing them again."""
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
         """A writer whose file can be put cheaply into this store."""
         ...
 
-    async def put_spooled(self, spooled: Spooled) -> None:
+    async def put_spooled(self, spooled: SpooledFile) -> None:
         """Stores a finished spool file and removes it, whether this succeeds or not.
 
         Raises:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs, Discarding
+from flowmesh_store.blobs import Blobs, CorruptBlobDeleter
 from flowmesh_store.hashing import digest_of, require
-from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 
 class VerifyingBlobs:
@@ -17,7 +17,7 @@ class VerifyingBlobs:
     that it counts as missing and whoever has the content can put it again.
     """
 
-    def __init__(self, inner: Blobs, discarding: Discarding) -> None:
+    def __init__(self, inner: Blobs, discarding: CorruptBlobDeleter) -> None:
         """Takes the store and what can forget its corrupt blobs (often the same object)."""
         self._inner = inner
         self._discarding = discarding
@@ -54,9 +54,9 @@ class VerifyingBlobs:
             raise
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`."""
+        """As :meth:`SpoolingBlobs.spool`."""
         return self._inner.spool(expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         await self._inner.put_spooled(spooled)

@@ -13,7 +13,7 @@ from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, workflow
 
 from flowmesh_control.access import StaticUsers
 from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.protocol.messages import (
@@ -166,7 +166,7 @@ def control_on(store: Store) -> ControlPlane:
         catalog=load_catalog(),
         master_key=KEY,
         users=StaticUsers(API_TOKEN),
-        tokens=StaticTokens(TOKENS),
+        tokens=StaticWorkerTokens(TOKENS),
         secrets=NoSecrets(),
     )
 

@@ -9,7 +9,7 @@ from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 
 from flowmesh_control.archive import Archive
-from flowmesh_control.cleaning import Cleaning
+from flowmesh_control.cleaning import CacheAdmin
 from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.run import checkpoints
 from flowmesh_core.run.ledger import AttemptLine, CheckpointLine
@@ -117,7 +117,7 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
     fabric.worker("w1")
     uid = await fabric.submit(counting("d", every=100))
     given = fabric.control.parts.given
-    cleaning = Cleaning(
+    cleaning = CacheAdmin(
         store=given.store,
         state=given.machine.state,
         archive=Archive(given.store.records),

@@ -13,7 +13,7 @@ from tests.flowmesh_control.rights import EDIT, TableOfUsers
 from flowmesh_cli.client import Http
 from flowmesh_cli.receipts import read_receipts, titles_of
 from flowmesh_control.api import receipts
-from flowmesh_control.run_records import Summary
+from flowmesh_control.run_records import RunSummary
 
 RUNS = 40
 STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
@@ -86,6 +86,6 @@ async def test_receipts_are_shown_of_runs_that_the_user_may_list(fabric: Fabric)
 
 
 def test_runs_of_one_name_are_told_apart() -> None:
-    runs = [Summary(f"u{n}", "same", "a", "Running", 1.0) for n in range(2)]
-    runs.append(Summary("u3", "other", "a", "Running", 1.0))
+    runs = [RunSummary(f"u{n}", "same", "a", "Running", 1.0) for n in range(2)]
+    runs.append(RunSummary("u3", "other", "a", "Running", 1.0))
     assert list(titles_of(runs).values()) == ["a/same (u0)", "a/same (u1)", "a/other"]

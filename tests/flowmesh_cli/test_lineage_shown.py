@@ -5,7 +5,7 @@ from tests.flowmesh_control.test_lineage import d, everybody, made
 
 from flowmesh_cli.show.lineage import show_walk
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_control.lineage import Direction, LineageIndex
 from flowmesh_control.run_lineage import walk_run
 from flowmesh_store.memory import MemoryRecords
 
@@ -13,9 +13,9 @@ RUNS = 200
 
 
 @pytest.fixture
-async def lineage() -> Lineage:
+async def lineage() -> LineageIndex:
     """Of many runs that came to the same bytes, each in its own way."""
-    lineage = Lineage(MemoryRecords())
+    lineage = LineageIndex(MemoryRecords())
     for n in range(RUNS):
         uid, raw, clean = f"u{n:03}", f"raw {n}", f"clean {n}"
         steps = [
@@ -27,7 +27,7 @@ async def lineage() -> Lineage:
 
 
 async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
-    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+    lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     walk = await lineage.walk(d("same"), Direction.UP, everybody)
     show_walk(Terminal(as_json=False), walk)
@@ -40,7 +40,7 @@ async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
 
 
 async def test_of_an_output_of_a_run_nothing_but_that_runs_story_is_told(
-    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+    lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     walk = await walk_run(lineage, d("same"), ("u150", "two"), everybody)
     show_walk(Terminal(as_json=False), walk)
@@ -51,7 +51,7 @@ async def test_of_an_output_of_a_run_nothing_but_that_runs_story_is_told(
 
 
 async def test_of_what_a_run_was_given_the_other_makers_are_counted(
-    lineage: Lineage, capsys: pytest.CaptureFixture[str]
+    lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await lineage.write("user", [made("user", "use", {"x": "same"}, {"x": "end"}, RUNS)])
     show_walk(

@@ -10,7 +10,7 @@ from tests.flowmesh_cli.calling import answer, fmesh
 from flowmesh_cli.chosen import Chosen
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.sources import read_sources
-from flowmesh_control.policies import Policies
+from flowmesh_control.policies import CachePolicyStore
 from flowmesh_core.errors import SpecError
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 from flowmesh_store.store import open_store
@@ -41,7 +41,7 @@ async def test_the_demos_run_in_one_folder_in_any_order(
     order: tuple[str, ...], tmp_path: Path
 ) -> None:
     store = open_store(tmp_path)
-    policies = Policies(store.records)
+    policies = CachePolicyStore(store.records)
     for name in order:
         files = demos()[name]
         wanted = [rule for file in files for rule in rules(file)]
@@ -59,7 +59,7 @@ async def test_a_policy_that_contradicts_another_is_not_set_and_nothing_changes(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path)
-    policies = Policies(store.records)
+    policies = CachePolicyStore(store.records)
     here = CachePolicy("research", Sharing.GROUP, "research", namespaces=("team-a", "team-b"))
     await policies.put(here)
     other = CachePolicy("other", Sharing.ALL, namespaces=("team-b",))

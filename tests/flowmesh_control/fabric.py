@@ -15,10 +15,10 @@ import msgspec
 from aiohttp import ClientSession
 
 from flowmesh_control.access import NamespaceLabels, StaticUsers, Users, no_labels
-from flowmesh_control.certificate import Certificate
+from flowmesh_control.certificate import TlsCertificate
 from flowmesh_control.clock import Clock, system_clock
 from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
@@ -41,7 +41,7 @@ def control_plane(
     root: Path,
     clock: Clock = system_clock,
     users: Users = StaticUsers(API_TOKEN),  # noqa: B008 - it holds nothing that changes
-    certificate: Certificate | None = None,
+    certificate: TlsCertificate | None = None,
     settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
     labels: NamespaceLabels = no_labels,
     **machine: Any,
@@ -56,7 +56,7 @@ def control_plane(
         catalog=load_catalog(),
         master_key=KEY,
         users=users,
-        tokens=StaticTokens({"local": WORKER_TOKEN}),
+        tokens=StaticWorkerTokens({"local": WORKER_TOKEN}),
         secrets=NoSecrets(),
         certificate=certificate,
         labels=labels,

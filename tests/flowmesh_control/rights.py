@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from flowmesh_control.access import User
-from flowmesh_control.failures import NotAskedError
+from flowmesh_control.failures import AuthorizationUnavailableError
 
 VIEW = frozenset({"get", "list"})
 EDIT = VIEW | {"create", "update", "delete"}
@@ -18,13 +18,13 @@ class TableOfUsers:
 
     async def who(self, token: str) -> User | None:
         if not self.answers:
-            raise NotAskedError("the API server does not answer")
+            raise AuthorizationUnavailableError("the API server does not answer")
         name = token.removesuffix("-token")
         return User(name) if name in self.rights and token == f"{name}-token" else None
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
         if not self.answers:
-            raise NotAskedError("the API server does not answer")
+            raise AuthorizationUnavailableError("the API server does not answer")
         rights = self.rights[user.name]
         where = namespace if resource == "flowmeshworkflows" else f"{namespace}/{resource}"
         return verb in rights.get(where, frozenset()) | rights.get("*", frozenset())

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
-from flowmesh_control.accounts import Accounts, AccountsRecord, bring_up_to_date, read_last
+from flowmesh_control.accounts import AccountsRecord, AccountStore, bring_up_to_date, read_last
 from flowmesh_control.archive import Archive
-from flowmesh_control.ended_index import EndedIndex
-from flowmesh_control.ledger import Ledger
+from flowmesh_control.ended_index import EndedRunIndex
+from flowmesh_control.ledger import LedgerWriter
 from flowmesh_control.recovery import recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
@@ -64,7 +64,7 @@ def test_hits_after_the_record_are_counted_by_kind() -> None:
 async def test_the_latest_epochs_record_is_read_back(store: Store) -> None:
     assert await read_last(store.records) is None
     for epoch in (9, 10):
-        accounts = Accounts(store.records, epoch=epoch)
+        accounts = AccountStore(store.records, epoch=epoch)
         await accounts.write(record(time_s=float(epoch)))
         await accounts.write(record(time_s=epoch + 0.5, counted={"u1": epoch}))
     found = await read_last(store.records)
@@ -73,7 +73,7 @@ async def test_the_latest_epochs_record_is_read_back(store: Store) -> None:
 
 
 async def test_a_record_that_says_nothing_new_is_not_written(store: Store) -> None:
-    accounts = Accounts(store.records, epoch=1)
+    accounts = AccountStore(store.records, epoch=1)
     await accounts.write(record(time_s=1.0))
     await accounts.write(record(time_s=2.0))
     found = await read_last(store.records)
@@ -90,12 +90,12 @@ async def _receipts(store: Store, ended_s: float, ended_by: int, recorded_by: in
     await records.write(segment_key("u2", 1, 1), encode_lines([attempt("t1", 7, 7)]))
     await records.write(final_key("u2"), msgspec.json.encode(FinalRecord(ended_by, status, {})))
     made = record(time_s=2.0, unsettled={}, epoch=recorded_by)
-    await Accounts(records, epoch=max(1, recorded_by)).write(made)
+    await AccountStore(records, epoch=max(1, recorded_by)).write(made)
     found = await recover(
         records,
-        ledger=Ledger(records, epoch=4),
+        ledger=LedgerWriter(records, epoch=4),
         archive=Archive(records),
-        index=EndedIndex(records, epoch=4),
+        index=EndedRunIndex(records, epoch=4),
         catalog=builtin_catalog(),
     )
     return found.opening.book.receipts_nanousd

@@ -3,7 +3,7 @@
 from tests.flowmesh_core.run.test_foreseen import BASE, two_steps
 from tests.flowmesh_core.run.world import ASK, World, shape
 
-from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.backlogs import CapacitySignalSource
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.run.events import PrewarmPlanChanged
 from flowmesh_core.run.foreseen import told_to_hold
@@ -17,7 +17,7 @@ def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
     world.join("w", honours=ASKS)
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
-    backlogs = Backlogs(world.machine.state, lambda: world.now)
+    backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
     backlogs.declare(lambda: [PoolView("default", shape("any", honours=ASKS), maximum=3)])
     assert backlogs.now()["default"].warm == 1
     ((worker, (signature,)),) = backlogs.openings().items()

@@ -11,7 +11,7 @@ from aiohttp import ClientConnectorCertificateError, ClientSession
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_control.certificate import Certificate
+from flowmesh_control.certificate import TlsCertificate
 from flowmesh_core.errors import FlowMeshError
 
 LOOK_EVERY_S = 0.05
@@ -33,8 +33,8 @@ class Issued:
         leaf.private_key_pem.write_to_path(self.key)
         leaf.cert_chain_pems[0].write_to_path(self.chain)
 
-    def certificate(self) -> Certificate:
-        return Certificate(self.chain, self.key, look_every_s=LOOK_EVERY_S)
+    def certificate(self) -> TlsCertificate:
+        return TlsCertificate(self.chain, self.key, look_every_s=LOOK_EVERY_S)
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ async def test_a_worker_joins_over_tls_with_the_authoritys_certificate(
 
 def test_a_certificate_without_its_key_is_refused(issued: Issued, tmp_path: Path) -> None:
     with pytest.raises(FlowMeshError, match="there is no key"):
-        Certificate.of(str(issued.chain), "")
-    assert Certificate.of("", "") is None
+        TlsCertificate.of(str(issued.chain), "")
+    assert TlsCertificate.of("", "") is None
     (tmp_path / "other").mkdir()
     other = Issued(tmp_path / "other")
     with pytest.raises(FlowMeshError, match="cannot be used") as wrong:
-        Certificate(issued.chain, other.chain)
+        TlsCertificate(issued.chain, other.chain)
     assert str(issued.chain) in wrong.value.where

@@ -10,13 +10,13 @@ from tests.attacks.by_hand import end_of, noop, place
 from tests.flowmesh_control.fabric import control_plane
 from tests.flowmesh_control.test_ended_index import ends, taken_over
 
-from flowmesh_control.accounts import Accounts, AccountsRecord, read_last
+from flowmesh_control.accounts import AccountsRecord, AccountStore, read_last
 from flowmesh_control.archive import Archive
-from flowmesh_control.cleaning import Cleaning
-from flowmesh_control.ended_index import EndedIndex
+from flowmesh_control.cleaning import CacheAdmin
+from flowmesh_control.ended_index import EndedRunIndex
 from flowmesh_control.epochs import begin_epoch, last_epoch
 from flowmesh_control.model_file import load_model
-from flowmesh_control.policies import Policies
+from flowmesh_control.policies import CachePolicyStore
 from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.run_keys import (
     accounts_key,
@@ -100,7 +100,7 @@ async def test_a_final_that_was_restored_is_read_again(store: Store) -> None:
 
 
 async def test_a_damaged_index_of_ended_runs_is_read_from_the_runs(store: Store) -> None:
-    index = EndedIndex(store.records, epoch=1)
+    index = EndedRunIndex(store.records, epoch=1)
     index.add(await ends(store.records, "a"))
     await index.write(1)
     await damage(store.records, ended_key(1, 1))
@@ -111,7 +111,7 @@ async def test_a_damaged_index_of_ended_runs_is_read_from_the_runs(store: Store)
 async def test_after_a_damaged_record_of_what_was_taken_up_no_line_before_it_is_believed(
     store: Store,
 ) -> None:
-    late = EndedIndex(store.records, epoch=1)
+    late = EndedRunIndex(store.records, epoch=1)
     late.add(await ends(store.records, "a"))
     await late.write(1)
     await write_taken(store.records, epoch=2, uids=["a"])
@@ -126,7 +126,7 @@ async def test_damaged_accounts_go_on_from_those_before(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = AccountsRecord(1.0, FabricAccount(receipts_nanousd=5), {}, {}, {}, epoch=1)
-    await Accounts(store.records, epoch=1).write(before)
+    await AccountStore(store.records, epoch=1).write(before)
     await damage(store.records, accounts_key(2))
     logging.getLogger("flowmesh").propagate = True
     with caplog.at_level(logging.WARNING, logger="flowmesh.control"):
@@ -137,7 +137,7 @@ async def test_damaged_accounts_go_on_from_those_before(
 async def test_a_damaged_policy_is_named_and_not_guessed(store: Store) -> None:
     await damage(store.records, policy_key("shared"))
     with pytest.raises(DamagedRecordError, match="policies/shared"):
-        await Policies(store.records).load()
+        await CachePolicyStore(store.records).load()
 
 
 async def test_a_damaged_class_in_quarantine_is_named_and_not_guessed(store: Store) -> None:
@@ -183,10 +183,10 @@ async def put(store: Store, data: bytes) -> Artifact:
     return Artifact("blob", digest, digest, len(data))
 
 
-def cleaning(store: Store) -> Cleaning:
+def cleaning(store: Store) -> CacheAdmin:
     """Of a control plane that took nothing up."""
     machine = Machine(epoch=2, catalog=Catalog(()), settings=Settings(), model=CostModel())
-    return Cleaning(
+    return CacheAdmin(
         store=store,
         state=machine.state,
         archive=Archive(store.records),

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from flowmesh_control.accounts import Accounts, AccountsRecord
+from flowmesh_control.accounts import AccountsRecord, AccountStore
 from flowmesh_control.archive import Archive
-from flowmesh_control.ended_index import LINES, EndedIndex, read_ended
-from flowmesh_control.ledger import Ledger
-from flowmesh_control.recovery import Recovered, recover
+from flowmesh_control.ended_index import LINES, EndedRunIndex, read_ended
+from flowmesh_control.ledger import LedgerWriter
+from flowmesh_control.recovery import RecoveredState, recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
 from flowmesh_control.taken_up import read_taken, write_taken
@@ -75,11 +75,11 @@ async def ends(records: Records, uid: str, epoch: int = 1, ended_s: float = 3.0)
     return final
 
 
-async def taken_over(records: Records, epoch: int) -> tuple[Recovered, Archive, EndedIndex]:
-    archive, index = Archive(records), EndedIndex(records, epoch=epoch)
+async def taken_over(records: Records, epoch: int) -> tuple[RecoveredState, Archive, EndedRunIndex]:
+    archive, index = Archive(records), EndedRunIndex(records, epoch=epoch)
     found = await recover(
         records,
-        ledger=Ledger(records, epoch=epoch),
+        ledger=LedgerWriter(records, epoch=epoch),
         archive=archive,
         index=index,
         catalog=builtin_catalog(),
@@ -88,11 +88,11 @@ async def taken_over(records: Records, epoch: int) -> tuple[Recovered, Archive, 
 
 
 async def test_nothing_is_read_of_a_run_with_a_line_and_it_is_listed(store: Store) -> None:
-    first, records = EndedIndex(store.records, epoch=1), Reads(store.records)
+    first, records = EndedRunIndex(store.records, epoch=1), Reads(store.records)
     for uid, ended_s in (("a", 9.0), ("b", 5.0)):
         first.add(await ends(store.records, uid, ended_s=ended_s))
     counted = AccountsRecord(1.0, FabricAccount(receipts_nanousd=2 * PAID), {}, {}, {}, epoch=1)
-    await Accounts(store.records, epoch=1).write(counted)
+    await AccountStore(store.records, epoch=1).write(counted)
     await first.write(first.waiting())
     await ends(store.records, "last")
 
@@ -111,7 +111,7 @@ async def test_nothing_is_read_of_a_run_with_a_line_and_it_is_listed(store: Stor
 
 async def test_a_line_of_a_leader_that_was_superseded_does_not_count(store: Store) -> None:
     """A frozen leader writes an end and its line after another one has taken the run up."""
-    late = EndedIndex(store.records, epoch=1)
+    late = EndedRunIndex(store.records, epoch=1)
     late.add(await ends(store.records, "a"))
     await late.write(1)
     await write_taken(store.records, epoch=2, uids=["a"])
@@ -122,7 +122,7 @@ async def test_a_line_of_a_leader_that_was_superseded_does_not_count(store: Stor
 
 
 async def test_a_leader_that_died_before_it_opened_a_run_makes_no_end_void(store: Store) -> None:
-    late = EndedIndex(store.records, epoch=1)
+    late = EndedRunIndex(store.records, epoch=1)
     late.add(await ends(store.records, "a"))
     await late.write(1)
     await write_taken(store.records, epoch=2, uids=["a"])
@@ -145,14 +145,14 @@ async def test_a_leader_says_what_it_opens_before_it_does(store: Store) -> None:
 
 
 async def test_a_run_that_is_gone_from_the_store_is_not_listed(store: Store) -> None:
-    index = EndedIndex(store.records, epoch=1)
+    index = EndedRunIndex(store.records, epoch=1)
     index.add(FinalRecord(1, RunStatus("gone", "n", "team-a", "Succeeded", 0.5, 3.0)))
     await index.write(1)
     assert (await taken_over(store.records, 2))[1].summaries() == []
 
 
 async def test_lines_that_came_after_the_accounts_were_captured_wait(store: Store) -> None:
-    index = EndedIndex(store.records, epoch=1)
+    index = EndedRunIndex(store.records, epoch=1)
     index.add(await ends(store.records, "a"))
     count = index.waiting()
     index.add(await ends(store.records, "b"))
@@ -162,7 +162,7 @@ async def test_lines_that_came_after_the_accounts_were_captured_wait(store: Stor
 
 
 async def test_segments_are_bounded_and_all_are_read(store: Store) -> None:
-    index = EndedIndex(store.records, epoch=1)
+    index = EndedRunIndex(store.records, epoch=1)
     status = RunStatus("", "n", "team-a", "Succeeded", 0.5, 3.0)
     for n in range(2 * LINES + 1):
         index.add(FinalRecord(1, msgspec.structs.replace(status, uid=f"u{n}")))
@@ -174,7 +174,7 @@ async def test_segments_are_bounded_and_all_are_read(store: Store) -> None:
 
 
 async def test_a_write_whose_answer_was_lost_is_made_again(store: Store) -> None:
-    index = EndedIndex(LosesAnAnswer(store.records), epoch=1)
+    index = EndedRunIndex(LosesAnAnswer(store.records), epoch=1)
     for uid in ("a", "b"):
         index.add(FinalRecord(1, RunStatus(uid, "n", "team-a", "Succeeded", 0.5, 3.0)))
         if uid == "a":

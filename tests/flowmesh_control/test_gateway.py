@@ -10,8 +10,8 @@ from aiohttp import ClientSession, ClientWebSocketResponse, WSCloseCode, WSMsgTy
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control import gateway
-from flowmesh_control.gateway import STRANGERS_BYTES, Gateway
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.gateway import STRANGERS_BYTES, WorkerGateway
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
@@ -50,7 +50,7 @@ class Silent:
 @dataclass
 class Door:
     url: str
-    gateway: Gateway
+    gateway: WorkerGateway
     http: ClientSession
     events: list[Event]
     now: list[float]
@@ -129,11 +129,11 @@ def bare(wire_id: str) -> str:
 async def door() -> AsyncIterator[Door]:
     events: list[Event] = []
     now, later, forgotten = [100.0], list[int](), set[str]()
-    gateway = Gateway(
+    gateway = WorkerGateway(
         epoch=3,
         key=KEY,
         post=events.append,
-        tokens=StaticTokens({"local": "secret", "other": "elsewhere"}),
+        tokens=StaticWorkerTokens({"local": "secret", "other": "elsewhere"}),
         telemetry=Silent(),
         clock=lambda: now[0],
         watchdog_s=10.0,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.flowmesh_core.run import world as w
 
 from flowmesh_control.gateway import _read
-from flowmesh_control.intake import Intake
-from flowmesh_control.logs import LogBook
+from flowmesh_control.intake import MessageIntake
+from flowmesh_control.logs import LogBuffer
 from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_core.costmodel import decode_model, encode_model
 from flowmesh_core.graph.cel import truth
@@ -105,10 +105,14 @@ class Worker:
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self.rng = world, rng
-        self.logs = LogBook(attempts=20)
+        self.logs = LogBuffer(attempts=20)
         self.telemetry = WorkerTelemetry(self.logs, lambda name: "default")
         self.ids = WireIds(KEY, worker="w1", pool="default")
-        self.intake, self.name, self.incarnation = Intake(self.ids), "w1", world.incarnations["w1"]
+        self.intake, self.name, self.incarnation = (
+            MessageIntake(self.ids),
+            "w1",
+            world.incarnations["w1"],
+        )
         self.taken = self.dropped = self.unreadable = 0
         self.seen = dict[str, Assignment]()
         self.given = dict[str, WireIds]()
@@ -135,7 +139,7 @@ class Worker:
             return
         self.name, self.incarnation = hello.shape.name, hello.incarnation
         self.ids = WireIds(KEY, worker=self.name, pool=hello.shape.pool)
-        self.intake = Intake(self.ids)
+        self.intake = MessageIntake(self.ids)
         taken = self.intake.hello(hello)
         self._check(taken.message)
         self.dropped += len(taken.dropped)

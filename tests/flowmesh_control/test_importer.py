@@ -12,9 +12,9 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.importer import process as process_module
 from flowmesh_control.importer.child import frames
-from flowmesh_control.importer.frames import Blob, Decoded, Refused
+from flowmesh_control.importer.frames import BlobEnd, DatasetDecoded, DecodingRefused
 from flowmesh_control.importer.process import Importer
-from flowmesh_control.importer.putting import Puts
+from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.dataset import dataset_digest, decode_manifest
 from flowmesh_core.errors import BlobCorruptError, ContentLimitError, IdentityError, StoreFullError
 from flowmesh_core.identity import digest_bytes
@@ -117,7 +117,7 @@ def test_what_needs_too_much_memory_or_nests_too_deeply_is_refused(
 ) -> None:
     path = tmp_path / "upload"
     path.write_bytes(b'{"a": 1}\n')
-    assert [type(f) for f in frames("x.jsonl", path)] == [Blob, Blob, Decoded]
+    assert [type(f) for f in frames("x.jsonl", path)] == [BlobEnd, BlobEnd, DatasetDecoded]
     for error, words in ((MemoryError, "more than 1024 MiB"), (RecursionError, "too deeply")):
 
         def fail(*_: Any, error: type[BaseException] = error) -> None:
@@ -125,7 +125,7 @@ def test_what_needs_too_much_memory_or_nests_too_deeply_is_refused(
 
         monkeypatch.setattr("flowmesh_control.importer.child.reader_of", fail)
         (refused,) = frames("x.jsonl", path)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, DecodingRefused)
         assert refused.limit
         assert words in refused.message
 
@@ -157,7 +157,7 @@ async def test_blobs_are_put_side_by_side_and_not_too_many_at_once() -> None:
     parts = [b"%d" % n for n in range(100)]
 
     async def put() -> None:
-        async with Puts(blobs, at_once=4) as puts:  # type: ignore[arg-type]
+        async with ConcurrentPuts(blobs, at_once=4) as puts:  # type: ignore[arg-type]
             for part in parts:
                 await puts.add(digest_bytes(part), part)
 
@@ -174,7 +174,7 @@ async def test_a_store_that_is_full_ends_the_upload() -> None:
     blobs.open.set()
 
     async def put() -> None:
-        async with Puts(blobs, at_once=2) as puts:  # type: ignore[arg-type]
+        async with ConcurrentPuts(blobs, at_once=2) as puts:  # type: ignore[arg-type]
             for n in range(50):
                 await puts.add(digest_bytes(b"%d" % n), b"%d" % n)
 
@@ -186,6 +186,6 @@ async def test_a_store_that_is_full_ends_the_upload() -> None:
 async def test_bytes_of_another_digest_are_not_put() -> None:
     blobs = Gated()
     with pytest.raises(BlobCorruptError, match="not what their digest says"):
-        async with Puts(blobs) as puts:  # type: ignore[arg-type]
+        async with ConcurrentPuts(blobs) as puts:  # type: ignore[arg-type]
             await puts.add(digest_bytes(b"a"), b"b")
     assert not blobs.held

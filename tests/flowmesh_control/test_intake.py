@@ -12,9 +12,9 @@ from flowmesh_control.intake import (
     FAILURE_CHARS,
     LINE_CHARS,
     LOG_CHARS,
+    CheckedMessage,
     DropReason,
-    Intake,
-    Taken,
+    MessageIntake,
 )
 from flowmesh_core.protocol.messages import (
     AttemptEnd,
@@ -34,8 +34,8 @@ IDS = WireIds(attempt_key(b"k" * 32), worker="w1", pool="local")
 MINE = IDS.wire(BARE)
 
 
-def taken(**changes: Any) -> Taken[Sync]:
-    return Intake(IDS).sync(Sync(seq=1, **changes))
+def taken(**changes: Any) -> CheckedMessage[Sync]:
+    return MessageIntake(IDS).sync(Sync(seq=1, **changes))
 
 
 def test_ids_come_without_their_macs() -> None:
@@ -64,7 +64,7 @@ def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
 
 def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
     told = hello(held=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?")))
-    found = Intake(IDS).hello(told)
+    found = MessageIntake(IDS).hello(told)
     assert found.message.held == (AttemptProgress(BARE, "running"), AttemptProgress(BARE, "queued"))
     assert len(found.dropped) == 2
     assert found.message.token == ""
@@ -93,7 +93,7 @@ def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
 
 def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
     unknown = tuple(AttemptProgress(f"x{n}", "running") for n in range(60_000))
-    found = Intake(IDS).hello(hello(held=unknown))
+    found = MessageIntake(IDS).hello(hello(held=unknown))
     assert found.dropped.counts == {DropReason.ATTEMPT_ID: 60_000}
     assert len(found.dropped) == 60_000
     assert len(found.dropped.first) == DESCRIBED
@@ -130,5 +130,7 @@ def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
 
 def test_a_message_without_attempts_is_the_same() -> None:
     told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, lanes=(), components=())
-    assert Intake(IDS).sync(told).message == told
-    assert msgspec.structs.asdict(Intake(IDS).sync(told).message) == msgspec.structs.asdict(told)
+    assert MessageIntake(IDS).sync(told).message == told
+    assert msgspec.structs.asdict(MessageIntake(IDS).sync(told).message) == msgspec.structs.asdict(
+        told
+    )

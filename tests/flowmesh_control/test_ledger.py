@@ -6,7 +6,7 @@ from tests.flowmesh_control.fabric import control_plane, workflow
 
 from flowmesh_control.admission import Submission
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
-from flowmesh_control.ledger import Ledger, read_segments
+from flowmesh_control.ledger import LedgerWriter, read_segments
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.run.ledger import Line, VerdictLine
 from flowmesh_store.memory import MemoryRecords
@@ -26,7 +26,7 @@ async def written(store: Store, uid: str = "run-1") -> list[str]:
 
 
 async def test_lines_are_read_back_in_the_order_they_were_appended(store: Store) -> None:
-    ledger = Ledger(store.records, epoch=1)
+    ledger = LedgerWriter(store.records, epoch=1)
     for n in range(3):
         ledger.append("run-1", line(n))
     await ledger.flush("run-1")
@@ -37,7 +37,7 @@ async def test_lines_are_read_back_in_the_order_they_were_appended(store: Store)
 
 
 async def test_a_flush_without_new_lines_writes_nothing(store: Store) -> None:
-    ledger = Ledger(store.records, epoch=1)
+    ledger = LedgerWriter(store.records, epoch=1)
     ledger.append("run-1", line(0))
     await ledger.flush("run-1")
     await ledger.flush("run-1")
@@ -46,10 +46,10 @@ async def test_a_flush_without_new_lines_writes_nothing(store: Store) -> None:
 
 
 async def test_a_later_epoch_takes_up_what_was_written_before(store: Store) -> None:
-    first = Ledger(store.records, epoch=1)
+    first = LedgerWriter(store.records, epoch=1)
     first.append("run-1", line(0))
     await first.flush_all()
-    second = Ledger(store.records, epoch=2)
+    second = LedgerWriter(store.records, epoch=2)
     assert len(await second.open("run-1")) == 1
     second.append("run-1", line(1))
     await second.flush_all()
@@ -59,25 +59,25 @@ async def test_a_later_epoch_takes_up_what_was_written_before(store: Store) -> N
 async def test_what_a_former_leader_writes_after_it_was_superseded_does_not_count(
     store: Store,
 ) -> None:
-    first = Ledger(store.records, epoch=1)
+    first = LedgerWriter(store.records, epoch=1)
     first.append("run-1", line(0))
     await first.flush_all()
-    second = Ledger(store.records, epoch=3)
+    second = LedgerWriter(store.records, epoch=3)
     await second.open("run-1")
     first.append("run-1", line(666))
     await first.flush_all()
-    unseen = Ledger(store.records, epoch=2)
+    unseen = LedgerWriter(store.records, epoch=2)
     unseen.append("run-1", line(667))
     await unseen.flush_all()
     second.append("run-1", line(1))
     await second.flush_all()
     assert await written(store) == ["0", "1"]
-    third = Ledger(store.records, epoch=4)
+    third = LedgerWriter(store.records, epoch=4)
     assert len(await third.open("run-1")) == 2
 
 
 async def test_two_writers_of_one_epoch_cannot_both_write(store: Store) -> None:
-    one, other = Ledger(store.records, epoch=1), Ledger(store.records, epoch=1)
+    one, other = LedgerWriter(store.records, epoch=1), LedgerWriter(store.records, epoch=1)
     one.append("run-1", line(0))
     await one.flush_all()
     other.append("run-1", line(1))
@@ -124,7 +124,7 @@ class Network(MemoryRecords):
 async def test_ledgers_are_flushed_side_by_side_and_one_that_fails_costs_no_other() -> None:
     records = Network(together=16)
     records.refused = "run-7/"
-    ledger = Ledger(records, epoch=1)
+    ledger = LedgerWriter(records, epoch=1)
     for n in range(16):
         ledger.append(f"run-{n}", line(n))
     with pytest.raises(StoreUnavailableError):
@@ -139,7 +139,7 @@ async def test_ledgers_are_flushed_side_by_side_and_one_that_fails_costs_no_othe
 
 async def test_a_segment_whose_answer_was_lost_is_sent_again_as_it_was() -> None:
     records = Network()
-    ledger = Ledger(records, epoch=1)
+    ledger = LedgerWriter(records, epoch=1)
     ledger.append("run-1", line(0))
     records.loses_answers = True
     with pytest.raises(StoreUnavailableError):
@@ -152,7 +152,7 @@ async def test_a_segment_whose_answer_was_lost_is_sent_again_as_it_was() -> None
 
 async def test_who_flushes_all_waits_for_a_flush_that_is_under_way() -> None:
     records = Network(together=2)
-    ledger = Ledger(records, epoch=1)
+    ledger = LedgerWriter(records, epoch=1)
     ledger.append("run-1", line(0))
     one = asyncio.create_task(ledger.flush("run-1"))
     await asyncio.sleep(0)

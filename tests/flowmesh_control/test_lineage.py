@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowmesh_control import lineage_reader
-from flowmesh_control.lineage import Direction, Lineage
+from flowmesh_control.lineage import Direction, LineageIndex
 from flowmesh_control.lineage_keys import DIGESTS_MAX, matching, run_key
 from flowmesh_control.run_lineage import walk_run
 from flowmesh_core.errors import StoreUnavailableError
@@ -61,7 +61,7 @@ async def everybody(namespaces: Iterable[str]) -> frozenset[str]:
 
 
 async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     await lineage.write("u1", CHAIN)
     found = await lineage.walk(d("score"), Direction.UP, everybody)
     steps = [x.step for x in found.derivations]
@@ -70,7 +70,7 @@ async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: 
 
 
 async def test_what_was_made_from_an_artifact_is_walked_to_the_end(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     await lineage.write("u1", CHAIN)
     down = await lineage.walk(d("clean"), Direction.DOWN, everybody)
     assert sorted(x.step for x in down.derivations) == ["three", "two"]
@@ -78,7 +78,7 @@ async def test_what_was_made_from_an_artifact_is_walked_to_the_end(store: Store)
 
 
 async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     for uid in ("u1", "u2"):
         await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
         await lineage.write(uid, [made(uid, "use", {"rows": "shared"}, {"rows": "same"})])
@@ -89,7 +89,7 @@ async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -
 async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whole_for_each(
     store: Store,
 ) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     inputs = {f"port{n}": f"part {n}" for n in range(600)}
     join = made("u1", "join", inputs, {"rows": "all"})
     await lineage.write("u1", [join, made("u1", "use", {"rows": "all"}, {"rows": "end"})])
@@ -110,7 +110,7 @@ async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whol
 
 
 async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     steps = [made("u1", f"s{i}", {"x": str(i)}, {"x": str(i + 1)}) for i in range(20)]
     await lineage.write("u1", steps)
     found = await lineage.walk(d("0"), Direction.DOWN, everybody, limit=5)
@@ -119,7 +119,7 @@ async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
 
 
 async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     same = [made("u1", "a", {"x": "p"}, {"x": "q"}), made("u1", "b", {"x": "q"}, {"x": "p"})]
     await lineage.write("u1", same)
     found = await lineage.walk(d("p"), Direction.DOWN, everybody)
@@ -129,7 +129,7 @@ async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
 async def test_an_output_of_a_run_is_followed_through_that_run_and_not_through_its_equals(
     store: Store,
 ) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     for n in range(50):  # each in its own way to the same bytes
         way = [made(f"u{n}", "one", {"x": f"raw {n}"}, {"x": f"clean {n}"})]
         await lineage.write(
@@ -143,7 +143,7 @@ async def test_an_output_of_a_run_is_followed_through_that_run_and_not_through_i
 
 
 async def test_a_walk_through_a_run_begins_at_the_step_that_is_named(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     same = [made("u1", f"s{n}", {"x": f"in {n}"}, {"x": "same"}) for n in range(3)]
     await lineage.write("u1", same)
     for step in ("s0", "s2"):
@@ -152,7 +152,7 @@ async def test_a_walk_through_a_run_begins_at_the_step_that_is_named(store: Stor
 
 
 async def test_what_a_run_was_given_was_not_made_by_a_later_step_of_it(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     again = made("u1", "again", {"x": "other"}, {"x": "raw"}, 3.0)
     await lineage.write("u1", [made("u1", "one", {"x": "raw"}, {"x": "end"}, 2.0), again])
     found = await walk_run(lineage, d("end"), ("u1", "one"), everybody)
@@ -162,7 +162,7 @@ async def test_what_a_run_was_given_was_not_made_by_a_later_step_of_it(store: St
 async def test_what_a_run_was_given_is_followed_into_the_first_run_that_made_it(
     store: Store,
 ) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     for uid, time_s in (("u9", 1.0), ("u2", 2.0), ("u3", 30.0)):
         await lineage.write(
             uid, [made(uid, "train", {"rows": f"rows of {uid}"}, {"model": "model"}, time_s)]
@@ -242,25 +242,25 @@ LONG = [made("u1", f"s{n}", {"x": str(n)}, {"x": str(n + 1)}) for n in range(450
 
 async def test_the_records_of_a_long_run_are_written_side_by_side() -> None:
     far = Far()
-    await asyncio.wait_for(Lineage(far).write("u1", LONG), 10)
-    found = await Lineage(far).walk(d("0"), Direction.DOWN, everybody)
+    await asyncio.wait_for(LineageIndex(far).write("u1", LONG), 10)
+    found = await LineageIndex(far).walk(d("0"), Direction.DOWN, everybody)
     assert len(found.derivations) == len(LONG)
 
 
 async def test_a_record_that_could_not_be_written_is_told_and_written_again() -> None:
     far = Far(refused="/1.")
     with pytest.raises(StoreUnavailableError):
-        await Lineage(far).write("u1", LONG)
+        await LineageIndex(far).write("u1", LONG)
     far.refused = ""
-    await Lineage(far).write("u1", LONG)
-    found = await Lineage(far).walk(d("0"), Direction.DOWN, everybody)
+    await LineageIndex(far).write("u1", LONG)
+    found = await LineageIndex(far).walk(d("0"), Direction.DOWN, everybody)
     assert len(found.derivations) == len(LONG)
 
 
 async def test_a_run_has_one_record_and_a_long_one_has_one_for_each_200_steps(
     store: Store,
 ) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     await lineage.write("u0", [])
     await lineage.write("u1", LONG[:200])
     [key] = [key async for key in store.records.keys("lineage/")]
@@ -275,14 +275,14 @@ async def test_a_run_has_one_record_and_a_long_one_has_one_for_each_200_steps(
 
 
 async def test_of_many_steps_that_used_and_made_the_same_none_is_lost(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     await lineage.write("u1", [made("u1", f"s{n}", {"x": "a"}, {"x": "b"}) for n in range(450)])
     found = await lineage.walk(d("b"), Direction.UP, everybody)
     assert len(found.derivations) == 450
 
 
 async def test_runs_of_earlier_releases_are_found_beside_those_of_today(store: Store) -> None:
-    lineage = Lineage(store.records)
+    lineage = LineageIndex(store.records)
     old = made("u0", "old", {"rows": "source"}, {"rows": "raw"})
     record = msgspec.json.encode([old])
     await store.records.write(f"lineage/by-output/{d('raw')[:2]}/u0", record)
@@ -324,9 +324,9 @@ async def test_a_query_reads_the_records_that_it_needs_and_no_others(
     counted = Counted()
     for n in range(1_500):
         derivation = made(f"u{n}", "step", {"x": f"in {n}"}, {"x": f"out {n}"})
-        await Lineage(counted).write(f"u{n}", [derivation])
-    await Lineage(counted).write("next", [made("next", "step", {"x": "out 7"}, {"x": "end"})])
-    found = await Lineage(counted).walk(d("in 7"), Direction.DOWN, everybody)
+        await LineageIndex(counted).write(f"u{n}", [derivation])
+    await LineageIndex(counted).write("next", [made("next", "step", {"x": "out 7"}, {"x": "end"})])
+    found = await LineageIndex(counted).walk(d("in 7"), Direction.DOWN, everybody)
     assert [x.uid for x in found.derivations] == ["u7", "next"]
     assert len(counted.read_keys) <= 4  # a filter may match for nothing, very seldom
     # Once a walk, or, where they are too many to hold, once a step.
@@ -337,10 +337,10 @@ async def test_a_record_that_cannot_be_read_costs_a_query_no_more_than_that_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     records = MemoryRecords()
-    await Lineage(records).write("u1", CHAIN)
+    await LineageIndex(records).write("u1", CHAIN)
     await records.write(run_key("u2", 0, [d("raw")]), b"{")
     await records.write("lineage/runs/stray", b"?")
-    found = await Lineage(records).walk(d("raw"), Direction.DOWN, everybody)
+    found = await LineageIndex(records).walk(d("raw"), Direction.DOWN, everybody)
     assert len(found.derivations) == len(CHAIN)
     assert "lineage/runs/u2/" in caplog.text
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_control.hands import Hands
-from flowmesh_control.loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, Loop
-from flowmesh_control.outside import Outside
+from flowmesh_control.hands import TaskPool
+from flowmesh_control.loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, EventLoop
+from flowmesh_control.outside import CommandExecutor
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -116,8 +116,8 @@ class Askers:
 @dataclass
 class Bench:
     machine: Answers
-    loop: Loop
-    hands: Hands
+    loop: EventLoop
+    hands: TaskPool
     cache: ActionCache
     workers: Workers
     store: Store
@@ -151,14 +151,14 @@ def nothing(*_: object) -> None: ...
 async def bench(store: Store) -> AsyncIterator[Bench]:
     machine, workers, notes, askers = Answers(), Workers(), Notes(), Askers()
     failures: list[BaseException] = []
-    hands = Hands(failed=failures.append, waits=nothing, count=4)
+    hands = TaskPool(failed=failures.append, waits=nothing, count=4)
     cache = ActionCache(store.records)
     posts: list[Callable[[Event], None]] = []
 
     def post(event: Event) -> None:
         posts[0](event)
 
-    outside = Outside(
+    outside = CommandExecutor(
         blobs=store.blobs,
         needed=store.blobs,
         cache=cache,
@@ -172,7 +172,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         owners=askers,
         post=post,
     )
-    loop = Loop(
+    loop = EventLoop(
         machine=machine, decide=lambda s: Decision((), ()), executor=outside, clock=lambda: 5.0
     )
     posts.append(loop.post)
@@ -483,7 +483,7 @@ def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather
     now_s = [100.0]
     monkeypatch.setattr("flowmesh_control.loop.time.monotonic", lambda: now_s[0])
     machine, executor = Answers(), Backlog()
-    loop = Loop(
+    loop = EventLoop(
         machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: 5.0
     )
 
@@ -511,7 +511,7 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
         now_s[0] += 0.03
         return Decision((), ())
 
-    loop = Loop(machine=machine, decide=slow, executor=Backlog(), clock=lambda: 5.0)
+    loop = EventLoop(machine=machine, decide=slow, executor=Backlog(), clock=lambda: 5.0)
     counts = []
     for wait_s in (0.0, 0.02, 0.02):
         now_s[0] += wait_s
@@ -536,7 +536,7 @@ def test_turns_are_short_while_the_workers_have_places_left(
 
     rejections = (Rejection(D, RejectionCause.BUSY, left, ""),) if left else ()
     machine = Slow(wants_decision=True)
-    loop = Loop(
+    loop = EventLoop(
         machine=machine,
         decide=lambda s: Decision((), rejections),
         executor=Backlog(),
@@ -554,7 +554,7 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     now = [100.0]
     machine = Answers()
     executor = Backlog()
-    loop = Loop(
+    loop = EventLoop(
         machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: now[0]
     )
     loop.turn()

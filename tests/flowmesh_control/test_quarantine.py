@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from flowmesh_control.archive import Archive
-from flowmesh_control.audits import ORDER, Audits
+from flowmesh_control.audits import ORDER, AuditRecords
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.quarantine import Quarantine
 from flowmesh_control.run_keys import audit_key, spec_key
@@ -98,7 +98,7 @@ async def test_a_new_control_plane_counts_what_earlier_audits_found(store: Store
     for uid, of in (("audit-1", "u"), ("audit-2", "u"), ("u", "")):
         status = RunStatus(uid, "n", "a", "Succeeded", 1.0, audit_of=of)
         archive.add(FinalRecord(1, status))
-    audits = Audits(store.records, Quarantine(store.records), lambda: 0.0)
+    audits = AuditRecords(store.records, Quarantine(store.records), lambda: 0.0)
     assert (await audits.report("audit-1")).phase == "Running"
     await store.records.write(audit_key("audit-1"), msgspec.json.encode(report))
     await audits.load(archive)

@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flowmesh_control.changes import Changes
+from flowmesh_control.changes import RunChangeFeed
 from flowmesh_control.collector import YOUNG, collect_seldom
-from flowmesh_control.content import Content
+from flowmesh_control.content import UploadStore
 from flowmesh_control.downloads import download_of
-from flowmesh_control.logs import LogBook
+from flowmesh_control.logs import LogBuffer
 from flowmesh_control.master_key import load_master_key
 from flowmesh_control.plugins import load_catalog
-from flowmesh_control.policies import Policies
+from flowmesh_control.policies import CachePolicyStore
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, SpecError
 from flowmesh_core.protocol.messages import AttemptEnd, LogLine, Sync
@@ -50,22 +50,22 @@ def test_a_damaged_master_key_is_refused_rather_than_replaced(tmp_path: Path) ->
 
 
 async def test_policies_survive_a_restart_and_their_removal_does_too(store: Store) -> None:
-    policies = Policies(store.records)
+    policies = CachePolicyStore(store.records)
     group = CachePolicy("g", Sharing.GROUP, "x", namespaces=("team-a", "team-b"))
     await policies.put(group)
     await policies.put(CachePolicy("h", Sharing.ALL, namespaces=("team-c",)))
-    again = Policies(store.records)
+    again = CachePolicyStore(store.records)
     await again.load()
     assert again.scopes("team-a").publish == "group-x"
     await again.replace_all([group])
-    last = Policies(store.records)
+    last = CachePolicyStore(store.records)
     await last.load()
     assert [p.name for p in last.all()] == ["g"]
     assert last.scopes("team-c").publish == "ns-team-c"
 
 
 async def test_a_malformed_policy_is_refused_before_it_is_written(store: Store) -> None:
-    policies = Policies(store.records)
+    policies = CachePolicyStore(store.records)
     with pytest.raises(SpecError, match="needs a group"):
         await policies.put(CachePolicy("g", Sharing.GROUP, namespaces=("team-a",)))
     assert [k async for k in store.records.keys("policies/")] == []
@@ -108,7 +108,7 @@ def test_a_plugin_that_fails_is_named(function: str, message: str) -> None:
 
 
 def test_logs_are_kept_by_action_and_forgotten_with_the_oldest_attempt() -> None:
-    logs = LogBook(attempts=2, lines=2)
+    logs = LogBuffer(attempts=2, lines=2)
     for n in range(3):
         lines = tuple(LogLine("s/a/1-1", float(i), f"line {i}") for i in range(3))
         logs.add(Sync(1, logs=lines))
@@ -121,7 +121,7 @@ def test_logs_are_kept_by_action_and_forgotten_with_the_oldest_attempt() -> None
 
 
 async def test_a_watcher_wakes_at_once_and_then_when_its_run_changes() -> None:
-    changes, woken = Changes(), list[int]()
+    changes, woken = RunChangeFeed(), list[int]()
 
     async def watch() -> None:
         async with contextlib.aclosing(changes.of("u1")) as watching:
@@ -140,7 +140,7 @@ async def test_a_watcher_wakes_at_once_and_then_when_its_run_changes() -> None:
 
 
 async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
-    content = Content(store.blobs, KEY)
+    content = UploadStore(store.blobs, KEY)
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
     assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
@@ -155,7 +155,7 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
 
 
 async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
-    content = Content(store.blobs, KEY)
+    content = UploadStore(store.blobs, KEY)
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")

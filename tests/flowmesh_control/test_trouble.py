@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from flowmesh_control import trouble
-from flowmesh_control.hands import Hands
-from flowmesh_control.trouble import Trouble
+from flowmesh_control.hands import TaskPool
+from flowmesh_control.trouble import StoreHealth
 from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
 
 FULL = StoreFullError("no space is left", where="runs/x", remedy="free space")
@@ -16,7 +16,7 @@ FULL = StoreFullError("no space is left", where="runs/x", remedy="free space")
 def test_a_refusal_is_told_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(trouble.time, "monotonic", lambda: now_s)
-    found = Trouble()
+    found = StoreHealth()
     assert found.text == ""
     found.met(FULL)
     assert found.text == "no space is left; free space"
@@ -25,7 +25,7 @@ def test_a_refusal_is_told_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_log_says_it_when_it_is_news_alone(caplog: pytest.LogCaptureFixture) -> None:
-    found = Trouble()
+    found = StoreHealth()
     logger = logging.getLogger("flowmesh")
     logger.propagate = True
     with caplog.at_level(logging.WARNING, logger="flowmesh.control"):
@@ -45,7 +45,7 @@ async def test_a_job_that_waits_for_the_store_says_why() -> None:
             raise StoreUnavailableError("no space is left", where="cas/x", remedy="free space")
         done.set()
 
-    hands = Hands(failed=lambda e: None, waits=told.append, count=1)
+    hands = TaskPool(failed=lambda e: None, waits=told.append, count=1)
     hands.start()
     hands.give(job, None)
     await asyncio.wait_for(done.wait(), 10)

@@ -11,7 +11,7 @@ from tests.flowmesh_operator.access import EDIT, LOOK, grant, grant_everywhere, 
 from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_control.access import Resource, User, Verb
-from flowmesh_control.failures import NotAskedError
+from flowmesh_control.failures import AuthorizationUnavailableError
 from flowmesh_operator.access import users as module
 from flowmesh_operator.access.users import ReviewedUsers
 from flowmesh_operator.api import Api
@@ -128,7 +128,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_in(
             users.who(api_server.token_of("ben")),
             users.may(ada, Verb.CREATE, WORKFLOWS, namespace),
         ):
-            with pytest.raises(NotAskedError) as refused:
+            with pytest.raises(AuthorizationUnavailableError) as refused:
                 await asked
             assert refused.value.retry_after_s > 0
     assert await users.may(ada, Verb.CREATE, WORKFLOWS, namespace)

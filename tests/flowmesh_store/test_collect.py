@@ -9,7 +9,7 @@ from backends import Backend
 from flowmesh_core.protocol.results import ActionResult, Artifact, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
-from flowmesh_store.collect import Collected, Collector
+from flowmesh_store.collect import CollectionReport, Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
 from flowmesh_store.mark import mark, mark_results
@@ -33,7 +33,9 @@ async def put(backend: Backend, data: bytes, *, aged_s: float = 2 * GRACE_S) -> 
     return digest_of(data)
 
 
-async def collect(collector: Collector, live: set[Digest], *, dry_run: bool = False) -> Collected:
+async def collect(
+    collector: Collector, live: set[Digest], *, dry_run: bool = False
+) -> CollectionReport:
     async def gather() -> set[Digest]:
         return live
 
@@ -47,7 +49,7 @@ async def test_only_what_nobody_needs_and_is_older_than_the_grace_goes(
     young = await put(backend, b"young", aged_s=GRACE_S / 2)
     done = await collect(collector, {needed})
     assert await backend.store.blobs.missing([needed, garbage, young]) == {garbage}
-    assert done == Collected(
+    assert done == CollectionReport(
         False, blobs=3, size_bytes=18, live=1, young=1, deleted=1, deleted_bytes=7,
         unfinished=done.unfinished,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.memory import MemoryBlobs
-from flowmesh_store.patient import PAUSES_S, PatientBlobs, patient
+from flowmesh_store.patient import PAUSES_S, RetryingBlobs, patient
 from flowmesh_store.store import open_store
 
 X = digest_of(b"x")
@@ -47,7 +47,7 @@ class Bench:
     def __init__(self, false_answers: int) -> None:
         self.store = Forgetful(false_answers)
         self.slept_s: list[float] = []
-        self.blobs = PatientBlobs(self.store, sleep=self._sleep)
+        self.blobs = RetryingBlobs(self.store, sleep=self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept_s.append(seconds)

@@ -14,7 +14,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.spool import Spooled
+from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.host.frames import HostOutput
 from flowmesh_worker.patience import patiently
@@ -97,7 +97,7 @@ class Outputs:
         self.stored_bytes += spooled.size_bytes
         return Artifact("blob", spooled.digest, spooled.digest, spooled.size_bytes)
 
-    def _spool(self, path: Path) -> Spooled:
+    def _spool(self, path: Path) -> SpooledFile:
         with (
             path.open("rb", buffering=0) as source,
             self._blobs.spool(expected_bytes=path.stat().st_size) as writer,

@@ -17,7 +17,7 @@ from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import local_inputs
 from flowmesh_cli.sources import Source
 from flowmesh_cli.uploading import upload_inputs
-from flowmesh_control.admission import Accepted
+from flowmesh_control.admission import RunAccepted
 from flowmesh_control.planner import Forecast
 from flowmesh_core.errors import SpecError
 
@@ -28,7 +28,7 @@ _NAME_CHARS = 55
 """Of a name that is made unique; with its ending it stays below the 63 of a label."""
 
 
-def submit_object(gateway: Gateway, source: Source) -> Accepted:
+def submit_object(gateway: Gateway, source: Source) -> RunAccepted:
     """Uploads, checks, creates the object, and waits until the operator has taken it in.
 
     Raises:
@@ -39,7 +39,7 @@ def submit_object(gateway: Gateway, source: Source) -> Accepted:
     _refuse_unmeetable(gateway, source)
     made, resumed = _create(gateway, _document(source))
     meta = made["metadata"]
-    accepted = Accepted(meta["uid"], meta["name"], meta["namespace"], resumed=resumed)
+    accepted = RunAccepted(meta["uid"], meta["name"], meta["namespace"], resumed=resumed)
     _wait(gateway, accepted, source)
     return accepted
 
@@ -111,7 +111,7 @@ def _has_ended(gateway: Gateway, found: Object) -> bool:
     return phase in ENDED
 
 
-def _wait(gateway: Gateway, run: Accepted, source: Source) -> None:
+def _wait(gateway: Gateway, run: RunAccepted, source: Source) -> None:
     end = time.monotonic() + _WITHIN_S
     while True:
         try:

@@ -11,7 +11,7 @@ from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.secrets import EnvironmentSecrets
 from flowmesh_control.access import StaticUsers
 from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticTokens
+from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.master_key import load_master_key
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
@@ -67,7 +67,7 @@ async def serve_control(
             catalog=load_catalog(),
             master_key=load_master_key(folder),
             users=StaticUsers(door.token),
-            tokens=StaticTokens({POOL: door.worker_token}),
+            tokens=StaticWorkerTokens({POOL: door.worker_token}),
             secrets=EnvironmentSecrets(),
         )
 

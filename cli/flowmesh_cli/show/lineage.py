@@ -7,7 +7,7 @@ import msgspec
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, Walk
+from flowmesh_control.lineage import Direction, LineageWalk
 from flowmesh_core.lineage import ArtifactInfo, Derivation
 from flowmesh_core.lineage.rows import ChunkOrigin, RowOrigins
 from flowmesh_core.units import Digest
@@ -23,7 +23,7 @@ Line = tuple[int, str, Digest | None]
 """Indentation, text, and the artifact whose story follows."""
 
 
-def show_walk(terminal: Terminal, walk: Walk, *, every_way: bool = False) -> None:
+def show_walk(terminal: Terminal, walk: LineageWalk, *, every_way: bool = False) -> None:
     """Writes the tree; an artifact's story is told once, then referred to.
 
     Args:

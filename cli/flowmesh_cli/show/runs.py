@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_cli import figures
 from flowmesh_cli.show.steps import MARKS, doing, result, title
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.run_records import Summary
+from flowmesh_control.run_records import RunSummary
 from flowmesh_core.run.states import Phase, StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
@@ -35,7 +35,7 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
     terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
 
 
-def show_summaries(terminal: Terminal, runs: Sequence[Summary]) -> None:
+def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
     """A line a run, as the API lists them."""
     rows = [
         [
@@ -159,7 +159,7 @@ def _steps_done(counts: Mapping[str, int]) -> str:
     return ", ".join([f"{counts.get(StepState.COMPLETED, 0)}/{total}", *ended])
 
 
-def _summed(run: Summary) -> dict[str, int]:
+def _summed(run: RunSummary) -> dict[str, int]:
     ended: dict[str, int] = {
         StepState.COMPLETED: run.completed,
         StepState.FAILED: run.failed,

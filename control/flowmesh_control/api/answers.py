@@ -9,12 +9,12 @@ from aiohttp.typedefs import Handler
 
 from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.failures import (
+    AuthorizationUnavailableError,
     ConflictError,
     ForbiddenError,
-    NotAskedError,
     NotFoundError,
+    PlanRefusedError,
     UnknownUserError,
-    UnmeetableError,
 )
 from flowmesh_core.errors import (
     ContentLimitError,
@@ -37,7 +37,7 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (ContentLimitError, 400),
     (IdentityError, 422),
     (UnknownUserError, 401),
-    (UnmeetableError, 402),
+    (PlanRefusedError, 402),
     (ForbiddenError, 403),
     (InvalidReferenceError, 403),
     (NotFoundError, 404),
@@ -47,7 +47,7 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (DamagedRecordError, 500),
     (StoreAccessError, 500),
     (StoreUnavailableError, 503),
-    (NotAskedError, 503),
+    (AuthorizationUnavailableError, 503),
     (FlowMeshError, 400),
 )
 _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (

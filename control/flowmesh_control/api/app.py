@@ -6,17 +6,17 @@ from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Users
 from flowmesh_control.api.answers import errors_as_json
-from flowmesh_control.api.audits import AuditRoom
-from flowmesh_control.api.data import Data
-from flowmesh_control.api.doors import Guard
-from flowmesh_control.api.fabric import Fabric
+from flowmesh_control.api.audits import AuditHandlers
+from flowmesh_control.api.data import DataHandlers
+from flowmesh_control.api.doors import Authorizer
+from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.only_reading import refusing_writes
-from flowmesh_control.api.origins import Origins
-from flowmesh_control.api.probes import Probes
+from flowmesh_control.api.origins import LineageHandlers
+from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.receipts import AllReceipts
-from flowmesh_control.api.runs import Runs
+from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.assembly import Parts
-from flowmesh_control.cleaning import Cleaning
+from flowmesh_control.cleaning import CacheAdmin
 from flowmesh_control.planner import Planner
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
         clock=given.clock,
         bumps=given.audits.quarantine.bumps,
     )
-    cleaning = Cleaning(
+    cleaning = CacheAdmin(
         store=given.store,
         state=given.machine.state,
         archive=given.archive,
@@ -50,18 +50,18 @@ def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Applic
         middlewares.append(refusing_writes(given.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.router.add_get("/worker", parts.gateway.handle)
-    probes = Probes(parts)
+    probes = ProbeHandlers(parts)
     app.add_routes(probes.open_routes())
     rooms = (
-        Runs(parts, planner, labels),
+        RunHandlers(parts, planner, labels),
         AllReceipts(parts),
-        Data(parts, labels),
-        Origins(parts, labels),
-        AuditRoom(parts),
-        Fabric(parts, cleaning),
+        DataHandlers(parts, labels),
+        LineageHandlers(parts, labels),
+        AuditHandlers(parts),
+        FabricHandlers(parts, cleaning),
         probes,
     )
-    guard = Guard(users, parts.views)
+    guard = Authorizer(users, parts.views)
     for room in rooms:
         for route in room.routes():
             app.router.add_route(route.method, route.path, guard.door(route))

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from flowmesh_control.access import Resource, Verb
 from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import Route, Visit, of_fabric, of_known, of_run
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_fabric, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_core.errors import FlowMeshError
 
@@ -17,7 +17,7 @@ class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
 
-class AuditRoom:
+class AuditHandlers:
     """The handlers of audits."""
 
     def __init__(self, parts: Parts) -> None:
@@ -36,8 +36,8 @@ class AuditRoom:
             ),
         ]
 
-    async def begin(self, visit: Visit) -> web.Response:
-        """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`Begun`."""
+    async def begin(self, visit: AuthorizedRequest) -> web.Response:
+        """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`AuditAccepted`."""
         body = msgspec.json.decode(await visit.request.read(), type=AuditBody)
         if not 0 < body.share <= 1:
             raise FlowMeshError(
@@ -46,18 +46,18 @@ class AuditRoom:
         begun = await self._parts.auditing.begin(visit.uid, share=body.share, seed=body.seed)
         return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
 
-    async def list(self, visit: Visit) -> web.Response:
+    async def list(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first."""
         audits = [s for s in self._parts.views.summaries() if s.audit_of]
         seen = await visit.seen(s.namespace for s in audits)
         uids = [s.uid for s in audits if s.namespace in seen]
         return answer([await self._parts.given.audits.report(uid) for uid in uids])
 
-    async def report(self, visit: Visit) -> web.Response:
+    async def report(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""
         return answer(await self._parts.given.audits.report(visit.uid))
 
-    async def quarantine(self, visit: Visit) -> web.Response:
+    async def quarantine(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/quarantine`` → a list of :class:`QuarantineEntry`, the latest first."""
         found = self._parts.given.audits.quarantine.active()
         if not await visit.sees_all():
@@ -66,7 +66,7 @@ class AuditRoom:
             found = [q for q in found if runs.get(q.run_uid) in seen]
         return answer(found)
 
-    async def release(self, visit: Visit) -> web.Response:
+    async def release(self, visit: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/quarantine/{class or prefix}`` → the released :class:`QuarantineEntry`."""
         name = visit.request.match_info["name"]
         return answer(await self._parts.given.audits.quarantine.release(name))

@@ -10,9 +10,9 @@ from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels, Verb
 from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import Route, Visit, of_namespace, of_run
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_namespace, of_run
 from flowmesh_control.assembly import Parts
-from flowmesh_control.content import Stored
+from flowmesh_control.content import StoredContent
 from flowmesh_control.downloads import Download, download_of
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_control.importer.receiving import receive
@@ -24,7 +24,7 @@ from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 ROWS_BYTES_MAX = 2 << 30
 
 
-class Uploaded(msgspec.Struct, frozen=True, omit_defaults=True):
+class UploadAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to an upload: the reference, and what it is."""
 
     reference: str
@@ -35,7 +35,7 @@ class Uploaded(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] = ()
 
 
-class Data:
+class DataHandlers:
     """The handlers of uploads and outputs."""
 
     def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
@@ -53,7 +53,7 @@ class Data:
             of_namespace("GET", "/v1/content", self.content, Verb.GET),
         ]
 
-    async def put_dataset(self, visit: Visit) -> web.Response:
+    async def put_dataset(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/datasets?namespace=&name=FILE`` → :class:`Uploaded`.
 
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
@@ -70,7 +70,7 @@ class Data:
         stored = await self._parts.content.put_upload(name, received, scope)
         return answer(_uploaded(stored), status=201)
 
-    async def put_tree(self, visit: Visit) -> web.Response:
+    async def put_tree(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
 
         The body is a tar file of the directory's content.
@@ -93,12 +93,12 @@ class Data:
             stored = await self._parts.content.put_directory(kind, directory, scope)
         return answer(_uploaded(stored), status=201)
 
-    async def outputs(self, visit: Visit) -> web.Response:
+    async def outputs(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
         await self._parts.views.outputs(visit.uid)
         return answer((await self._parts.views.status(visit.uid)).outputs)
 
-    async def output(self, visit: Visit) -> web.StreamResponse:
+    async def output(self, visit: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
         uid = visit.uid
         outputs = await self._parts.views.outputs(uid)
@@ -117,7 +117,7 @@ class Data:
         download = download_of(self._parts.given.store.blobs, outputs[name])
         return await self._send(visit.request, download)
 
-    async def content(self, visit: Visit) -> web.StreamResponse:
+    async def content(self, visit: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/content?reference=&namespace=`` → what it refers to, as an output is.
 
         ``?kind=`` may say what is expected; the reference says what it is.
@@ -145,14 +145,14 @@ class Data:
         await response.write_eof()
         return response
 
-    def _scopes(self, visit: Visit) -> ScopePlan:
+    def _scopes(self, visit: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(visit.namespace))
         return self._parts.given.policies.scopes(visit.namespace, labels)
 
 
-def _uploaded(stored: Stored) -> Uploaded:
+def _uploaded(stored: StoredContent) -> UploadAnswer:
     artifact = stored.artifact
-    return Uploaded(
+    return UploadAnswer(
         reference=stored.reference,
         kind=artifact.kind,
         digest=artifact.digest,

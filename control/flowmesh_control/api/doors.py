@@ -1,8 +1,8 @@
 """The doors of the API: what each route needs, and who is let in.
 
-Every route says what it needs by the constructor that declares it. A handler gets a
-:class:`Visit`, which only the guard makes: there is no way to a handler past its door. A run that a
-user may not see is not there for them, so that its name tells nothing.
+Each route states the verb and resource that it needs. A handler receives an
+:class:`AuthorizedRequest`, which only the :class:`Authorizer` makes, so no handler runs without a
+check. A run that a user may not see does not exist for that user: its name gives nothing away.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 
 from flowmesh_control.access import Resource, User, Users, Verb
 from flowmesh_control.failures import ForbiddenError, NotFoundError, UnknownUserError
-from flowmesh_control.views import Views
+from flowmesh_control.views import RunViews
 from flowmesh_core.errors import FlowMeshError, Problem, SpecError
 from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
@@ -26,7 +26,7 @@ DEFAULT_NAMESPACE = "default"
 _SCHEME = "Bearer "
 
 
-class About(StrEnum):
+class NamespaceSource(StrEnum):
     """Where the namespace of a request stands."""
 
     RUN = "the run in the path"
@@ -37,7 +37,7 @@ class About(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class AuthorizedRequest:
     """A request that was let in.
 
     Attributes:
@@ -68,7 +68,7 @@ class Visit:
         return await self.users.may(self.user, verb, Resource.WORKFLOWS, namespace)
 
 
-Handling = Callable[[Visit], Awaitable[web.StreamResponse]]
+Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +80,38 @@ class Route:
     handling: Handling
     verb: Verb
     resource: Resource
-    about: About
+    about: NamespaceSource
 
 
 def of_run(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
     """A route below ``/v1/…/{uid}``: needs the verb on workflows in the run's namespace."""
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, About.RUN)
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN)
 
 
 def of_namespace(method: str, path: str, handling: Handling, verb: Verb) -> Route:
     """Needs the verb on workflows in the namespace of ``?namespace=``."""
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, About.QUERY)
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.QUERY)
 
 
 def of_workflow(method: str, path: str, handling: Handling) -> Route:
     """Needs to create workflows in the namespace of the workflow that is the body."""
-    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, About.BODY)
+    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, NamespaceSource.BODY)
 
 
 def of_fabric(method: str, path: str, handling: Handling, verb: Verb, resource: Resource) -> Route:
     """Needs the verb on something that belongs to no user's namespace."""
-    return Route(method, path, handling, verb, resource, About.FABRIC)
+    return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC)
 
 
 def of_known(method: str, path: str, handling: Handling) -> Route:
-    """Needs a known user; the handler shows of runs what :meth:`Visit.seen` lets through."""
-    return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, About.OWN)
+    """Returns a route for any known user, who sees the runs of :meth:`AuthorizedRequest.seen`."""
+    return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
 
 
-class Guard:
+class Authorizer:
     """Lets in who may."""
 
-    def __init__(self, users: Users, views: Views) -> None:
+    def __init__(self, users: Users, views: RunViews) -> None:
         """Takes who knows users, and whose namespaces runs are in."""
         self._users = users
         self._views = views
@@ -120,7 +120,7 @@ class Guard:
         """The route's handler behind its door."""
 
         async def let_in(request: web.Request) -> web.StreamResponse:
-            visit = Visit(request, await self._user(request), self._users)
+            visit = AuthorizedRequest(request, await self._user(request), self._users)
             return await route.handling(await self._checked(route, visit))
 
         return let_in
@@ -138,23 +138,23 @@ class Guard:
             )
         return user
 
-    async def _checked(self, route: Route, visit: Visit) -> Visit:
+    async def _checked(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
         match route.about:
-            case About.OWN:
+            case NamespaceSource.OWN:
                 return visit
-            case About.RUN:
+            case NamespaceSource.RUN:
                 return await self._of_run(route, visit)
-            case About.QUERY:
+            case NamespaceSource.QUERY:
                 visit = replace(visit, namespace=_queried(visit.request))
-            case About.BODY:
+            case NamespaceSource.BODY:
                 visit = replace(visit, namespace=_submitted(await visit.request.read()))
-            case About.FABRIC:
+            case NamespaceSource.FABRIC:
                 pass
         if not await self._may(route, visit, visit.namespace):
             raise _forbidden(route, visit, visit.namespace)
         return visit
 
-    async def _of_run(self, route: Route, visit: Visit) -> Visit:
+    async def _of_run(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
         """The first run so called that the user may see is meant, whatever they may do to it."""
         name = visit.request.match_info["uid"]
         for uid, namespace in await self._views.called(name):
@@ -166,17 +166,17 @@ class Guard:
             f"there is no run {name!r}", where="runs", remedy="`fmesh status` lists the runs"
         )
 
-    async def _may(self, route: Route, visit: Visit, namespace: str) -> bool:
+    async def _may(self, route: Route, visit: AuthorizedRequest, namespace: str) -> bool:
         return await self._users.may(visit.user, route.verb, route.resource, namespace)
 
-    async def _sees(self, visit: Visit, namespace: str) -> bool:
+    async def _sees(self, visit: AuthorizedRequest, namespace: str) -> bool:
         for verb in (Verb.LIST, Verb.GET):
             if await self._users.may(visit.user, verb, Resource.WORKFLOWS, namespace):
                 return True
         return False
 
 
-def _forbidden(route: Route, visit: Visit, namespace: str) -> ForbiddenError:
+def _forbidden(route: Route, visit: AuthorizedRequest, namespace: str) -> ForbiddenError:
     place = f" in namespace {namespace}" if namespace else ""
     of_objects = not route.resource.startswith("/")
     group = ".flowmesh.dev" if of_objects else ""

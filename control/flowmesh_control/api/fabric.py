@@ -5,9 +5,9 @@ from aiohttp import web
 
 from flowmesh_control.access import Resource, Verb
 from flowmesh_control.api.answers import answer, flag
-from flowmesh_control.api.doors import Route, Visit, of_fabric, of_known
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_fabric, of_known
 from flowmesh_control.assembly import Parts
-from flowmesh_control.cleaning import Cleaning
+from flowmesh_control.cleaning import CacheAdmin
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.project import fabric_status, worker_statuses
@@ -20,10 +20,10 @@ class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: str = ""
 
 
-class Fabric:
+class FabricHandlers:
     """The handlers of everything that belongs to no single run."""
 
-    def __init__(self, parts: Parts, cleaning: Cleaning) -> None:
+    def __init__(self, parts: Parts, cleaning: CacheAdmin) -> None:
         """Takes the parts."""
         self._parts = parts
         self._cleaning = cleaning
@@ -43,19 +43,19 @@ class Fabric:
             of_fabric("POST", "/v1/cache/purge", self.purge, Verb.DELETE, policies),
         ]
 
-    async def workers(self, _: Visit) -> web.Response:
+    async def workers(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
         given = self._parts.given
         return answer(worker_statuses(given.machine.state, given.clock()))
 
-    async def drain(self, visit: Visit) -> web.Response:
+    async def drain(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/workers/{name}/drain``: it takes nothing new, ends what runs, and leaves."""
         name = visit.request.match_info["name"]
         if not self._parts.gateway.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
         return answer({})
 
-    async def engines(self, _: Visit) -> web.Response:
+    async def engines(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/engines`` → a list of :class:`EngineContract`, with ``offered_by`` workers."""
         shapes = [w.shape for w in self._parts.given.machine.state.workers.values()]
         found = []
@@ -65,16 +65,16 @@ class Fabric:
             found.append({**msgspec.to_builtins(contract), "offered_by": offered})
         return answer(found)
 
-    async def fabric(self, _: Visit) -> web.Response:
+    async def fabric(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
         status = fabric_status(self._parts.given.machine.state)
         return answer(msgspec.structs.replace(status, trouble=self._parts.trouble.text))
 
-    async def policies(self, _: Visit) -> web.Response:
+    async def policies(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
         return answer(self._parts.given.policies.all())
 
-    async def put_policies(self, visit: Visit) -> web.Response:
+    async def put_policies(self, visit: AuthorizedRequest) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
 
         With ``only`` the others are removed. Runs keep the scopes that they were pinned to. Where a
@@ -97,15 +97,15 @@ class Fabric:
                 await policies.put(policy)
         return answer(policies.all())
 
-    async def cache_stats(self, _: Visit) -> web.Response:
+    async def cache_stats(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
         return answer(await self._cleaning.stats())
 
-    async def collect(self, visit: Visit) -> web.Response:
-        """``POST /v1/cache/gc?dry_run=1`` → :class:`Collected`."""
+    async def collect(self, visit: AuthorizedRequest) -> web.Response:
+        """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
         return answer(await self._cleaning.collect(dry_run=flag(visit.request, "dry_run")))
 
-    async def purge(self, visit: Visit) -> web.Response:
+    async def purge(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
         body = msgspec.json.decode(await visit.request.read(), type=PurgeBody)
         return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from flowmesh_control.access import NamespaceLabels
 from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import Route, Visit, of_known, of_run
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_known, of_run
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, Made, Walk
+from flowmesh_control.lineage import DERIVATIONS_MAX, Direction, LineageWalk, ProducedArtifact
 from flowmesh_control.lineage_keys import PREFIX_MIN
 from flowmesh_control.run_artifacts import made_as
 from flowmesh_control.run_keys import spec_key
@@ -56,7 +56,7 @@ class _Asked:
     is_theirs: bool = False
 
 
-class Origins:
+class LineageHandlers:
     """The handlers of lineage."""
 
     def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
@@ -76,8 +76,8 @@ class Origins:
             of_run("GET", "/v1/runs/{uid}/trace", self.trace),
         ]
 
-    async def lineage(self, visit: Visit) -> web.Response:
-        """``GET /v1/lineage/{name}?direction=up|down&depth=&namespace=`` → :class:`Walk`.
+    async def lineage(self, visit: AuthorizedRequest) -> web.Response:
+        """``GET /v1/lineage/{name}?direction=up|down&depth=&namespace=`` → :class:`LineageWalk`.
 
         A digest, the beginning of one, or a reference (which ``namespace`` may read, or another
         whose runs the user may list).
@@ -89,14 +89,14 @@ class Origins:
             raise _unknown(asked.name)
         return answer(walk)
 
-    async def lineage_of_run(self, visit: Visit) -> web.Response:
-        """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → :class:`Walk` upwards.
+    async def lineage_of_run(self, visit: AuthorizedRequest) -> web.Response:
+        """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → upward :class:`LineageWalk`.
 
         What this run made it from: other runs that made equal bytes are not told.
         """
         return answer(await self._walk_of_run(visit))
 
-    async def rows(self, visit: Visit) -> web.Response:
+    async def rows(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
         asked = await self._asked(visit)
         walk = await self._parts.lineage.walk(asked.digest, Direction.UP, visit.seen)
@@ -104,11 +104,11 @@ class Origins:
             raise NotFoundError(f"no run that is known made {asked.name}", where="lineage")
         return await self._row_origins(walk)
 
-    async def rows_of_run(self, visit: Visit) -> web.Response:
+    async def rows_of_run(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/lineage/rows?name=`` → :class:`RowOrigins` of a data set."""
         return await self._row_origins(await self._walk_of_run(visit))
 
-    async def _row_origins(self, walk: Walk) -> web.Response:
+    async def _row_origins(self, walk: LineageWalk) -> web.Response:
         digest = walk.digest
         about = {d: a for made in walk.derivations for d, a in made.about.items()}
         if digest in about and about[digest].kind != "dataset":
@@ -121,19 +121,19 @@ class Origins:
             row_origins(digest, walk.derivations, await self._manifests(walk.derivations))
         )
 
-    async def made(self, visit: Visit) -> web.Response:
+    async def made(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/made`` → a list of :class:`Made`: what its steps gave so far."""
         lines = await self._parts.views.lines(visit.uid)
         ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [
-            Made(path, port, a.kind, a.digest, a.rows, a.size_bytes)
+            ProducedArtifact(path, port, a.kind, a.digest, a.rows, a.size_bytes)
             for path, end in ends.items()
             for port, a in end.outputs.items()
             if a is not None
         ]
         return answer(found)
 
-    async def openlineage(self, visit: Visit) -> web.Response:
+    async def openlineage(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
         views, uid = self._parts.views, visit.uid
         pins = await self._pins(uid)
@@ -147,7 +147,7 @@ class Origins:
         body = b"".join(msgspec.json.encode(e) + b"\n" for e in run_events(run))
         return web.Response(body=body, content_type="application/x-ndjson")
 
-    async def trace(self, visit: Visit) -> web.Response:
+    async def trace(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/trace`` → :class:`RecordedRun`: times, sizes, money; no content."""
         views, uid = self._parts.views, visit.uid
         pins = await self._pins(uid)
@@ -190,7 +190,7 @@ class Origins:
         given = (a for end in ends for a in end.outputs.values() if a is not None)
         return {a.digest: a.manifest for a in given if a.manifest is not None}
 
-    async def _is_known(self, visit: Visit, asked: _Asked, walked: Direction) -> bool:
+    async def _is_known(self, visit: AuthorizedRequest, asked: _Asked, walked: Direction) -> bool:
         """Whether runs that the user sees know it; the store is asked where it may be told."""
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
         lineage = self._parts.lineage
@@ -200,7 +200,7 @@ class Origins:
             return False
         return not await self._parts.given.store.blobs.missing([asked.blob])
 
-    async def _walk_of_run(self, visit: Visit) -> Walk:
+    async def _walk_of_run(self, visit: AuthorizedRequest) -> LineageWalk:
         uid, name = visit.uid, visit.request.query.get("name", "")
         lines = await self._parts.views.lines(uid)
         pins = await read_pins(self._parts.given.store.records, uid, lines)
@@ -211,7 +211,7 @@ class Origins:
             raise _unknown(f"{uid}/{name}")
         return walk
 
-    async def _asked(self, visit: Visit) -> _Asked:
+    async def _asked(self, visit: AuthorizedRequest) -> _Asked:
         """What is named, in the words that it was named with.
 
         Raises:
@@ -231,7 +231,7 @@ class Origins:
             )
         return await self._beginning(visit, named)
 
-    async def _referred(self, visit: Visit, text: str) -> _Asked:
+    async def _referred(self, visit: AuthorizedRequest, text: str) -> _Asked:
         """What a reference names: one that the user may not read is told as if nothing had it."""
         named, name = read_reference(text), f"{text[:24]}…"
         if not await visit.sees_all():
@@ -242,7 +242,7 @@ class Origins:
         identity = await self._parts.content.identity_of(named)
         return _Asked(name, identity, named.digest, is_theirs=True)
 
-    async def _scopes(self, visit: Visit) -> list[ScopePlan]:
+    async def _scopes(self, visit: AuthorizedRequest) -> list[ScopePlan]:
         """Those of the namespaces whose runs the user may list."""
         namespaces = {run.namespace for run in self._parts.views.summaries()}
         if visit.request.query.get("namespace"):
@@ -254,7 +254,7 @@ class Origins:
                 found.append(self._parts.given.policies.scopes(namespace, labels))
         return found
 
-    async def _beginning(self, visit: Visit, text: str) -> _Asked:
+    async def _beginning(self, visit: AuthorizedRequest, text: str) -> _Asked:
         found = await self._parts.lineage.named(text, visit.seen)
         if len(found) == 1:
             return _Asked(found[0][:12], found[0], found[0])
@@ -266,14 +266,14 @@ class Origins:
         )
 
 
-def _direction(visit: Visit) -> Direction:
+def _direction(visit: AuthorizedRequest) -> Direction:
     text = visit.request.query.get("direction", "up")
     if text not in set(Direction):
         raise FlowMeshError(f"no direction {text!r}", where="?direction=", remedy="use up or down")
     return Direction(text)
 
 
-def _depth(visit: Visit) -> int:
+def _depth(visit: AuthorizedRequest) -> int:
     depth = visit.request.query.get("depth", str(DERIVATIONS_MAX))
     if not depth.isdecimal() or not int(depth):
         raise FlowMeshError(f"no depth {depth!r}", where="?depth=", remedy="use 1 or more")

@@ -4,11 +4,11 @@ from aiohttp import web
 
 from flowmesh_control.access import Resource, Verb
 from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import Route, Visit, of_fabric
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_fabric
 from flowmesh_control.assembly import Parts
 
 
-class Probes:
+class ProbeHandlers:
     """The handlers of ``/healthz`` and ``/metrics``."""
 
     def __init__(self, parts: Parts) -> None:
@@ -37,5 +37,5 @@ class Probes:
         text = await self._parts.metrics.text()
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    async def _guarded(self, visit: Visit) -> web.Response:
+    async def _guarded(self, visit: AuthorizedRequest) -> web.Response:
         return await self.metrics(visit.request)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import Route, Visit, of_known
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_known
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
-from flowmesh_control.run_records import Summary
+from flowmesh_control.run_records import RunSummary
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.receipts.receipt import Receipt, ReceiptPage
 
@@ -32,7 +32,7 @@ class AllReceipts:
         """Every route of this class."""
         return [of_known("GET", "/v1/receipts", self.receipts)]
 
-    async def receipts(self, visit: Visit) -> web.Response:
+    async def receipts(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of listed runs."""
         query = visit.request.query
         after = _cursor(query.get("after", ""))
@@ -41,7 +41,7 @@ class AllReceipts:
         runs = sorted((r for r in known if r.namespace in seen), key=_place)
         return answer(await self._page([r for r in runs if _place(r) > after]))
 
-    async def _page(self, runs: Sequence[Summary]) -> ReceiptPage:
+    async def _page(self, runs: Sequence[RunSummary]) -> ReceiptPage:
         found: list[Receipt] = []
         read = lines = 0
         while read < min(len(runs), PAGE_RUNS) and lines < PAGE_LINES:
@@ -59,7 +59,7 @@ class AllReceipts:
         return None
 
 
-def _place(run: Summary) -> tuple[float, str]:
+def _place(run: RunSummary) -> tuple[float, str]:
     """Where a run stands: in order of creation."""
     return (run.created_s, run.uid)
 

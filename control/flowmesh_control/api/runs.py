@@ -11,7 +11,7 @@ from aiohttp import web
 from flowmesh_control.access import NamespaceLabels, Verb
 from flowmesh_control.admission import Submission
 from flowmesh_control.api.answers import answer, flag
-from flowmesh_control.api.doors import Route, Visit, of_known, of_run, of_workflow
+from flowmesh_control.api.doors import AuthorizedRequest, Route, of_known, of_run, of_workflow
 from flowmesh_control.assembly import Parts
 from flowmesh_control.cancellations import cancel
 from flowmesh_control.explain import explain_step
@@ -68,7 +68,7 @@ class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
         return found
 
 
-class Runs:
+class RunHandlers:
     """The handlers below ``/v1/runs``."""
 
     def __init__(self, parts: Parts, planner: Planner, labels: NamespaceLabels) -> None:
@@ -94,8 +94,8 @@ class Runs:
             of_run("GET", "/v1/runs/{uid}/receipt", self.receipt),
         ]
 
-    async def submit(self, visit: Visit) -> web.Response:
-        """``POST /v1/runs`` → :class:`Accepted`; with ``?check=1`` refuses the unmeetable."""
+    async def submit(self, visit: AuthorizedRequest) -> web.Response:
+        """``POST /v1/runs`` → :class:`RunAccepted`; with ``?check=1`` refuses the unmeetable."""
         if self._parts.given.settings.objects:
             raise ConflictError(
                 "the runs of this control plane are FlowMeshWorkflow objects",
@@ -109,22 +109,22 @@ class Runs:
         accepted = await self._parts.admission.submit(submission)
         return answer(accepted, status=200 if accepted.resumed else 201)
 
-    async def plan(self, visit: Visit) -> web.Response:
+    async def plan(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
         compiled = await self._parts.admission.compile(await self._submission(visit))
         return answer(await self._planner.forecast(compiled))
 
-    async def list(self, visit: Visit) -> web.Response:
-        """``GET /v1/runs?namespace=`` → a list of :class:`Summary`, oldest first."""
+    async def list(self, visit: AuthorizedRequest) -> web.Response:
+        """``GET /v1/runs?namespace=`` → a list of :class:`RunSummary`, oldest first."""
         found = self._parts.views.summaries(visit.request.query.get("namespace"))
         seen = await visit.seen(s.namespace for s in found)
         return answer([s for s in found if s.namespace in seen])
 
-    async def status(self, visit: Visit) -> web.Response:
+    async def status(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}`` → :class:`RunStatus`; uid, its beginning, or a name."""
         return answer(await self._parts.views.status(visit.uid))
 
-    async def watch(self, visit: Visit) -> web.StreamResponse:
+    async def watch(self, visit: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/watch`` → a :class:`RunStatus` a line, until the run has ended."""
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(visit.request)
@@ -142,7 +142,7 @@ class Runs:
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
 
-    async def cancel(self, visit: Visit) -> web.Response:
+    async def cancel(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
         uid = await self._unended(visit)
         body = await visit.request.read()
@@ -151,7 +151,7 @@ class Runs:
         await cancel(self._parts, uid, reason)
         return answer(await self._parts.views.status(uid))
 
-    async def amend(self, visit: Visit) -> web.Response:
+    async def amend(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
         uid = await self._unended(visit)
         if self._parts.given.settings.objects:
@@ -167,32 +167,32 @@ class Runs:
         await self._parts.loop.ask(Amended(uid, body.changes()))
         return answer(await self._parts.views.status(uid))
 
-    async def repin(self, visit: Visit) -> web.Response:
+    async def repin(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`: on with the newest versions."""
         return answer(await self._parts.repinning.repin(await self._unended(visit)))
 
-    async def logs(self, visit: Visit) -> web.Response:
+    async def logs(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
         step = visit.request.query.get("step")
         return answer(await self._parts.views.logs(visit.uid, step))
 
-    async def why(self, visit: Visit) -> web.Response:
+    async def why(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/why?step=`` → :class:`Why`."""
         state = self._parts.given.machine.state
         return answer(await why_step(state, self._parts.views, visit.uid, _step(visit.request)))
 
-    async def explain(self, visit: Visit) -> web.Response:
+    async def explain(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
         uid, step = visit.uid, _step(visit.request)
         given = self._parts.given
         state, now_s = given.machine.state, given.clock()
         return answer(await explain_step(state, self._parts.views, uid, step, now_s))
 
-    async def receipt(self, visit: Visit) -> web.Response:
+    async def receipt(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
         return answer(await self._parts.views.receipt(visit.uid))
 
-    async def _submission(self, visit: Visit) -> Submission:
+    async def _submission(self, visit: AuthorizedRequest) -> Submission:
         """What is handed in, for the namespace that the user was let in to."""
         body = msgspec.json.decode(await visit.request.read(), type=SubmitBody)
         return Submission(
@@ -203,7 +203,7 @@ class Runs:
             resume=body.resume,
         )
 
-    async def _unended(self, visit: Visit) -> str:
+    async def _unended(self, visit: AuthorizedRequest) -> str:
         uid = visit.uid
         status = await self._parts.views.status(uid)
         if status.phase in OVER:

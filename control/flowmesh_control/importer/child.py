@@ -19,10 +19,10 @@ import pyarrow as pa
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
     PIECE_BYTES,
-    Blob,
-    Decoded,
-    Piece,
-    Refused,
+    BlobEnd,
+    BlobPart,
+    DatasetDecoded,
+    DecodingRefused,
     encoded,
 )
 from flowmesh_core.dataset import dataset_digest, encode_manifest
@@ -66,8 +66,8 @@ def confine(parent: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def frames(name: str, path: Path) -> Iterator[Blob | Decoded | Refused]:
-    """What is to be said of a file; the last frame is ``Decoded`` or ``Refused``.
+def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | DecodingRefused]:
+    """What is to be said of a file; the last frame is ``DatasetDecoded`` or ``Refused``.
 
     Args:
         name: the file's name, whose ending tells its format.
@@ -77,28 +77,28 @@ def frames(name: str, path: Path) -> Iterator[Blob | Decoded | Refused]:
         budget = DecodeBudget(name, path.stat().st_size)
         decoding = Decoding(reader_of(name, path, budget), budget)
         for digest, data in decoding.blobs():
-            yield Blob(digest, data)
+            yield BlobEnd(digest, data)
         encoded_manifest = encode_manifest(decoding.manifest)
         blob = digest_bytes(encoded_manifest)
-        yield Blob(blob, encoded_manifest)
+        yield BlobEnd(blob, encoded_manifest)
         yield _decoded(decoding, blob)
     except MemoryError:
-        yield Refused(
+        yield DecodingRefused(
             f"it needs more than {MEMORY_BYTES >> 20} MiB of memory to be read",
             name,
             _MEMORY,
             limit=True,
         )
     except RecursionError:
-        yield Refused("nested too deeply", name, "flatten it", limit=True)
+        yield DecodingRefused("nested too deeply", name, "flatten it", limit=True)
     except FlowMeshError as e:
         limit = isinstance(e, ContentLimitError)
-        yield Refused(e.message, e.where, e.remedy, limit=limit)
+        yield DecodingRefused(e.message, e.where, e.remedy, limit=limit)
 
 
-def _decoded(decoding: Decoding, blob: Digest) -> Decoded:
+def _decoded(decoding: Decoding, blob: Digest) -> DatasetDecoded:
     manifest = decoding.manifest
-    return Decoded(
+    return DatasetDecoded(
         digest=dataset_digest(manifest),
         manifest=blob,
         size_bytes=manifest.blob_bytes,
@@ -107,13 +107,13 @@ def _decoded(decoding: Decoding, blob: Digest) -> Decoded:
     )
 
 
-def write(out: BinaryIO, frame: Blob | Decoded | Refused) -> None:
+def write(out: BinaryIO, frame: BlobEnd | DatasetDecoded | DecodingRefused) -> None:
     """Writes a frame, a long blob as several."""
-    if isinstance(frame, Blob):
+    if isinstance(frame, BlobEnd):
         last = max(0, len(frame.data) - 1) // PIECE_BYTES * PIECE_BYTES
         for start in range(0, last, PIECE_BYTES):
-            out.write(encoded(Piece(frame.data[start : start + PIECE_BYTES])))
-        frame = Blob(frame.digest, frame.data[last:])
+            out.write(encoded(BlobPart(frame.data[start : start + PIECE_BYTES])))
+        frame = BlobEnd(frame.digest, frame.data[last:])
     out.write(encoded(frame))
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flowmesh_control.importer.frames import Decoded
+from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.importer.process import Importer
-from flowmesh_control.importer.putting import Puts
+from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import ContentLimitError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.spool import Spooled
+from flowmesh_store.spool import SpooledFile
 
 if TYPE_CHECKING:
     from flowmesh_store.datasets.decoding import Decoding
@@ -36,7 +36,7 @@ class Decoder:
         self._blobs = blobs
         self._importer = Importer(blobs)
 
-    async def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> Decoded:
+    async def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> DatasetDecoded:
         """Stores rows that are in memory already.
 
         Raises:
@@ -61,7 +61,7 @@ class Decoder:
         finally:
             file.discard()
 
-    async def of_file(self, name: str, file: Spooled) -> Decoded:
+    async def of_file(self, name: str, file: SpooledFile) -> DatasetDecoded:
         """Stores a file of rows; raises as :meth:`of_rows`.
 
         Args:
@@ -77,10 +77,10 @@ class Decoder:
                 pass  # It is small and becomes much: the process says whether too much.
         return await self._importer.decode(name, file.path, file.size_bytes)
 
-    async def _here(self, decoding: "Decoding") -> Decoded:
+    async def _here(self, decoding: "Decoding") -> DatasetDecoded:
         """Decodes in threads, so that the event loop goes on."""
         coming = decoding.blobs()
-        async with Puts(self._blobs) as puts:
+        async with ConcurrentPuts(self._blobs) as puts:
             while together := await asyncio.to_thread(_next, coming):
                 for digest, data in together:
                     await puts.add(digest, data)
@@ -88,7 +88,7 @@ class Decoder:
             encoded = encode_manifest(manifest)
             blob = digest_bytes(encoded)
             await puts.add(blob, encoded)
-        return Decoded(
+        return DatasetDecoded(
             digest=dataset_digest(manifest),
             manifest=blob,
             size_bytes=manifest.blob_bytes,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
-    Blob,
+    BlobEnd,
+    BlobPart,
     BrokenFrameError,
-    Decoded,
-    Piece,
-    Refused,
+    DatasetDecoded,
+    DecodingRefused,
     read_frame,
 )
-from flowmesh_control.importer.putting import Puts
+from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.errors import ContentLimitError, IdentityError
 from flowmesh_store.blobs import Blobs
 
@@ -43,7 +43,7 @@ class Importer:
         self._room = asyncio.Semaphore(at_once)
         self._deadline_s = deadline_s
 
-    async def decode(self, name: str, path: Path, size_bytes: int) -> Decoded:
+    async def decode(self, name: str, path: Path, size_bytes: int) -> DatasetDecoded:
         """Decodes a file and stores its chunks and its manifest.
 
         Args:
@@ -87,28 +87,28 @@ class Importer:
                     process.kill()
                 await process.wait()
 
-    async def _received(self, process: asyncio.subprocess.Process) -> Decoded:
+    async def _received(self, process: asyncio.subprocess.Process) -> DatasetDecoded:
         assert process.stdout is not None
         writer = None
         try:
-            async with Puts(self._blobs) as puts:
+            async with ConcurrentPuts(self._blobs) as puts:
                 while True:
                     frame = await read_frame(process.stdout)
                     match frame:
-                        case Piece():
+                        case BlobPart():
                             writer = writer or self._blobs.spool()
                             await asyncio.to_thread(writer.write, frame.data)
-                        case Blob() if writer is not None:
+                        case BlobEnd() if writer is not None:
                             await asyncio.to_thread(writer.write, frame.data)
                             spooled = await asyncio.to_thread(writer.finish)
                             await puts.add_file(frame.digest, spooled)
                             writer = None
-                        case Blob():
+                        case BlobEnd():
                             await puts.add(frame.digest, frame.data)
-                        case Refused():
+                        case DecodingRefused():
                             kind = ContentLimitError if frame.limit else IdentityError
                             raise kind(frame.message, where=frame.where, remedy=frame.remedy)
-                        case Decoded():
+                        case DatasetDecoded():
                             break
         finally:
             if writer is not None:

@@ -11,12 +11,12 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.files import temporary_name
-from flowmesh_store.spool import Spooled
+from flowmesh_store.spool import SpooledFile
 
 AT_ONCE = 16
 
 
-class Puts:
+class ConcurrentPuts:
     """Puts that run side by side; leaving it waits for all, or ends them on an error.
 
     A spoiled copy that lies in a blob's place is found by reading it, and replaced.
@@ -45,14 +45,14 @@ class Puts:
             raise _wrong(digest)
         await self._start(self._put(digest, data))
 
-    async def add_file(self, digest: Digest, spooled: Spooled) -> None:
+    async def add_file(self, digest: Digest, spooled: SpooledFile) -> None:
         """Puts a finished spool file, which is gone afterwards; raises as :meth:`add`."""
         if spooled.digest != digest:
             spooled.discard()
             raise _wrong(digest)
         await self._start(self._put_file(spooled))
 
-    async def __aenter__(self) -> "Puts":
+    async def __aenter__(self) -> "ConcurrentPuts":
         """The puts themselves."""
         return self
 
@@ -88,7 +88,7 @@ class Puts:
             await self._blobs.get(digest)
         await self._blobs.put(digest, data)
 
-    async def _put_file(self, spooled: Spooled) -> None:
+    async def _put_file(self, spooled: SpooledFile) -> None:
         stored = spooled.path.with_name(temporary_name())
         try:
             with contextlib.suppress(LostBlobError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from aiohttp import StreamReader
 
 from flowmesh_core.errors import FlowMeshError, StoreFullError
-from flowmesh_store.spool import Spooled, SpoolWriter
+from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 _PIECE_BYTES = 1 << 20
 _LOOK_EVERY_BYTES = 64 << 20
@@ -22,7 +22,7 @@ async def receive(
     announced_bytes: int,
     limit_bytes: int,
     where: str,
-) -> Spooled:
+) -> SpooledFile:
     """Writes a body to a file.
 
     Args:

@@ -6,7 +6,7 @@ from itertools import product
 
 from prometheus_client.core import Metric
 
-from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.backlogs import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauges
 from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_core.errors import FailureKind
@@ -17,7 +17,7 @@ LEFT = (FailureKind.LOST, FailureKind.DRAINED)
 STATES = ("ready", "busy", "cordoned", "draining")
 
 
-def fleet(state: State, backlogs: Backlogs) -> Iterator[Metric]:
+def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     """What workers are and do now."""
     count: Counter[tuple[str, str]] = Counter()
     for pool in backlogs.now():

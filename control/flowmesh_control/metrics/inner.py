@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from flowmesh_control.audits import Audits
-from flowmesh_control.hands import Hands
-from flowmesh_control.loop import Loop
+from flowmesh_control.audits import AuditRecords
+from flowmesh_control.hands import TaskPool
+from flowmesh_control.loop import EventLoop
 from flowmesh_control.metrics.families import counter, counters, gauge, histograms
 from flowmesh_control.metrics.store_meter import StoreMeter
-from flowmesh_control.trouble import Trouble
+from flowmesh_control.trouble import StoreHealth
 from flowmesh_core.audit.report import Verdict
 
 
-def leading(loop: Loop, epoch: int) -> Iterator[Metric]:
+def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
     """The single writer."""
     yield gauge("flowmesh_leader_epoch", "The epoch that is led.", epoch)
     yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
@@ -23,7 +23,7 @@ def leading(loop: Loop, epoch: int) -> Iterator[Metric]:
     )
 
 
-def store(meter: StoreMeter, hands: Hands, trouble: Trouble) -> Iterator[Metric]:
+def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[Metric]:
     """The store as the control plane meets it."""
     yield histograms(
         "flowmesh_store_seconds",
@@ -46,7 +46,7 @@ def store(meter: StoreMeter, hands: Hands, trouble: Trouble) -> Iterator[Metric]
     )
 
 
-def audited(audits: Audits) -> Iterator[Metric]:
+def audited(audits: AuditRecords) -> Iterator[Metric]:
     """What audits have found."""
     yield counters(
         "flowmesh_audit_actions",

@@ -11,18 +11,18 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from flowmesh_control.accounts import AccountsRecord
-from flowmesh_control.audits import Audits
-from flowmesh_control.backlogs import Backlogs
-from flowmesh_control.hands import Hands
-from flowmesh_control.loop import Loop
+from flowmesh_control.audits import AuditRecords
+from flowmesh_control.backlogs import CapacitySignalSource
+from flowmesh_control.hands import TaskPool
+from flowmesh_control.loop import EventLoop
 from flowmesh_control.metrics import fleet, inner, money, work
 from flowmesh_control.metrics.store_meter import StoreMeter
 from flowmesh_control.metrics.workers import WorkerTelemetry
-from flowmesh_control.trouble import Trouble
+from flowmesh_control.trouble import StoreHealth
 from flowmesh_core.run.state import State
 
 
-class Metrics(Collector):
+class MetricsPage(Collector):
     """The collector of the control plane, and those that were added to it.
 
     Attributes:
@@ -33,14 +33,14 @@ class Metrics(Collector):
         self,
         *,
         state: State,
-        loop: Loop,
-        hands: Hands,
+        loop: EventLoop,
+        hands: TaskPool,
         workers: WorkerTelemetry,
         dropped: Mapping[str, int],
-        audits: Audits,
-        backlogs: Backlogs,
+        audits: AuditRecords,
+        backlogs: CapacitySignalSource,
         store: StoreMeter,
-        trouble: Trouble,
+        trouble: StoreHealth,
         kept: AccountsRecord,
     ) -> None:
         """Takes what is measured; ``dropped`` are items of workers' messages, by reason."""

@@ -6,7 +6,7 @@ from itertools import product
 
 from prometheus_client.core import Metric
 
-from flowmesh_control.backlogs import Backlogs
+from flowmesh_control.backlogs import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.figures.figures import MachineCounters
@@ -23,7 +23,7 @@ ENDS: dict[tuple[str, str], int] = {
 """Counters begin at 0: one that begins at 1 hides its first event from a rate."""
 
 
-def queue(state: State, backlogs: Backlogs) -> Iterator[Metric]:
+def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     """What waits and what runs now."""
     yield gauge("flowmesh_runs_live", "Runs under way.", len(state.runs))
     yield gauge("flowmesh_actions_ready", "Actions that wait.", len(state.ready))

@@ -7,7 +7,7 @@ worker's have grown since it last said them.
 from collections import defaultdict
 from collections.abc import Callable
 
-from flowmesh_control.logs import LogBook
+from flowmesh_control.logs import LogBuffer
 from flowmesh_core.protocol.messages import Sync
 
 COUNTED = ("stored_bytes", "agent_cpu_s")
@@ -17,7 +17,7 @@ COUNTED = ("stored_bytes", "agent_cpu_s")
 class WorkerTelemetry:
     """Keeps workers' log lines and adds their counters up by pool."""
 
-    def __init__(self, logs: LogBook, pool_of: Callable[[str], str]) -> None:
+    def __init__(self, logs: LogBuffer, pool_of: Callable[[str], str]) -> None:
         """Takes the book of logs, and what says a worker's pool (empty where it is not known)."""
         self._logs = logs
         self._pool_of = pool_of

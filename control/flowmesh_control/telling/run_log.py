@@ -13,7 +13,7 @@ log = logging.getLogger("flowmesh.runs")
 _QUIET = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
 
-class RunLog:
+class RunLogListener:
     """Writes the log of runs."""
 
     def __init__(self, state: State) -> None:
@@ -21,7 +21,7 @@ class RunLog:
         self._state = state
 
     def appended(self, uid: str, line: Line) -> None:
-        """As :meth:`Teller.appended`."""
+        """As :meth:`RunListener.appended`."""
         if isinstance(line, VerdictLine):
             level = logging.WARNING if line.reason else logging.INFO
             why = f": {line.message}" if line.message else ""
@@ -30,7 +30,7 @@ class RunLog:
             self._step(uid, line)
 
     def settled(self, attempt: AttemptSettled) -> None:
-        """As :meth:`Teller.settled`."""
+        """As :meth:`RunListener.settled`."""
         level = logging.DEBUG if attempt.outcome in _QUIET else logging.WARNING
         if not log.isEnabledFor(level):
             return

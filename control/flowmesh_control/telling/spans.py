@@ -43,7 +43,7 @@ class Span:
     attributes: dict[str, Value] = field(default_factory=dict)
 
 
-class Spans:
+class SpanListener:
     """Turns what is told of runs into spans."""
 
     def __init__(self, state: State, send: Callable[[Span], None]) -> None:
@@ -53,7 +53,7 @@ class Spans:
         self._told: dict[str, set[str]] = {}
 
     def appended(self, uid: str, line: Line) -> None:
-        """As :meth:`Teller.appended`."""
+        """As :meth:`RunListener.appended`."""
         run = self._state.runs.get(uid)
         if run is None:
             return
@@ -64,7 +64,7 @@ class Spans:
             self._send(_run_span(run, line))
 
     def settled(self, attempt: AttemptSettled) -> None:
-        """As :meth:`Teller.settled`."""
+        """As :meth:`RunListener.settled`."""
         for uid, path in dict.fromkeys(attempt.subscribers):
             if uid in self._state.runs:
                 for span in _attempt_spans(uid, path, attempt):

@@ -6,7 +6,7 @@ from flowmesh_core.run.commands import AttemptSettled
 from flowmesh_core.run.ledger import Line
 
 
-class Teller(Protocol):
+class RunListener(Protocol):
     """Hears of every line of a ledger, and of every attempt's end; must not block."""
 
     def appended(self, uid: str, line: Line) -> None:

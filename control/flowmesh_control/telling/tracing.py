@@ -26,7 +26,7 @@ def wanted(environment: Mapping[str, str]) -> bool:
     return not disabled and any(environment.get(name) for name in ENDPOINTS)
 
 
-class Tracing:
+class OtlpExporter:
     """Sends spans in a thread of the SDK's."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ class NamespaceSecrets:
         self._settings = settings
 
     async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
-        """The values by bare name; see ``flowmesh_control.ports.Secrets``.
+        """The values by bare name; see ``flowmesh_control.ports.SecretReader``.
 
         Raises:
             FlowMeshError: one is not there or may not be read; names it and the remedy.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from flowmesh_control.access import Resource, User
-from flowmesh_control.failures import NotAskedError
+from flowmesh_control.failures import AuthorizationUnavailableError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.access.remembered import Remembered
 
@@ -106,7 +106,7 @@ class ReviewedUsers:
         try:
             made = await self._reviews.create(group, "v1", plural, "", body)
         except FlowMeshError as e:
-            raise NotAskedError(
+            raise AuthorizationUnavailableError(
                 f"the API server cannot be asked who you are and what you may: {e.message}",
                 where=plural,
                 remedy="try again; if it stays so: `kubectl get --raw /readyz`, and the operator's "

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from flowmesh_control.certificate import Certificate
+from flowmesh_control.certificate import TlsCertificate
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
@@ -46,7 +46,7 @@ def make_control_plane(
             api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
         ),
         secrets=NamespaceSecrets(api, settings),
-        certificate=Certificate.of(settings.tls_cert, settings.tls_key),
+        certificate=TlsCertificate.of(settings.tls_cert, settings.tls_key),
         labels=lambda namespace: mirror.namespaces.get(namespace, {}),
         withdrawn=partial(withdrawn, api, mirror),
         owner=owner,

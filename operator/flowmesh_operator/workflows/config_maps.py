@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 
-from flowmesh_control.content import Content
+from flowmesh_control.content import UploadStore
 from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
 from flowmesh_operator.access.grants import grant
 from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
@@ -24,7 +24,7 @@ class ConfigMapInputs:
         self._api = api
         self._settings = settings
 
-    async def store(self, obj: Object, content: Content, scope: str) -> dict[str, str]:
+    async def store(self, obj: Object, content: UploadStore, scope: str) -> dict[str, str]:
         """Stores every ConfigMap input of a workflow.
 
         Args:
@@ -47,7 +47,7 @@ class ConfigMapInputs:
         }
 
     async def _one(
-        self, name: str, namespace: str, given: Mapping[str, str], content: Content, scope: str
+        self, name: str, namespace: str, given: Mapping[str, str], content: UploadStore, scope: str
     ) -> str:
         path = f"spec.inputs.{name}.configMap"
         found = await self._read(path, namespace, given["name"])

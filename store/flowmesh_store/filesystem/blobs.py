@@ -24,7 +24,7 @@ from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, misma
 from flowmesh_store.keys import CAS, blob_key, is_digest
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.ports import StoredBlob
-from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 log = logging.getLogger("flowmesh.store")
 
@@ -92,18 +92,18 @@ class FilesystemBlobs:
         return await asyncio.to_thread(self._fetch, descriptor, size, digest, target)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`: beside the blobs, so that putting is a rename."""
+        """As :meth:`SpoolingBlobs.spool`: beside the blobs, so that putting is a rename."""
         return SpoolWriter(self._root.temporary, expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         if self._durable or spooled.path.parent != self._root.temporary:
             await asyncio.to_thread(self._adopt, spooled)
         else:
             self._adopt(spooled)
 
     async def discard(self, digest: Digest) -> None:
-        """As :meth:`Discarding.discard`."""
+        """As :meth:`CorruptBlobDeleter.discard`."""
         await asyncio.to_thread(self._discard, digest)
 
     async def blobs(self) -> AsyncIterator[StoredBlob]:
@@ -215,14 +215,14 @@ class FilesystemBlobs:
             os.close(descriptor)
         self._adopt_checked(spooled, digest)
 
-    def _adopt_checked(self, spooled: Spooled, digest: Digest) -> None:
+    def _adopt_checked(self, spooled: SpooledFile, digest: Digest) -> None:
         try:
             require(spooled.digest, digest, self.path(digest))
             self._adopt(spooled)
         finally:
             spooled.discard()
 
-    def _adopt(self, spooled: Spooled) -> None:
+    def _adopt(self, spooled: SpooledFile) -> None:
         path = self.path(spooled.digest)
         try:
             if not self._holds(spooled.digest, path, spooled.size_bytes):

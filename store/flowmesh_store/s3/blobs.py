@@ -25,7 +25,7 @@ from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import blob_key, check_digest
 from flowmesh_store.oserrors import store_error
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
-from flowmesh_store.spool import Spooled, SpoolWriter, verified_file
+from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 _EMPTY = digest_of(b"")
 _SINGLE_BYTES = 8 << 20
@@ -115,11 +115,11 @@ class S3Blobs:
         return size
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`Spooling.spool`."""
+        """As :meth:`SpoolingBlobs.spool`."""
         return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
 
-    async def put_spooled(self, spooled: Spooled) -> None:
-        """As :meth:`Spooling.put_spooled`."""
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
         try:
             if spooled.size_bytes <= _INLINE_BYTES:
                 content: bytes | Path = _read(spooled.path)
@@ -132,7 +132,7 @@ class S3Blobs:
             spooled.discard()
 
     async def discard(self, digest: Digest) -> None:
-        """As :meth:`Discarding.discard`: empties the object, see above."""
+        """As :meth:`CorruptBlobDeleter.discard`: empties the object, see above."""
         data, etag = await self._get(digest)
         if not data or digest_of(data) == digest:
             return

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from flowmesh_control.telling.log_format import LogFormatError, formatter
-from flowmesh_control.telling.run_log import RunLog
+from flowmesh_control.telling.run_log import RunLogListener
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.run.commands import AttemptSettled
 from flowmesh_core.run.ledger import StepLine, VerdictLine
@@ -52,7 +52,7 @@ def objects(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_failed_attempt_is_one_object_with_all_that_is_known(written: io.StringIO) -> None:
-    RunLog(STATE).settled(FAILED)
+    RunLogListener(STATE).settled(FAILED)
     [line] = objects(written)
     assert line.pop("time")
     assert line == {
@@ -69,7 +69,7 @@ def test_a_failed_attempt_is_one_object_with_all_that_is_known(written: io.Strin
 
 
 def test_what_goes_well_is_not_said_step_by_step(written: io.StringIO) -> None:
-    log = RunLog(STATE)
+    log = RunLogListener(STATE)
     log.appended("u1", StepLine(1.0, "clean", "COMPLETED"))
     log.appended("u1", StepLine(1.0, "tune", "FAILED", "engine", "out of ideas"))
     log.appended("u1", VerdictLine(2.0, "Failed", "engine", "out of ideas", "tune"))
