@@ -29,7 +29,7 @@ from generate import (
 from safetensors.numpy import save_file
 
 from flowmesh_worker.engine_api import HostSettings, TreeInput
-from flowmesh_worker.engines.llm.adapters import ADAPTER, Adaptable
+from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.requests import Request, Sampling, sample_seed
 from flowmesh_worker.engines.llm.vllm_backend import VllmBackend
 from flowmesh_worker.engines.prompts import Rendered
@@ -39,7 +39,7 @@ RANK = 16
 MEMORY_MIB = 6144
 
 
-def write_adapter(folder: Path, layers: Adaptable, seed: int) -> TreeInput:
+def write_adapter(folder: Path, layers: LoraTargets, seed: int) -> TreeInput:
     """A LoRA adapter with random weights on every linear layer."""
     folder.mkdir(parents=True)
     random, weights = np.random.default_rng(seed), {}
@@ -99,7 +99,7 @@ class Engine:
 
 async def _run(folder: Path, rounds: int, count: int) -> dict[str, Any]:
     model, texts = builtin_model(folder), prompts(count)
-    layers = Adaptable.of_model(model)
+    layers = LoraTargets.of_model(model)
     adapters = [write_adapter(folder / f"adapter-{n}", layers, n) for n in range(1, ADAPTERS + 1)]
     without = await Engine.start(model, folder, frozenset())
     takes = await Engine.start(model, folder, frozenset({ADAPTER}))

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from flowmesh_sim.pace import Paces
+from flowmesh_sim.pace import RecordedDurations
 from flowmesh_sim.recorded_work import RecordedWork
 from flowmesh_sim.recording import Recording, read_recording
 from flowmesh_sim.replaying import ReplaySpec, recorded_pools, replay
@@ -137,7 +137,7 @@ def _fmesh(*arguments: Any) -> None:
 def _compare(fit: Sequence[Group], test: Sequence[Group]) -> tuple[float, float]:
     """Prints a row for each group; the mean errors of makespan and cost of the tested ones."""
     learned = [RecordedWork(g.recording) for g in fit]
-    paces = Paces(e for w in learned for e in w.engines.values())
+    paces = RecordedDurations(e for w in learned for e in w.engines.values())
     for work in learned:  # each group's times are its own: they are taught one after the other
         paces.teach(work.attempts())
     pools = [recorded_pools(work) for work in learned]

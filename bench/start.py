@@ -19,7 +19,7 @@ from generate import BUILTIN, builtin_model
 from results import Result, Table, spread
 
 from flowmesh_core.units import Digest
-from flowmesh_worker.engines.preparations import Preparation
+from flowmesh_worker.engines.preparations import HostPreload
 from flowmesh_worker.engines.registry import Engines, installed_engines
 from flowmesh_worker.host.frames import (
     FromHost,
@@ -52,7 +52,7 @@ class Starting:
         self._news: asyncio.Queue[FromHost] = asyncio.Queue()
         self.process = HostProcess(self._news.put_nowait, lambda _: None, lambda _: None)
 
-    async def prepare(self, preparation: Preparation) -> int:
+    async def prepare(self, preparation: HostPreload) -> int:
         """Imports the libraries; gives the MiB that the process has then."""
         await self.process.start(host_environment(os.environ, THREADS))
         self.process.send(Prepare(preparation.modules, THREADS, on_devices=False))

@@ -382,6 +382,8 @@ class Renamer(ast.NodeVisitor):
         )
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
+        if node.end_lineno > node.lineno:  # a comment inside would be lost
+            new += "".join(re.findall(r"  # noqa[^\n]*", self._lines[node.lineno - 1]))
         self.edits.append(
             Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, new)
         )

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from flowmesh_cli.client import FabricGoneError, Http
+from flowmesh_cli.client import ApiClient, FabricGoneError
 from flowmesh_cli.cluster.gateway import ClusterSession
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.local.options import LocalOptions
-from flowmesh_cli.owner import Joined, Owner, claim, current, join, nobody_joined
-from flowmesh_cli.place import Place
+from flowmesh_cli.owner import JoinLock, OwnerRecord, claim, current, join, nobody_joined
+from flowmesh_cli.place import Target
 from flowmesh_cli.state_dir import StateDir, state_dir
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _WITHIN_S = 60.0
 _POLL_S = 0.05
 
 
-class Session:
+class FabricSession:
     """A fabric that this process may talk to."""
 
     def __init__(self, state: StateDir, options: LocalOptions, namespace: str) -> None:
@@ -36,8 +36,8 @@ class Session:
         self.state = state
         self._options = options
         self.fabric: LocalFabric | None = None
-        self._joined: Joined | None = None
-        self.http = Http.at("", "")
+        self._joined: JoinLock | None = None
+        self.http = ApiClient.at("", "")
         self._connect()
 
     @property
@@ -94,8 +94,8 @@ class Session:
                 )
             time.sleep(_POLL_S)
 
-    def _talk(self, owner: Owner) -> None:
-        self.http = Http.at(owner.url, owner.token)
+    def _talk(self, owner: OwnerRecord) -> None:
+        self.http = ApiClient.at(owner.url, owner.token)
         self.http.namespace = self._namespace
 
     def _own(self) -> bool:
@@ -132,10 +132,10 @@ class Session:
         return True
 
 
-class Reached(Protocol):
+class ReachableFabric(Protocol):
     """A fabric that this process may talk to, whoever serves it."""
 
-    http: Http
+    http: ApiClient
 
     @property
     def is_owner(self) -> bool:
@@ -164,7 +164,7 @@ class Reached(Protocol):
 
 
 @contextlib.contextmanager
-def attach(place: Place, options: LocalOptions) -> Iterator[Reached]:
+def attach(place: Target, options: LocalOptions) -> Iterator[ReachableFabric]:
     """A fabric with workers: a cluster's, the running one here, or this process's own."""
     if not place.is_cluster:
         with attach_here(place.state_dir, options, place.namespace) as here:
@@ -180,11 +180,11 @@ def attach(place: Place, options: LocalOptions) -> Iterator[Reached]:
 @contextlib.contextmanager
 def attach_here(
     folder: Path | None, options: LocalOptions, namespace: str = ""
-) -> Iterator[Session]:
+) -> Iterator[FabricSession]:
     """The running fabric of a folder, or this process's own."""
     state = state_dir(folder)
     state.prepare()
-    session = Session(state, options, namespace)
+    session = FabricSession(state, options, namespace)
     try:
         yield session
     finally:
@@ -192,7 +192,7 @@ def attach_here(
 
 
 @contextlib.contextmanager
-def need(place: Place) -> Iterator[Http]:
+def need(place: Target) -> Iterator[ApiClient]:
     """The running fabric.
 
     Raises:
@@ -211,7 +211,7 @@ def need(place: Place) -> Iterator[Http]:
             remedy="start one with `fmesh up`, or use `fmesh run`",
         )
     joined = join(state)
-    http = Http.at(owner.url, owner.token)
+    http = ApiClient.at(owner.url, owner.token)
     try:
         yield http
     finally:
@@ -221,7 +221,7 @@ def need(place: Place) -> Iterator[Http]:
 
 
 @contextlib.contextmanager
-def look(place: Place) -> Iterator[Http]:
+def look(place: Target) -> Iterator[ApiClient]:
     """A fabric to ask: the running one, or one without workers on what is stored.
 
     Raises:
@@ -241,7 +241,7 @@ def look(place: Place) -> Iterator[Http]:
             time.sleep(_POLL_S)
 
 
-def running(state: StateDir) -> Owner | None:
+def running(state: StateDir) -> OwnerRecord | None:
     """Who serves the folder with workers, or None."""
     if not state.exists():
         return None

@@ -7,13 +7,13 @@ import msgspec
 import typer
 
 from flowmesh_cli.attaching import attach, look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.naming import find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine
 from flowmesh_cli.terminal import Terminal
@@ -24,14 +24,14 @@ from flowmesh_core.run.states import Phase
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class AuditSample:
     """Which actions are audited: a share of them, drawn by a seed."""
 
     share: float
     seed: int
 
 
-def read_sample(text: str, seed: int) -> Sample:
+def read_sample(text: str, seed: int) -> AuditSample:
     """Reads ``5%`` or ``0.05``.
 
     Raises:
@@ -48,16 +48,16 @@ def read_sample(text: str, seed: int) -> Sample:
             where="--sample",
             remedy="e.g. 5%, 0.05 or 100%",
         )
-    return Sample(float(percent / 100), seed)
+    return AuditSample(float(percent / 100), seed)
 
 
 def audit_run(
     run: str,
-    sample: Sample,
+    sample: AuditSample,
     *,
     workers: int,
     price_usd_per_hour: str | None,
-    place: Place,
+    place: Target,
     as_json: bool,
 ) -> None:
     """Audits a run to the end; raises ``typer.Exit`` where something did not repeat."""
@@ -86,7 +86,7 @@ def audit_run(
         raise typer.Exit(code)
 
 
-def list_audits(*, place: Place, as_json: bool) -> None:
+def list_audits(*, place: Target, as_json: bool) -> None:
     """Shows all audits, and the signature classes in quarantine."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -99,7 +99,7 @@ def list_audits(*, place: Place, as_json: bool) -> None:
     show_quarantine(terminal, quarantine)
 
 
-def release_class(beginning: str, *, place: Place, as_json: bool) -> None:
+def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
     """Ends the quarantine of a signature class."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -121,7 +121,7 @@ def code_of(report: AuditReport) -> ExitCode:
     return ExitCode.CANCELLED if report.phase == Phase.CANCELLED else ExitCode.OK
 
 
-def _begin(http: Http, uid: str, sample: Sample) -> AuditAccepted:
+def _begin(http: ApiClient, uid: str, sample: AuditSample) -> AuditAccepted:
     document = {"share": sample.share, "seed": sample.seed}
     answer = http.call("POST", f"/v1/runs/{uid}/audit", document=document)
     return msgspec.json.decode(answer, type=AuditAccepted)

@@ -8,7 +8,7 @@ from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, DeclinedError
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.cleaning import CacheStats
 from flowmesh_core.audit.quarantine import QuarantineEntry
@@ -17,7 +17,7 @@ from flowmesh_core.status.view import FabricStatus
 from flowmesh_store.collect import CollectionReport
 
 
-def show_stats(*, place: Place, as_json: bool) -> None:
+def show_stats(*, place: Target, as_json: bool) -> None:
     """Shows what is kept, and what it has saved."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -40,7 +40,7 @@ def show_stats(*, place: Place, as_json: bool) -> None:
         terminal.text(f"in quarantine: {classes} (fmesh audit --list)")
 
 
-def collect_garbage(*, dry_run: bool, place: Place, as_json: bool) -> None:
+def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
     """Collects, or says what would be collected."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -57,7 +57,7 @@ def collect_garbage(*, dry_run: bool, place: Place, as_json: bool) -> None:
     )
 
 
-def purge_results(*, namespace: str, engine: str, yes: bool, place: Place, as_json: bool) -> None:
+def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_json: bool) -> None:
     """Forgets results of a tenant, or of all, of an engine, or of all."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class WorkflowSelection:
     """What the options that all commands on workflow files take say together.
 
     Attributes:

@@ -47,11 +47,11 @@ class FabricGoneError(CliError):
         )
 
 
-class ForbiddenError(CliError):
+class AccessDeniedError(CliError):
     """The user may not see or do that."""
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """How one comes to a control plane, and in whose name."""
 
     def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
@@ -67,7 +67,7 @@ class Way(Protocol):
         ...
 
 
-class Plain:
+class LoopbackTransport:
     """Straight to the address, with a token that does not change: the laptop's way."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -86,10 +86,10 @@ class Plain:
         return self._token
 
 
-class Http:
+class ApiClient:
     """Requests to one control plane."""
 
-    def __init__(self, url: str, way: Way, *, namespace: str = "") -> None:
+    def __init__(self, url: str, way: Transport, *, namespace: str = "") -> None:
         """Takes where it is and how to come there.
 
         Args:
@@ -107,15 +107,15 @@ class Http:
         self._connection: http.client.HTTPConnection | None = None
 
     @classmethod
-    def at(cls, url: str, token: str) -> "Http":
+    def at(cls, url: str, token: str) -> "ApiClient":
         """Of this machine."""
-        return cls(url, Plain(url, token))
+        return cls(url, LoopbackTransport(url, token))
 
     def where_allowed(self, path: str, kind: type[T], **query: Any) -> T | None:
         """As :meth:`get`; None where the user may not see it."""
         try:
             return self.get(path, kind, **query)
-        except ForbiddenError:
+        except AccessDeniedError:
             return None
 
     def get(self, path: str, kind: type[T], **query: Any) -> T:
@@ -143,7 +143,7 @@ class Http:
         answer comes.
         """
         if not _repeatable(method, body):
-            own = Http(self.url, self._way, namespace=self.namespace)
+            own = ApiClient(self.url, self._way, namespace=self.namespace)
             try:
                 response = own._send(method, path, query or {}, body=body, timeout_s=None)
                 return self._whole(response)
@@ -159,7 +159,7 @@ class Http:
 
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:
         """Reads newline-delimited JSON as it comes, on a connection of its own."""
-        own = Http(self.url, self._way, namespace=self.namespace)
+        own = ApiClient(self.url, self._way, namespace=self.namespace)
         response = own._send("GET", path, query, timeout_s=None)
         try:
             if response.status >= http.HTTPStatus.BAD_REQUEST:
@@ -283,7 +283,7 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
     # With a code it is no fault of the control plane, whatever the status.
     has_code = isinstance(found, dict) and found.get("code")
     code = ExitCode.FAILED if has_code else _CODES.get(status, ExitCode.FAILED)
-    kind = ForbiddenError if status == http.HTTPStatus.FORBIDDEN else CliError
+    kind = AccessDeniedError if status == http.HTTPStatus.FORBIDDEN else CliError
     return kind(message or f"HTTP {status}", code, where=where, remedy=remedy)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from flowmesh_cli import figures
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.naming import all_runs
 from flowmesh_cli.receipts import read_receipt, sharing, show_sharing, titles_of
 from flowmesh_cli.show.runs import show_fabric, show_failure, show_outputs, show_runs
@@ -14,7 +14,7 @@ from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
-def show_end(terminal: Terminal, http: Http, runs: Sequence[RunStatus]) -> None:
+def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
     """Writes the answer of ``fmesh run``; failures go to standard error, last."""
     fabric = http.where_allowed("/v1/fabric", FabricStatus)
     if terminal.as_json:
@@ -32,7 +32,7 @@ def show_end(terminal: Terminal, http: Http, runs: Sequence[RunStatus]) -> None:
             show_failure(terminal, run)
 
 
-def _show_sharing(terminal: Terminal, http: Http, runs: Sequence[RunStatus]) -> None:
+def _show_sharing(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
     ran, hits = sum(run.executed for run in runs), sum(run.hits for run in runs)
     merged = sum(step.in_flight for run in runs for step in run.steps)
     if not hits:

@@ -7,14 +7,14 @@ from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 
 
-def show_engines(name: str, *, place: Place, as_json: bool) -> None:
+def show_engines(name: str, *, place: Target, as_json: bool) -> None:
     """Lists the engines, or shows the contract of one."""
     terminal = Terminal(as_json=as_json)
     catalog = _catalog(place)
@@ -38,7 +38,7 @@ def show_engines(name: str, *, place: Place, as_json: bool) -> None:
     terminal.text("fmesh engines NAME shows one in full; '?' marks a port that may be missing")
 
 
-def _catalog(place: Place) -> Catalog:
+def _catalog(place: Target) -> Catalog:
     if not place.is_cluster:
         return load_catalog()
     with look(place) as http:

@@ -1,12 +1,12 @@
 """``fmesh why`` and ``explain``: where things stand."""
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.show.placement import show_explanation
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
@@ -15,7 +15,7 @@ from flowmesh_control.why import Why
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 
-def show_why(step: str, *, run: str, place: Place, as_json: bool) -> None:
+def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Tells the story of a step."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -28,7 +28,7 @@ def show_why(step: str, *, run: str, place: Place, as_json: bool) -> None:
         show_story(terminal, story, names)
 
 
-def show_placement(step: str, *, run: str, place: Place, as_json: bool) -> None:
+def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Shows where a step's actions could go, and where they went."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -40,7 +40,7 @@ def show_placement(step: str, *, run: str, place: Place, as_json: bool) -> None:
         show_explanation(terminal, explanation, found)
 
 
-def find_step(http: Http, run: str, step: str) -> tuple[str, StepStatus]:
+def find_step(http: ApiClient, run: str, step: str) -> tuple[str, StepStatus]:
     """The run's uid and the step that is meant: its path, or the name of its only instance.
 
     Raises:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.running import put_policies as put
 from flowmesh_cli.sources import read_sources
 from flowmesh_cli.terminal import Terminal
@@ -17,7 +17,7 @@ from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.view import WorkerStatus
 
 
-def show_workers(*, place: Place, as_json: bool) -> None:
+def show_workers(*, place: Target, as_json: bool) -> None:
     """Lists the connected workers."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -32,7 +32,7 @@ def show_workers(*, place: Place, as_json: bool) -> None:
     terminal.table(headings, [_row(w) for w in workers], right="memory price/h bill up")
 
 
-def show_policies(*, place: Place, as_json: bool) -> None:
+def show_policies(*, place: Target, as_json: bool) -> None:
     """Lists the cache policies."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -55,10 +55,10 @@ def show_policies(*, place: Place, as_json: bool) -> None:
     terminal.table(["policy", "scope", "group", "namespaces"], rows)
 
 
-def put_policies(files: Sequence[Path], *, place: Place, as_json: bool) -> None:
+def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None:
     """Sets the policies of some files; answers with all that there are then."""
     terminal = Terminal(as_json=as_json)
-    sources = read_sources(Chosen(files))
+    sources = read_sources(WorkflowSelection(files))
     if not sources.policies:
         raise CliError("the files hold no FlowMeshCachePolicy", ExitCode.USAGE)
     with look(place) as http:
@@ -71,7 +71,7 @@ def put_policies(files: Sequence[Path], *, place: Place, as_json: bool) -> None:
         terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
 
 
-def delete_policy(name: str, *, place: Place, as_json: bool) -> None:
+def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
     """Removes a policy; answers with those that are left."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:

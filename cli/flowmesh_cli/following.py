@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from flowmesh_cli.client import FabricGoneError, Http
+from flowmesh_cli.client import ApiClient, FabricGoneError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.show.lines import LineProgress
 from flowmesh_cli.terminal import Terminal
@@ -16,7 +16,7 @@ POLL_S = 0.2
 _PATIENCE_S = 30.0
 
 
-class Progress(Protocol):
+class ProgressView(Protocol):
     """Shows how runs stand."""
 
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
@@ -56,7 +56,7 @@ class JsonProgress:
         """Nothing stands open."""
 
 
-def progress_for(terminal: Terminal) -> Progress:
+def progress_for(terminal: Terminal) -> ProgressView:
     """Redrawn where somebody watches, else lines."""
     if terminal.is_live:
         # Imported here: drawing is for terminals alone.
@@ -66,14 +66,14 @@ def progress_for(terminal: Terminal) -> Progress:
     return LineProgress(terminal.note)
 
 
-class Follower:
+class RunFollower:
     """Watches some runs."""
 
     def __init__(
         self,
-        http: Callable[[], Http],
+        http: Callable[[], ApiClient],
         again: Callable[[], None],
-        progress: Progress,
+        progress: ProgressView,
         interrupts: Interrupts,
     ) -> None:
         """Takes the fabric, how to find it anew, who shows, and Ctrl-C."""

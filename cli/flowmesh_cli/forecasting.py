@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.sources import Source
 from flowmesh_cli.uploading import upload_inputs
@@ -10,7 +10,7 @@ from flowmesh_control.planner import Forecast
 from flowmesh_core.errors import SpecError
 
 
-def forecast(http: Http, source: Source) -> Forecast:
+def forecast(http: ApiClient, source: Source) -> Forecast:
     """Uploads what a workflow needs and asks for its forecast.
 
     Raises:

@@ -5,18 +5,18 @@ from collections import Counter
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.explaining import find_step
 from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.kept_logs import StepLogLine
 from flowmesh_core.run.states import StepState
 from flowmesh_core.status.view import RunStatus
 
 
-def show_logs(run: str, *, step: str, follow: bool, place: Place, as_json: bool) -> None:
+def show_logs(run: str, *, step: str, follow: bool, place: Target, as_json: bool) -> None:
     """Shows what engines printed; follows a run that goes on until it has ended."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -32,7 +32,7 @@ def show_logs(run: str, *, step: str, follow: bool, place: Place, as_json: bool)
         terminal.note(_nothing(status, path))
 
 
-def _named(http: Http, run: str, step: str) -> tuple[str, str]:
+def _named(http: ApiClient, run: str, step: str) -> tuple[str, str]:
     """The run's uid and the step's path; the path is empty where no step was named."""
     if not step:
         return find_run(http, run), ""

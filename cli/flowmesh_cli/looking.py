@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.cluster.gateway import Gateway
+from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import all_runs, find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.show.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
-def show_status(run: str, *, every: bool, place: Place, as_json: bool) -> None:
+def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
     """Shows a run, or a line for each."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -38,7 +38,7 @@ def show_status(run: str, *, every: bool, place: Place, as_json: bool) -> None:
         show_run(terminal, status, time.time())
 
 
-def cancel_run(run: str, *, reason: str, place: Place, as_json: bool) -> None:
+def cancel_run(run: str, *, reason: str, place: Target, as_json: bool) -> None:
     """Cancels a run and waits until it has ended."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -61,7 +61,7 @@ def cancel_run(run: str, *, reason: str, place: Place, as_json: bool) -> None:
         terminal.text(f"{uid} {status.phase}")
 
 
-def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bool) -> None:
+def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: bool) -> None:
     """Changes what may be changed of a run."""
     terminal = Terminal(as_json=as_json)
     given = {name: value for name, value in changes.items() if value is not None}
@@ -73,7 +73,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bo
         )
     with look(place) as http:
         uid = find_run(http, run)
-        if isinstance(http, Gateway):
+        if isinstance(http, ClusterGateway):
             # Loads the compiler, which a mere status should not wait for.
             from flowmesh_cli.cluster.submitting import amend_object  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Place, as_json: bo
         terminal.text(f"{uid} {', '.join(f'{name}: {value}' for name, value in given.items())}")
 
 
-def repin_run(run: str, *, place: Place, as_json: bool) -> None:
+def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     """Lets a run go on with the newest versions of its engines."""
     from flowmesh_control.repinning import RepinnedRun  # noqa: PLC0415 - as in amend_run
 

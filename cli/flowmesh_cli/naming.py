@@ -1,19 +1,19 @@
 """Which run is meant: a uid, the beginning of one, a name (the latest so called), or the latest."""
 
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
 from flowmesh_control.run_records import RunSummary
 
 
-def all_runs(http: Http, namespace: str = "") -> list[RunSummary]:
+def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:
     """Every run that the user may see, of one namespace or of all, the latest last."""
     found = http.get("/v1/runs", list[RunSummary], namespace=namespace)
     return sorted(found, key=lambda run: run.created_s)
 
 
-def find_run(http: Http, given: str) -> str:
+def find_run(http: ApiClient, given: str) -> str:
     """The uid of the run that is meant; a name of the own namespace goes before others'.
 
     Raises:

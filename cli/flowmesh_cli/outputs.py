@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.following import OVER
 from flowmesh_cli.naming import find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.show.runs import describe_output
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.status.view import RunStatus
@@ -21,7 +21,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 
 def show_outputs(
-    run: str, *, download: Path | None, format_: str, place: Place, as_json: bool
+    run: str, *, download: Path | None, format_: str, place: Target, as_json: bool
 ) -> None:
     """Shows a run's outputs, or writes them to a folder."""
     if format_ not in FORMATS:
@@ -55,7 +55,7 @@ def show_outputs(
         terminal.note("the workflow declares no outputs")
 
 
-def _download(http: Http, status: RunStatus, folder: Path, format_: str) -> dict[str, Path]:
+def _download(http: ApiClient, status: RunStatus, folder: Path, format_: str) -> dict[str, Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -68,7 +68,12 @@ def _download(http: Http, status: RunStatus, folder: Path, format_: str) -> dict
 
 
 def _write(
-    http: Http, status: RunStatus, name: str, output: dict[str, Any], folder: Path, format_: str
+    http: ApiClient,
+    status: RunStatus,
+    name: str,
+    output: dict[str, Any],
+    folder: Path,
+    format_: str,
 ) -> Path:
     kind = output["kind"]
     content = f"/v1/runs/{status.uid}/outputs/{name}"

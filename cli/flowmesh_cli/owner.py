@@ -24,7 +24,7 @@ _READ_WITHIN_S = 2.0
 _POLL_S = 0.02
 
 
-class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the file says.
 
     Attributes:
@@ -49,12 +49,12 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ownership:
     """The lock on the owner file, held by this process."""
 
-    def __init__(self, lock: "_LockFile", previous: Owner | None) -> None:
+    def __init__(self, lock: "_LockFile", previous: OwnerRecord | None) -> None:
         """Takes the locked file and what a dead owner left in it."""
         self._lock = lock
         self.previous = previous
 
-    def write(self, owner: Owner) -> None:
+    def write(self, owner: OwnerRecord) -> None:
         """Says who owns it.
 
         Raises:
@@ -62,7 +62,7 @@ class Ownership:
         """
         self._write(msgspec.json.format(msgspec.json.encode(owner)) + b"\n")
 
-    def release(self, *, leave: Owner | None = None) -> None:
+    def release(self, *, leave: OwnerRecord | None = None) -> None:
         """Lets go of an empty file, or of one that still names somebody's orphaned workers."""
         with contextlib.suppress(StoreError):
             if leave is None:
@@ -104,7 +104,7 @@ def claim(state: StateDir, *, to_read: bool = False) -> Ownership | None:
     return Ownership(lock, _decode(state.owner))
 
 
-def current(state: StateDir) -> Owner | None:
+def current(state: StateDir) -> OwnerRecord | None:
     """The living owner, or None. Waits a moment for one that is just starting."""
     end = time.monotonic() + _READ_WITHIN_S
     while _is_locked(state.owner):
@@ -118,12 +118,12 @@ def current(state: StateDir) -> Owner | None:
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinLock:
     """A shared lock on ``joined``: the owner stays while it is held."""
 
     descriptor: int
 
-    def __enter__(self) -> "Joined":
+    def __enter__(self) -> "JoinLock":
         """Held since it was made."""
         return self
 
@@ -140,11 +140,11 @@ class Joined:
             self.descriptor = -1
 
 
-def join(state: StateDir) -> Joined | None:
+def join(state: StateDir) -> JoinLock | None:
     """Tells the owner to stay; None where it is just leaving."""
     lock = _LockFile(state.joined)
     if lock.take(fcntl.LOCK_SH):
-        return Joined(lock.descriptor)
+        return JoinLock(lock.descriptor)
     lock.close()
     return None
 
@@ -211,8 +211,8 @@ def _is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _decode(path: Path) -> Owner | None:
+def _decode(path: Path) -> OwnerRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Owner)
+        return msgspec.json.decode(path.read_bytes(), type=OwnerRecord)
     except (OSError, msgspec.DecodeError):
         return None

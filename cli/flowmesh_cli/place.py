@@ -15,7 +15,7 @@ SYSTEM_NAMESPACE = "flowmesh"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """What the options that say where say together.
 
     Attributes:
@@ -49,7 +49,7 @@ class Place:
         return self.cluster
 
 
-HERE = Place()
+HERE = Target()
 
 _OPTIONS: dict[str, Any] = {
     "state_dir": StateDirOption,
@@ -131,7 +131,7 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        place = Place(**{name: given.pop(name) for name in options})
+        place = Target(**{name: given.pop(name) for name in options})
         command(**given, place=place)
 
     last = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in mine if p.name == "json"]

@@ -6,12 +6,12 @@ import typer
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import attach
-from flowmesh_cli.chosen import Chosen
-from flowmesh_cli.client import Http
+from flowmesh_cli.chosen import WorkflowSelection
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.forecasting import forecast
 from flowmesh_cli.local.options import PLANNER, LocalOptions
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.running import checked
 from flowmesh_cli.terminal import Terminal
@@ -24,7 +24,7 @@ _WORKERS_WITHIN_S = 20.0
 _POLL_S = 0.1
 
 
-def plan_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
+def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
     """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
@@ -45,7 +45,7 @@ def plan_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _wait_for_workers(http: Http) -> None:
+def _wait_for_workers(http: ApiClient) -> None:
     """A forecast needs somebody to forecast for."""
     end = time.monotonic() + _WORKERS_WITHIN_S
     while not http.get("/v1/workers", list[WorkerStatus]) and time.monotonic() < end:

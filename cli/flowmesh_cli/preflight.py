@@ -8,7 +8,7 @@ from flowmesh_cli.attaching import attach, running
 from flowmesh_cli.forecasting import forecast
 from flowmesh_cli.local.capabilities import missing_engines, refuse_missing, refuse_unhonoured
 from flowmesh_cli.local.options import LocalOptions
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.sources import Source, Sources
 from flowmesh_cli.state_dir import state_dir
 from flowmesh_core.graph.plan import Plan, StepPlan
@@ -16,7 +16,7 @@ from flowmesh_core.graph.plan import Plan, StepPlan
 _NEEDS_NO_WORKER = ("hit", "skip")
 
 
-def refuse_what_no_worker_here_can_run(sources: Sources, place: Place) -> None:
+def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
     """Refuses workflows that the workers of this installation cannot run.
 
     What is published needs no worker: where the folder holds results they are asked first.
@@ -42,7 +42,7 @@ def _plan_of(source: Source) -> Plan:
     return source.plan
 
 
-def _not_published(source: Source, steps: list[StepPlan], place: Place) -> list[StepPlan]:
+def _not_published(source: Source, steps: list[StepPlan], place: Target) -> list[StepPlan]:
     with attach(place, LocalOptions("read")) as session:
         if not session.is_owner:
             return []  # somebody serves the folder by now

@@ -7,9 +7,9 @@ import msgspec
 
 from flowmesh_cli import figures
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.naming import all_runs, find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.run_records import RunSummary
@@ -17,7 +17,7 @@ from flowmesh_core.receipts.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.status.view import FabricStatus
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SharedWork(msgspec.Struct, frozen=True):
     """What one run had of another.
 
     Attributes:
@@ -32,7 +32,7 @@ class Shared(msgspec.Struct, frozen=True):
     saved_nanousd: int
 
 
-def show_receipt(run: str, *, place: Place, as_json: bool) -> None:
+def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -62,7 +62,7 @@ def show_receipt(run: str, *, place: Place, as_json: bool) -> None:
     )
 
 
-def show_receipts(*, place: Place, as_json: bool) -> None:
+def show_receipts(*, place: Target, as_json: bool) -> None:
     """Shows all receipts, who shared with whom, and that everything adds up."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -91,7 +91,7 @@ def show_receipts(*, place: Place, as_json: bool) -> None:
     show_fabric(terminal, fabric)
 
 
-def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
+def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWork]:
     """Who used whose work, in order of the receipts."""
     found: dict[tuple[str, str], list[ReceiptLine]] = defaultdict(list)
     for receipt in receipts:
@@ -100,7 +100,7 @@ def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
                 if other != receipt.uid:
                     found[receipt.uid, other].append(line)
     return [
-        Shared(
+        SharedWork(
             names.get(taker, taker),
             names.get(giver, giver),
             tuple(line.step for line in lines),
@@ -110,7 +110,7 @@ def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[Shared]:
     ]
 
 
-def show_sharing(terminal: Terminal, shared: Sequence[Shared]) -> None:
+def show_sharing(terminal: Terminal, shared: Sequence[SharedWork]) -> None:
     """A line for each run and what it had of the same others."""
     givers: dict[tuple[str, tuple[str, ...], int], list[str]] = defaultdict(list)
     for found in shared:
@@ -122,12 +122,12 @@ def show_sharing(terminal: Terminal, shared: Sequence[Shared]) -> None:
         )
 
 
-def read_receipt(http: Http, uid: str) -> Receipt:
+def read_receipt(http: ApiClient, uid: str) -> Receipt:
     """A run's receipt."""
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
-def read_receipts(http: Http, namespace: str = "") -> list[Receipt]:
+def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
     """The receipts of every run that the user may list, of one namespace or of all, oldest first.
 
     One request, or one a page where they are very many.

@@ -9,16 +9,16 @@ from flowmesh_cli.attaching import look
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.views import OVER
 from flowmesh_core.trace import RecordedRun
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.recording import anonymous, read_recording, write_recording
-from flowmesh_sim.replaying import Figures, Replayed, ReplaySpec, read_replay, replay
+from flowmesh_sim.replaying import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
 
 
-def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Place) -> None:
+def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:
     """Writes the trace of runs.
 
     Raises:
@@ -99,5 +99,5 @@ def _usd(dollars: float) -> str:
     return figures.usd(nano_usd(f"{dollars:.9f}"))
 
 
-def _joules(f: Figures) -> str:
+def _joules(f: ReplayTotals) -> str:
     return figures.joules(f.joules, estimated=True)

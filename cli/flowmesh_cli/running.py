@@ -5,19 +5,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import typer
 
-from flowmesh_cli.attaching import Reached, attach, look, need
-from flowmesh_cli.chosen import Chosen
-from flowmesh_cli.client import Http
-from flowmesh_cli.cluster.gateway import Gateway
+from flowmesh_cli.attaching import ReachableFabric, attach, look, need
+from flowmesh_cli.chosen import WorkflowSelection
+from flowmesh_cli.client import ApiClient
+from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submitting import submit_object
 from flowmesh_cli.ending import show_end
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import FilesError
-from flowmesh_cli.following import OVER, Follower, JsonProgress, progress_for
+from flowmesh_cli.following import OVER, JsonProgress, RunFollower, progress_for
 from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.naming import find_run
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.show.runs import show_failure, show_outputs
 from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
@@ -34,13 +34,13 @@ _WAIT_FOR_OTHERS_S = 0.2
 
 
 def run_files(
-    chosen: Chosen,
+    chosen: WorkflowSelection,
     *,
     workers: int,
     price_usd_per_hour: str | None,
     weights: Sequence[str] | None,
     policies: bool,
-    place: Place,
+    place: Target,
     as_json: bool,
 ) -> None:
     """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
@@ -74,7 +74,7 @@ def run_files(
         raise typer.Exit(code)
 
 
-def submit_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
+def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
     """Hands workflows to the running fabric."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
@@ -92,7 +92,7 @@ def submit_files(chosen: Chosen, *, place: Place, as_json: bool) -> None:
         terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows what it prints")
 
 
-def watch_run(run: str, *, place: Place, as_json: bool) -> None:
+def watch_run(run: str, *, place: Target, as_json: bool) -> None:
     """Follows a run; Ctrl-C leaves it running."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -100,7 +100,7 @@ def watch_run(run: str, *, place: Place, as_json: bool) -> None:
         progress = JsonProgress(terminal) if as_json else progress_for(terminal)
 
         def again() -> None:
-            if isinstance(http, Gateway):
+            if isinstance(http, ClusterGateway):
                 http.again()
             else:
                 http.get("/v1/fabric", FabricStatus)
@@ -110,7 +110,7 @@ def watch_run(run: str, *, place: Place, as_json: bool) -> None:
 
         with Interrupts(at_once=left) as interrupts:
             try:
-                runs = Follower(lambda: http, again, progress, interrupts).follow(
+                runs = RunFollower(lambda: http, again, progress, interrupts).follow(
                     [uid], cancels=False
                 )
             finally:
@@ -134,7 +134,7 @@ def weights_of_nobody(weights: Iterable[str], sources: Sources) -> Iterator[str]
             yield f"--weight {tenant}: no workflow here is of that tenant{near}"
 
 
-def checked(chosen: Chosen) -> Sources:
+def checked(chosen: WorkflowSelection) -> Sources:
     """Reads files and finds everything wrong with them before anything is started.
 
     Raises:
@@ -147,13 +147,13 @@ def checked(chosen: Chosen) -> Sources:
     return sources
 
 
-def submit(http: Http, source: Source) -> RunAccepted:
+def submit(http: ApiClient, source: Source) -> RunAccepted:
     """Uploads what a workflow needs and submits it.
 
     Raises:
         FilesError: what admission found, at its place in the file.
     """
-    if isinstance(http, Gateway):
+    if isinstance(http, ClusterGateway):
         return submit_object(http, source)
     upload_inputs(http, source)
     document = {"document": source.document.value, "uploads": source.uploads}
@@ -164,7 +164,7 @@ def submit(http: Http, source: Source) -> RunAccepted:
     return msgspec.json.decode(answer, type=RunAccepted)
 
 
-def put_policies(http: Http, policies: Sequence[Source]) -> None:
+def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
     """Sets cache policies; runs that exist keep the rules that they were pinned to."""
     rules = [source.policy.rule() for source in policies if source.policy is not None]
     if rules:
@@ -180,18 +180,18 @@ def worst(runs: Sequence[RunStatus]) -> ExitCode:
 
 
 def follow(
-    session: Reached, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
+    session: ReachableFabric, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
 ) -> list[RunStatus]:
     """Shows runs until they have ended; Ctrl-C cancels them."""
     progress = progress_for(terminal)
     try:
-        follower = Follower(lambda: session.http, session.again, progress, interrupts)
+        follower = RunFollower(lambda: session.http, session.again, progress, interrupts)
         return follower.follow(uids, cancels=True)
     finally:
         progress.close()
 
 
-def wait_for_others(session: Reached, terminal: Terminal, interrupts: Interrupts) -> None:
+def wait_for_others(session: ReachableFabric, terminal: Terminal, interrupts: Interrupts) -> None:
     """An owner serves until every run that joined has ended."""
     said = False
     while not interrupts.asked:
@@ -203,7 +203,7 @@ def wait_for_others(session: Reached, terminal: Terminal, interrupts: Interrupts
         interrupts.wait(_WAIT_FOR_OTHERS_S)
 
 
-def leave_at_once(session: Reached) -> None:
+def leave_at_once(session: ReachableFabric) -> None:
     """Ends this process and its workers; what is published stays."""
     session.abandon()
     leave(ExitCode.INTERRUPTED, "left at once; the same command goes on where it was")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_cli.attaching import Session, attach_here, running
+from flowmesh_cli.attaching import FabricSession, attach_here, running
 from flowmesh_cli.client import FabricGoneError
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
@@ -42,7 +42,7 @@ def serve(
             where=str(state.path),
             remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
         )
-    stop, sessions = threading.Event(), list[Session]()
+    stop, sessions = threading.Event(), list[FabricSession]()
     for number in _SIGNALS:
         signal.signal(number, lambda *_: _stop(stop, sessions))
     options = LocalOptions(
@@ -70,7 +70,7 @@ def serve(
         signal.signal(number, signal.SIG_IGN)  # one that comes too late changes nothing any more
 
 
-def _stop(stop: threading.Event, sessions: list[Session]) -> None:
+def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:
     """The first signal asks; the second leaves at once, with the workers."""
     if not stop.is_set():
         stop.set()

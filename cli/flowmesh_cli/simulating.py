@@ -6,7 +6,7 @@ from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.measures import Result
+from flowmesh_sim.measures import SimulationResult
 from flowmesh_sim.policies import policy_named
 from flowmesh_sim.scenario import read_scenario
 from flowmesh_sim.simulation import Simulation
@@ -46,7 +46,7 @@ def simulate_file(
         show(terminal, result)
 
 
-def show(terminal: Terminal, r: Result) -> None:
+def show(terminal: Terminal, r: SimulationResult) -> None:
     """Writes a result for people."""
     ended = f"{r.succeeded} succeeded, {r.failed} failed, {r.cancelled} cancelled"
     terminal.text(f"{r.scenario}, seed {r.seed}, policy {r.policy} (simulated)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import missing_files
@@ -76,7 +76,7 @@ class Sources:
     pools: list[Source]
 
 
-def read_sources(chosen: Chosen) -> Sources:
+def read_sources(chosen: WorkflowSelection) -> Sources:
     """Reads and validates files.
 
     Args:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.nearness import nearest
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.show.lineage import show_origins, show_walk
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.lineage import Direction, LineageWalk, ProducedArtifact
@@ -34,7 +34,7 @@ class _Named:
 
 
 def show_lineage(
-    artifact: str, *, down: bool, depth: int, all_runs: bool, place: Place, as_json: bool
+    artifact: str, *, down: bool, depth: int, all_runs: bool, place: Target, as_json: bool
 ) -> None:
     """Follows an artifact up or down; an output of a run upwards through that run alone."""
     terminal = Terminal(as_json=as_json)
@@ -56,7 +56,7 @@ def show_lineage(
         show_walk(terminal, walk, every_way=all_runs)
 
 
-def show_rows(artifact: str, *, place: Place, as_json: bool) -> None:
+def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
     """Says which rows the chunks of a data set came from."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -72,7 +72,7 @@ def show_rows(artifact: str, *, place: Place, as_json: bool) -> None:
         show_origins(terminal, found)
 
 
-def export_openlineage(run: str, *, out: Path | None, place: Place) -> None:
+def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
     """Writes a run's events."""
     with look(place) as http:
         events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
@@ -88,7 +88,7 @@ def export_openlineage(run: str, *, out: Path | None, place: Place) -> None:
     Terminal(as_json=False).note(f"{count} events -> {out}")
 
 
-def _artifact(http: Http, text: str) -> _Named:
+def _artifact(http: ApiClient, text: str) -> _Named:
     """A digest or reference as it is; ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` with their digest.
 
     Raises:
@@ -126,7 +126,7 @@ def _artifact(http: Http, text: str) -> _Named:
     )
 
 
-def _refuse_run(http: Http, text: str) -> None:
+def _refuse_run(http: ApiClient, text: str) -> None:
     """A run's name alone is no artifact: says which of its outputs could be meant."""
     uid = next((r.uid for r in reversed(all_runs(http)) if text in (r.uid, r.name)), "")
     if not uid:

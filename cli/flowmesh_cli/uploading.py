@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import local_inputs, local_path
@@ -25,7 +25,7 @@ class Uploaded(msgspec.Struct, frozen=True):
     reference: str
 
 
-def upload_inputs(http: Http, source: Source) -> None:
+def upload_inputs(http: ApiClient, source: Source) -> None:
     """Stores a workflow's local inputs and remembers their references.
 
     Raises:
@@ -55,7 +55,7 @@ def upload_inputs(http: Http, source: Source) -> None:
         raise FilesError(source.lines(problems))
 
 
-def _upload(http: Http, path: Path, kind: str, namespace: str) -> str:
+def _upload(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
     if kind == "dataset":
         query = {"namespace": namespace, "name": path.name}
         with path.open("rb") as file:

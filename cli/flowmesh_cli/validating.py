@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from flowmesh_cli import figures
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.local_inputs import local_inputs, local_path
 from flowmesh_cli.sources import Source, need_workflows, read_sources
@@ -22,7 +22,7 @@ _READ_BYTES_MAX = 64 << 20
 """A larger file of rows is left to the upload, which reads it anyway."""
 
 
-def validate_files(chosen: Chosen, *, as_json: bool, kubernetes: bool = False) -> None:
+def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool = False) -> None:
     """Checks files as admission would, as far as that needs no upload.
 
     Args:
@@ -74,7 +74,7 @@ def _unfit(source: Source) -> list[str]:
     return source.lines(problems)
 
 
-def draw_files(chosen: Chosen, *, mermaid: bool, as_json: bool) -> None:
+def draw_files(chosen: WorkflowSelection, *, mermaid: bool, as_json: bool) -> None:
     """Draws the graphs of workflows."""
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)

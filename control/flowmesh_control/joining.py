@@ -25,7 +25,7 @@ class StaticWorkerTokens:
         self._pools = {pool: token.encode() for pool, token in pools.items()}
 
     async def pool_of(self, token: str) -> str | None:
-        """As :meth:`Tokens.pool_of`; every token is compared, whichever matches."""
+        """As :meth:`WorkerTokenVerifier.pool_of`; every token is compared, whichever matches."""
         given = token.encode()
         found = [p for p, t in self._pools.items() if hmac.compare_digest(t, given)]
         return found[0] if found else None

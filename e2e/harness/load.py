@@ -11,8 +11,8 @@ from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import Json, until
 
 from flowmesh_cli.attaching import look
-from flowmesh_cli.client import FabricGoneError, Http
-from flowmesh_cli.place import Place
+from flowmesh_cli.client import ApiClient, FabricGoneError
+from flowmesh_cli.place import Target
 from flowmesh_core.receipts.receipt import Receipt
 from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
 
@@ -136,7 +136,7 @@ class Load:
         until(seen, "a worker is busy")
         return found[0]
 
-    def _asked(self, ask: Callable[[Http], _Answer]) -> _Answer:
+    def _asked(self, ask: Callable[[ApiClient], _Answer]) -> _Answer:
         """What the leader answers, whoever leads by now."""
         answers: list[_Answer] = []
 
@@ -152,10 +152,10 @@ class Load:
         return [self.fabric.look(team, self.NAME)["metadata"]["uid"] for team in self.teams]
 
     @contextmanager
-    def gateway(self) -> Iterator[Http]:
+    def gateway(self) -> Iterator[ApiClient]:
         """The fabric's API through the API server, with the administrator's rights."""
         kubeconfig = self.fabric.kube.kubeconfig
-        with look(Place(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])) as http:
+        with look(Target(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])) as http:
             yield http
 
 

@@ -46,7 +46,7 @@ class ApiError(FlowMeshError):
         self.retry_after_s = retry_after_s
 
 
-class Api:
+class KubeClient:
     """Reads and writes objects of any kind."""
 
     def __init__(
@@ -73,9 +73,9 @@ class Api:
         self._timeout_s = timeout_s
         self.requests: Counter[tuple[str, str]] = Counter() if requests is None else requests
 
-    def fenced(self, fence: Callable[[], None]) -> "Api":
+    def fenced(self, fence: Callable[[], None]) -> "KubeClient":
         """The same, with writes that this fence may stop; counted together."""
-        return Api(
+        return KubeClient(
             self._client,
             fence=fence,
             tries=self._tries,
@@ -83,9 +83,9 @@ class Api:
             requests=self.requests,
         )
 
-    def impatient(self, timeout_s: float) -> "Api":
+    def impatient(self, timeout_s: float) -> "KubeClient":
         """The same with one try of another length, for who has a deadline of his own."""
-        return Api(
+        return KubeClient(
             self._client,
             fence=self._fence,
             tries=1,

@@ -44,7 +44,7 @@ class BootstrapError(FlowMeshError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredSecret:
     """A Secret that the installation needs.
 
     Attributes:
@@ -77,7 +77,7 @@ class Wanted:
 
 def wanted_secrets(
     *, hosts: Sequence[str], days: int, master_key: bool, store: bool, keda: bool
-) -> Iterator[Wanted]:
+) -> Iterator[RequiredSecret]:
     """Yields the Secrets that an installation needs.
 
     Args:
@@ -89,22 +89,22 @@ def wanted_secrets(
     """
     now = datetime.datetime.now(datetime.UTC)
     if hosts:
-        yield Wanted(
+        yield RequiredSecret(
             GATEWAY_TLS, "operator", ("ca.crt", "tls.crt", "tls.key"),
             lambda _: gateway_certificate(hosts, days, now), type="kubernetes.io/tls",
         )  # fmt: skip
     if master_key:
-        yield Wanted(
+        yield RequiredSecret(
             MASTER_KEY, "operator", ("master-key",),
             lambda _: {"master-key": secrets.token_bytes(KEY_BYTES)},
         )  # fmt: skip
     if store:
         pair = (_ACCESS, _SECRET)
-        yield Wanted(STORE_OPERATOR, "store", pair, lambda _: _account("flowmesh-operator"))
-        yield Wanted(STORE_WORKER, "store", pair, _worker_account)
-        yield Wanted(STORE_ACCOUNTS, "store", (_USERS,), _accounts)
+        yield RequiredSecret(STORE_OPERATOR, "store", pair, lambda _: _account("flowmesh-operator"))
+        yield RequiredSecret(STORE_WORKER, "store", pair, _worker_account)
+        yield RequiredSecret(STORE_ACCOUNTS, "store", (_USERS,), _accounts)
     if keda:
-        yield Wanted(
+        yield RequiredSecret(
             KEDA_PAIR, "keda", ("tls.crt", "tls.key"),
             # Nobody trusts the pair: KEDA checks the gateway's certificate against an authority of
             # one's own only where it has a pair to show.
@@ -113,7 +113,7 @@ def wanted_secrets(
 
 
 def create_missing(
-    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Sequence[Wanted]
+    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Sequence[RequiredSecret]
 ) -> Iterator[str]:
     """Creates the Secrets that are missing; yields a line for each Secret.
 
@@ -147,7 +147,7 @@ def create_missing(
 
 
 def _read(
-    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Wanted
+    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret
 ) -> dict[str, bytes] | None:
     try:
         data = api.read_namespaced_secret(wanted.name, namespace).data or {}
@@ -167,7 +167,7 @@ def _read(
 
 
 def _create(
-    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Wanted, content: Content
+    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret, content: Content
 ) -> bool:
     """Whether it was created; False where another did at the same time."""
     try:
@@ -180,7 +180,7 @@ def _create(
 
 
 def _refused(
-    verb: str, namespace: str, wanted: Wanted, e: "kubernetes.client.ApiException"
+    verb: str, namespace: str, wanted: RequiredSecret, e: "kubernetes.client.ApiException"
 ) -> BootstrapError:
     try:
         said = str(json.loads(e.body)["message"])

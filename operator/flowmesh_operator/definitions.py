@@ -6,11 +6,11 @@ kopf looks once, at its start, which kinds there are; a kind that comes later it
 import asyncio
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.api import NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import MIRRORED, Kind
 
 
-async def check_definitions(api: Api) -> None:
+async def check_definitions(api: KubeClient) -> None:
     """Asks for every kind.
 
     Raises:
@@ -20,7 +20,7 @@ async def check_definitions(api: Api) -> None:
     await asyncio.gather(*(_check(api, kind) for kind in MIRRORED.values()))
 
 
-async def _check(api: Api, kind: Kind) -> None:
+async def _check(api: KubeClient, kind: Kind) -> None:
     group, version, plural = kind
     try:
         await api.probe(group, version, plural)

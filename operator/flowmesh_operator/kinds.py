@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads and writes, as ``Api`` takes them."""
+"""The kinds of objects that the operator reads and writes, as ``KubeClient`` takes them."""
 
 Kind = tuple[str, str, str]
 """Group, version, plural."""

@@ -13,7 +13,7 @@ import kopf
 from flowmesh_control.epochs import SupersededError
 from flowmesh_control.telling.log_format import LogFormatError, formatter
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.connection import connected
 from flowmesh_operator.definitions import check_definitions
 from flowmesh_operator.exits import OperatorExitCode
@@ -21,8 +21,8 @@ from flowmesh_operator.handlers.watched import Seen, registry_of
 from flowmesh_operator.leading.leader import lead
 from flowmesh_operator.leading.lease import LeadershipLostError
 from flowmesh_operator.liveness import alive_at
-from flowmesh_operator.mirror import Mirror
-from flowmesh_operator.own_loop import OwnLoop
+from flowmesh_operator.mirror import InformerCache
+from flowmesh_operator.own_loop import LoopThread
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
 from flowmesh_operator.waiting import first
 
@@ -79,10 +79,10 @@ async def serve(settings: OperatorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    mirror = Mirror()
-    watches = OwnLoop("watches", partial(watch, settings, mirror.post))
+    mirror = InformerCache()
+    watches = LoopThread("watches", partial(watch, settings, mirror.post))
     async with connected() as client:
-        api = Api(client)
+        api = KubeClient(client)
         await check_definitions(api)
         log.info("%s watches and waits for the lease", settings.identity)
         try:

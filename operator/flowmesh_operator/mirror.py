@@ -18,7 +18,7 @@ _META = ("uid", "name", "namespace", "generation", "resourceVersion", "creationT
 _ENDED_STATUS = ("phase", "observedGeneration", "endedAt")
 
 
-class Mirror:
+class InformerCache:
     """Objects by kind and uid.
 
     Attributes:

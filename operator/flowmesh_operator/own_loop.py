@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 STOP_S = 10.0
 
 
-class OwnLoop:
+class LoopThread:
     """One piece of work, made in the main event loop."""
 
     def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flowmesh_control.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """Kubernetes sets it in every pod."""
@@ -92,13 +92,13 @@ class OperatorSettings:
     keda_pair_secret: str = ""
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> PodEnvironment:
         """Where the pods of pools run, and what they are told."""
         scheme = "wss" if self.tls_cert else "ws"
         service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"
         labels = (pair.partition("=") for pair in self.pod_selector.split(","))
         cidrs = _networks(self.worker_store_cidrs)
-        return Surroundings(
+        return PodEnvironment(
             namespace=self.namespace,
             gateway=self.worker_gateway or service,
             store=self.worker_store or self.store,

@@ -19,15 +19,15 @@ from flowmesh_core.protocol.messages import (
 )
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
-from flowmesh_sim.content import Progress
+from flowmesh_sim.content import SimCheckpoint
 from flowmesh_sim.devices import MIB, Device
 from flowmesh_sim.engine import Timer, cancel
-from flowmesh_sim.held import Held
+from flowmesh_sim.held import SimReportBuffer
 from flowmesh_sim.inputs import at_hand, items_of
-from flowmesh_sim.lane import Job
-from flowmesh_sim.lanes import Lanes
-from flowmesh_sim.shelf import Shelf
-from flowmesh_sim.surroundings import Surroundings
+from flowmesh_sim.lane import SimJob
+from flowmesh_sim.lanes import SimInstances
+from flowmesh_sim.shelf import DiskCache
+from flowmesh_sim.surroundings import WorkerContext
 
 CHECKPOINT_MIB = 64
 
@@ -37,7 +37,7 @@ class _Attempt:
     assignment: Assignment
     number: int
     phase: str = "fetching"
-    job: Job | None = None
+    job: SimJob | None = None
     started_s: float = 0.0
     fetch_s: float = 0.0
     waits_for: int = 0
@@ -45,7 +45,7 @@ class _Attempt:
     timer: Timer | None = None
 
 
-class Attempts:
+class SimAttempts:
     """All attempts that a worker works on.
 
     Attributes:
@@ -55,11 +55,11 @@ class Attempts:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: WorkerContext,
         device: Device,
-        held: Held,
-        lanes: Lanes,
-        shelf: Shelf,
+        held: SimReportBuffer,
+        lanes: SimInstances,
+        shelf: DiskCache,
         *,
         wall_s: Callable[[float], float],
         moved: Callable[[], None],
@@ -182,15 +182,15 @@ class Attempts:
         duty = self._around.duties.of(a, self._device)
         if a.resume is not None and a.resume.artifact.digest in self._shelf.held:
             kept = self._around.store.contents.by_digest.get(a.resume.artifact.digest)
-            attempt.resumed = kept.done if isinstance(kept, Progress) else 0.0
+            attempt.resumed = kept.done if isinstance(kept, SimCheckpoint) else 0.0
         left = duty.steps * (1.0 - attempt.resumed)
-        attempt.job = Job(
+        attempt.job = SimJob(
             a, duty, left, attempt.number, self._engine.now_s, resumed=attempt.resumed
         )
         self._lanes.submit(attempt.job)
 
-    def job_phase(self, job: Job, phase: str) -> None:
-        """As :meth:`LaneOwner.job_phase`; ``again`` places it anew."""
+    def job_phase(self, job: SimJob, phase: str) -> None:
+        """As :meth:`InstanceOwner.job_phase`; ``again`` places it anew."""
         attempt = self._attempts.get(job.assignment.attempt_id)
         if attempt is None or attempt.job is not job:
             return
@@ -215,12 +215,12 @@ class Attempts:
         self._held.report(AttemptProgress(attempt.assignment.attempt_id, phase))
         self._moved()
 
-    def _next_checkpoint(self, attempt: _Attempt, job: Job) -> None:
+    def _next_checkpoint(self, attempt: _Attempt, job: SimJob) -> None:
         every = job.duty.checkpoint_every
         if every:
             self._engine.after(every * job.duty.steps, self._checkpoint, attempt, job)
 
-    def _checkpoint(self, attempt: _Attempt, job: Job) -> None:
+    def _checkpoint(self, attempt: _Attempt, job: SimJob) -> None:
         attempt_id = attempt.assignment.attempt_id
         lane = job.lane
         if lane is None or attempt_id not in lane.running:
@@ -230,15 +230,15 @@ class Attempts:
         if done < 1.0 and not self._around.store.down:
             digest = digest_bytes(f"checkpoint {attempt_id} {done!r}".encode())
             store, size = self._around.store, CHECKPOINT_MIB * MIB
-            store.contents.by_digest[digest] = Progress(done)
+            store.contents.by_digest[digest] = SimCheckpoint(done)
             store.put_blob(digest, size)
             store.contents.scopes.setdefault(digest, set()).add(attempt_id.split("/")[0])
             self._held.checkpoint(Checkpoint(attempt_id, digest, done, size))
             self._moved()
         self._next_checkpoint(attempt, job)
 
-    def job_ended(self, job: Job, failure: FailureReport | None) -> None:
-        """As :meth:`LaneOwner.job_ended`: stores the outputs of a success."""
+    def job_ended(self, job: SimJob, failure: FailureReport | None) -> None:
+        """As :meth:`InstanceOwner.job_ended`: stores the outputs of a success."""
         attempt = self._attempts.get(job.assignment.attempt_id)
         if attempt is None or attempt.job is not job:
             return

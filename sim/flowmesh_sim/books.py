@@ -14,7 +14,7 @@ from flowmesh_core.status.view import RunStatus
 
 
 @dataclass(slots=True)
-class Bucket:
+class SimBucket:
     """Durable records.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Book:
 class SimLedger:
     """All live runs' ledgers in one epoch."""
 
-    def __init__(self, bucket: Bucket, epoch: int) -> None:
+    def __init__(self, bucket: SimBucket, epoch: int) -> None:
         """Takes where to write."""
         self._bucket = bucket
         self._epoch = epoch
@@ -92,14 +92,14 @@ class SimLedger:
 
 
 @dataclass(slots=True)
-class Recovered:
+class SimRecovery:
     """What a new epoch begins with."""
 
     submitted: list[Submitted]
     opening: OpeningBalance
 
 
-def recover(bucket: Bucket, ledger: SimLedger) -> Recovered:
+def recover(bucket: SimBucket, ledger: SimLedger) -> SimRecovery:
     """Sorts the runs as ``flowmesh_control.recovery.recover`` does."""
     last = bucket.accounts
     counted = {} if last is None else last.counted
@@ -127,4 +127,4 @@ def recover(bucket: Bucket, ledger: SimLedger) -> Recovered:
             )
         )
     submitted.sort(key=lambda s: (s.created_s, s.uid))
-    return Recovered(submitted, bring_up_to_date(last, later))
+    return SimRecovery(submitted, bring_up_to_date(last, later))

@@ -14,11 +14,11 @@ from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
-    from flowmesh_sim.control import Control
-    from flowmesh_sim.fabric import Fabric
+    from flowmesh_sim.control import SimulatedControlPlane
+    from flowmesh_sim.fabric import SimulatedFabric
 
 
-class BooksKept:
+class MoneyInvariants:
     """Follows the books of all epochs, and every run's end."""
 
     def __init__(self) -> None:
@@ -29,13 +29,13 @@ class BooksKept:
         self._by_wall = True
         self._turn = 0
 
-    def applied(self, control: "Control", event: Event) -> None:
+    def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
         """After every event: which workers' bills are open."""
         if type(event) is WorkerConnected:
             self._came(control.machine.state, event)
         self._left(control)
 
-    def look(self, control: "Control") -> None:
+    def look(self, control: "SimulatedControlPlane") -> None:
         """The book, and the status of one run, each in its turn."""
         state = control.machine.state
         book = state.book
@@ -51,7 +51,7 @@ class BooksKept:
             uid = list(state.runs)[self._turn]
             _agrees(state.runs[uid], run_status(state, uid, control.now_s()))
 
-    def finished(self, control: "Control", uid: str, status: RunStatus) -> None:
+    def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
         """At every verdict: it is the only one, and its receipt is what its ledger says."""
         if uid in self._ended:
             wrong(f"run {uid}", f"ended as {self._ended[uid]}, and again as {status.phase}")
@@ -77,7 +77,7 @@ class BooksKept:
         if worker is not None and hello.incarnation not in self._bills:
             self._bills[hello.incarnation] = (hello.shape.price_nanousd_per_hour, worker.started_s)
 
-    def _left(self, control: "Control") -> None:
+    def _left(self, control: "SimulatedControlPlane") -> None:
         workers = control.machine.state.workers
         if len(workers) == len(self._bills):
             return
@@ -87,7 +87,7 @@ class BooksKept:
             lived_ns = round(control.now_s() * 1e9) - round(started_s * 1e9)
             self._closed_nanousd += price * lived_ns // NANOSECONDS_PER_HOUR
 
-    def at_end(self, fabric: "Fabric", control: "Control") -> None:
+    def at_end(self, fabric: "SimulatedFabric", control: "SimulatedControlPlane") -> None:
         """When nothing goes on any more: all is settled, and the bill is what workers cost."""
         state, book = control.machine.state, control.machine.state.book
         if state.actions or state.attempts or state.ready:

@@ -9,7 +9,7 @@ from flowmesh_control.roots import held_digests, live_artifacts
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
-from flowmesh_sim.books import Bucket
+from flowmesh_sim.books import SimBucket
 from flowmesh_sim.store import Key, SimStore
 
 
@@ -25,7 +25,7 @@ def expire(store: SimStore, now_s: float) -> list[Key]:
 def sweep(
     store: SimStore,
     state: State,
-    bucket: Bucket,
+    bucket: SimBucket,
     *,
     wall_s: float,
     now_s: float,
@@ -52,7 +52,7 @@ def sweep(
     return old
 
 
-def _roots(store: SimStore, state: State, bucket: Bucket, since_s: float) -> list[Artifact]:
+def _roots(store: SimStore, state: State, bucket: SimBucket, since_s: float) -> list[Artifact]:
     found = live_artifacts(state)
     for result in store.results.values():
         found += result.outputs.values()

@@ -26,7 +26,7 @@ CHUNK_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SimRows:
     """A chunk of rows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class SimWeights:
     """A model's or an adapter's tree: of which model of ``facts.yaml`` it is."""
 
     model: str
@@ -49,16 +49,16 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SimCheckpoint:
     """A checkpoint: how much of the work is done, in [0, 1]."""
 
     done: float
 
 
-Content = Rows | Weights | Progress
+Content = SimRows | SimWeights | SimCheckpoint
 
 
-class Contents:
+class SimContents:
     """Every content by the digest of its identity, and where it may be read.
 
     Attributes:
@@ -73,7 +73,7 @@ class Contents:
     def model(self, name: str, size_bytes: int, variant: str = "") -> Artifact:
         """A model's artifact; a variant tells trained weights from the base."""
         digest = digest_bytes(f"weights {name} {variant}".encode())
-        self.by_digest[digest] = Weights(name, size_bytes)
+        self.by_digest[digest] = SimWeights(name, size_bytes)
         return Artifact("model", digest, digest, size_bytes)
 
     def dataset(self, name: str, rows: int, facts: Any, extra_tokens: float = 0.0) -> Artifact:
@@ -95,31 +95,31 @@ class Contents:
                 sum(exp(rng.gauss(facts.prompt_mu, facts.prompt_sigma)) for _ in range(count))
                 / count
             )
-            made = Rows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
+            made = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
             chunks.append(self.chunk(f"{name}/{n}", made))
         return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
 
-    def chunk(self, name: str, rows: Rows) -> ChunkRef:
+    def chunk(self, name: str, rows: SimRows) -> ChunkRef:
         """A chunk of a name."""
         identity = digest_bytes(f"rows {name}".encode())
         self.by_digest[identity] = rows
         size = int(rows.count * (ROW_BYTES + rows.prompt * BYTES_PER_TOKEN))
         return ChunkRef(identity, digest_bytes(f"blob {name}".encode()), rows.count, size)
 
-    def rows_of(self, artifact: Artifact) -> list[Rows]:
+    def rows_of(self, artifact: Artifact) -> list[SimRows]:
         """The chunks of a data set."""
         chunks = artifact.manifest.chunks if artifact.manifest else ()
         found = [self.by_digest.get(c.rows) for c in chunks]
-        return [r for r in found if isinstance(r, Rows)]
+        return [r for r in found if isinstance(r, SimRows)]
 
-    def weights_of(self, artifact: Artifact) -> Weights | None:
+    def weights_of(self, artifact: Artifact) -> SimWeights | None:
         """The model that a tree is of; None for a tree that is none."""
         found = self.by_digest.get(artifact.digest)
-        return found if isinstance(found, Weights) else None
+        return found if isinstance(found, SimWeights) else None
 
     def is_weights(self, digest: "Digest") -> bool:
         """Whether this is a model or an adapter."""
-        return type(self.by_digest.get(digest)) is Weights
+        return type(self.by_digest.get(digest)) is SimWeights
 
     def allow(self, artifact: Artifact, scope: str) -> None:
         """Notes that an artifact was uploaded or published in a scope."""
@@ -127,6 +127,6 @@ class Contents:
             self.scopes.setdefault(blob, set()).add(scope)
 
 
-def grown(rows: Rows, by_tokens: float, factor: int = 1) -> Rows:
+def grown(rows: SimRows, by_tokens: float, factor: int = 1) -> SimRows:
     """Rows after a step added text to each, and made so many of one."""
     return replace(rows, count=rows.count * factor, prompt=rows.prompt + by_tokens)

@@ -30,18 +30,18 @@ from flowmesh_core.run.machine import Machine
 from flowmesh_core.status.project import run_status
 from flowmesh_sim.books import SimLedger, recover
 from flowmesh_sim.gateway import SimGateway
-from flowmesh_sim.outside import SimOutside
+from flowmesh_sim.outside import SimCommandExecutor
 from flowmesh_sim.store import SimStore
 from flowmesh_sim.trace_kinds import kind_of
 
 if TYPE_CHECKING:
-    from flowmesh_sim.fabric import Fabric
+    from flowmesh_sim.fabric import SimulatedFabric
 
 QUIET_TICK_S = 1.0
 """Between ticks while runs go on and nothing waits for a placement."""
 
 
-class Control:
+class SimulatedControlPlane:
     """A leader, from its epoch's beginning to its crash.
 
     Attributes:
@@ -50,7 +50,7 @@ class Control:
         applied: events so far; ``decisions`` and ``decide_s`` of virtual time.
     """
 
-    def __init__(self, fabric: "Fabric") -> None:
+    def __init__(self, fabric: "SimulatedFabric") -> None:
         """Begins an epoch and takes up what is unfinished."""
         self._fabric = fabric
         self._engine = fabric.engine
@@ -86,7 +86,7 @@ class Control:
             watchdog_s=settings.machine.watchdog_s,
             interval_s=settings.sync_interval_s,
         )
-        self.outside = SimOutside(
+        self.outside = SimCommandExecutor(
             self._engine,
             fabric.store,
             self.gateway,
@@ -270,12 +270,12 @@ class Control:
         self.post(submitted)
 
     def assigned(self, command: Assign) -> None:
-        """As :meth:`Home.assigned`."""
+        """As :meth:`ExecutorOwner.assigned`."""
         self._fabric.checker.assigned(self, command)
         self._fabric.measures.assigned(self, command)
 
     def wrote(self, key: ActionKey, result: ActionResult) -> None:
-        """As :meth:`Home.wrote`."""
+        """As :meth:`ExecutorOwner.wrote`."""
         self._fabric.checker.wrote(self, key, result)
 
     def crash(self) -> None:

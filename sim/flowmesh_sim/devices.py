@@ -10,7 +10,7 @@ from functools import cached_property
 from math import log2
 from typing import Any
 
-from flowmesh_sim.facts import Facts
+from flowmesh_sim.facts import Constants
 
 MIB = 1 << 20
 GIB_MIB = 1024
@@ -19,7 +19,7 @@ NANO = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Model:
+class LanguageModel:
     """A language model in bfloat16."""
 
     name: str
@@ -72,7 +72,7 @@ class Device:
         """Price of an hour."""
         return round(float(self.facts.price_usd_h) * NANO)
 
-    def decode_step_s(self, model: Model, sequences: float, context: float) -> float:
+    def decode_step_s(self, model: LanguageModel, sequences: float, context: float) -> float:
         """One decoding step of a batch.
 
         Args:
@@ -87,12 +87,14 @@ class Device:
         fixed_s = self.serving.step_s + self.serving.step_s_per_sequence * sequences
         return float(max(self.serving.step_floor_s, max(memory_s, compute_s) + fixed_s))
 
-    def prefill_s(self, model: Model, tokens: float, mean_prompt: float) -> float:
+    def prefill_s(self, model: LanguageModel, tokens: float, mean_prompt: float) -> float:
         """Reading prompts of so many tokens together, each of the mean length."""
         flops = tokens * model.forward_flops(mean_prompt / 2)
         return float(flops / (self.facts.prefill_share * self.facts.peak_tflops * 1e12))
 
-    def train_s(self, model: Model, tokens: float, flops_per_param: float, steps: float) -> float:
+    def train_s(
+        self, model: LanguageModel, tokens: float, flops_per_param: float, steps: float
+    ) -> float:
         """Training on so many tokens in so many steps, launches of small steps included."""
         rate = self.facts.train_share * self.training.unpacked_share * self.facts.peak_tflops * 1e12
         return float(
@@ -102,7 +104,7 @@ class Device:
             )
         )
 
-    def kv_tokens(self, model: Model, reserved_mib: int) -> float:
+    def kv_tokens(self, model: LanguageModel, reserved_mib: int) -> float:
         """Tokens that the cache of a lane with this reservation holds."""
         free_mib = reserved_mib - model.weights_mib - self.serving.kv_reserve_mib
         return float(max(0.0, free_mib * MIB / model.facts.kv_bytes))
@@ -139,14 +141,14 @@ class Device:
         return float(self.facts.context_w + self.power.loading_w)
 
 
-class Hardware:
+class HardwareCatalog:
     """All devices and models of the facts."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Constants) -> None:
         """Takes the constants."""
         self.facts = facts
         groups = {g: facts.group(g) for g in ("serving", "training", "power", "start")}
         self.devices = {
             n: Device(n, facts.one("devices", n), **groups) for n in facts.names("devices")
         }
-        self.models = {n: Model(n, facts.one("models", n)) for n in facts.names("models")}
+        self.models = {n: LanguageModel(n, facts.one("models", n)) for n in facts.names("models")}

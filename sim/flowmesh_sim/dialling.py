@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.protocol.messages import Desired
-from flowmesh_sim.network import Connection, Link
+from flowmesh_sim.network import Link, SimulatedLinkConnection
 
 if TYPE_CHECKING:
     from flowmesh_sim.worker import SimWorker
@@ -15,7 +15,7 @@ GATHER_S = 0.0005
 """What is ready within so long joins a message."""
 
 
-class Dialling:
+class SimConnection:
     """Keeps one connection to whoever leads.
 
     Attributes:
@@ -29,7 +29,7 @@ class Dialling:
         self._engine = worker.engine
         self._site = worker.around.network
         self.link = Link(self._engine, worker.around.latency_s, self._site.dice.stream("links"))
-        self.over: Connection | None = None
+        self.over: SimulatedLinkConnection | None = None
         self._gateway: Any = None
         self.epoch = 0
         self._welcomed = False
@@ -50,7 +50,7 @@ class Dialling:
         if gateway is None or not self.link.up:
             self._later()
             return
-        self.over, self._gateway = Connection(), gateway
+        self.over, self._gateway = SimulatedLinkConnection(), gateway
         self._welcomed, self._seq, self._heard = False, 0, 0
         hello = worker.hello(self.epoch)
         worker.held.said_everything()
@@ -81,7 +81,7 @@ class Dialling:
             return
         self._worker.follow(desired)
 
-    def hung_up(self, over: Connection) -> None:
+    def hung_up(self, over: SimulatedLinkConnection) -> None:
         """The other end has closed a connection."""
         if over is self.over:
             self.broken()
@@ -105,7 +105,7 @@ class Dialling:
             self._sending = True
             self._engine.after(GATHER_S, self._say, self.over)
 
-    def _beat(self, over: Connection) -> None:
+    def _beat(self, over: SimulatedLinkConnection) -> None:
         if over is not self.over or self._worker.gone:
             return
         if self._engine.now_s >= self._ends_again_s:
@@ -115,7 +115,7 @@ class Dialling:
         self._say(over)
         self._engine.after(self._interval_s, self._beat, over)
 
-    def _say(self, over: Connection) -> None:
+    def _say(self, over: SimulatedLinkConnection) -> None:
         self._sending = False
         if over is not self.over or not self._welcomed or self._worker.gone:
             return

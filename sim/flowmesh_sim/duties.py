@@ -19,8 +19,8 @@ from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.compose import dataset_artifact, metrics_artifact
 from flowmesh_core.units import Digest
-from flowmesh_sim.content import SCHEMA, Contents, Rows, Weights, grown
-from flowmesh_sim.devices import MIB, Device, Hardware, Model
+from flowmesh_sim.content import SCHEMA, SimContents, SimRows, SimWeights, grown
+from flowmesh_sim.devices import MIB, Device, HardwareCatalog, LanguageModel
 from flowmesh_sim.library import library_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SCORE_TOKENS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
+class WorkItem:
     """An attempt's work.
 
     Attributes:
@@ -62,10 +62,10 @@ class Duty:
     beside: float = 0.0
 
 
-class Duties:
+class WorkModel:
     """Knows every engine of the catalog well enough to say what it takes."""
 
-    def __init__(self, hardware: Hardware, contents: Contents, catalog: Catalog) -> None:
+    def __init__(self, hardware: HardwareCatalog, contents: SimContents, catalog: Catalog) -> None:
         """Takes the constants, what bytes are, and the contracts."""
         self._hardware = hardware
         self.contents = contents
@@ -75,7 +75,7 @@ class Duties:
         self._serving = facts.group("serving")
         self._host = facts.group("host_work")
         self._retrieval = facts.group("retrieval")
-        self._by_engine: dict[str, Callable[[Assignment, Device], Duty]] = {
+        self._by_engine: dict[str, Callable[[Assignment, Device], WorkItem]] = {
             "llm.generate": self._generate,
             "llm.agent": self._generate,
             "llm.score": self._generate,
@@ -87,11 +87,11 @@ class Duties:
             "train.grpo": self._reinforce,
         }
 
-    def of(self, a: Assignment, device: Device) -> Duty:
+    def of(self, a: Assignment, device: Device) -> WorkItem:
         """What an attempt takes on a device."""
         return self._by_engine.get(a.engine, self._on_host)(a, device)
 
-    def model_of(self, a: Assignment) -> Model | None:
+    def model_of(self, a: Assignment) -> LanguageModel | None:
         """The model that its host loads; None for an engine without one."""
         weights = self._weights(a, "model")
         return None if weights is None else self._hardware.models[weights.model]
@@ -131,7 +131,9 @@ class Duties:
         """Seconds until a host has loaded so many bytes, its process included."""
         return device.load_s(size, warm=True, captures=library_of(a.engine) == "vllm")
 
-    def outputs(self, a: Assignment, duty: Duty) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
+    def outputs(
+        self, a: Assignment, duty: WorkItem
+    ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
         """Artifacts by port, and the contents of the small ones: the same for the same action."""
         contract = self._catalog.pinned(a.engine, a.contract, a.implementation)
         assert contract is not None, f"the catalog has no {a.engine}"
@@ -148,7 +150,7 @@ class Duties:
 
     # -- engines ---------------------------------------------------------------------------------
 
-    def _generate(self, a: Assignment, device: Device) -> Duty:
+    def _generate(self, a: Assignment, device: Device) -> WorkItem:
         model = self.model_of(a)
         chunks = self._rows(a)
         if model is None or not chunks:
@@ -169,7 +171,7 @@ class Duties:
         prompt = sum(r.count * r.prompt for r in chunks) / rows + self._serving.template_tokens
         out, longest = sum(lengths), max(lengths)
         prefill_s = device.prefill_s(model, rows * prompt, prompt)
-        return Duty(
+        return WorkItem(
             SERVING,
             steps=longest * turns,
             sequences=out / longest,
@@ -182,13 +184,13 @@ class Duties:
             grown_tokens=out / len(lengths) * turns,
         )
 
-    def _embed(self, a: Assignment, device: Device) -> Duty:
+    def _embed(self, a: Assignment, device: Device) -> WorkItem:
         duty = self._generate(a, device)
         if duty.kind != SERVING:
             return duty
         return replace(duty, steps=1.0, prefill_s=duty.prefill_s * duty.steps, tokens_out=0)
 
-    def _train(self, a: Assignment, device: Device) -> Duty:
+    def _train(self, a: Assignment, device: Device) -> WorkItem:
         model, chunks = self.model_of(a), self._rows(a)
         if model is None or not chunks:
             return self._on_host(a, device)
@@ -201,7 +203,7 @@ class Duties:
         seconds = device.train_s(model, tokens * epochs * sides, cost, steps)
         return self._trained(a, model, peft, seconds, rows * epochs, tokens * epochs * sides)
 
-    def _reinforce(self, a: Assignment, device: Device) -> Duty:
+    def _reinforce(self, a: Assignment, device: Device) -> WorkItem:
         model, chunks = self.model_of(a), self._rows(a)
         if model is None or not chunks:
             return self._on_host(a, device)
@@ -225,8 +227,14 @@ class Duties:
         return self._trained(a, model, peft, seconds, int(episodes), episodes * context)
 
     def _trained(
-        self, a: Assignment, model: Model, peft: bool, seconds: float, units: float, tokens: float
-    ) -> Duty:
+        self,
+        a: Assignment,
+        model: LanguageModel,
+        peft: bool,
+        seconds: float,
+        units: float,
+        tokens: float,
+    ) -> WorkItem:
         t = self._training
         ppo = a.engine == "train.ppo"
         per_param = (
@@ -238,7 +246,7 @@ class Duties:
         seconds += t.setup_s + saved / t.save_bytes_per_s
         every = float(a.params.get("save_steps") or 0)
         steps = _epochs(a, int(units))[1]
-        return Duty(
+        return WorkItem(
             TRAINING,
             steps=seconds,
             units=int(units),
@@ -247,39 +255,41 @@ class Duties:
             checkpoint_every=every / steps if every and steps > every else 0.0,
         )
 
-    def _on_host(self, a: Assignment, device: Device) -> Duty:
+    def _on_host(self, a: Assignment, device: Device) -> WorkItem:
         h, p = self._host, a.params
         rows = sum(r.count for r in self._rows(a))
         match a.engine:
             case "test.noop":
-                return Duty(HOST, h.noop_s)
+                return WorkItem(HOST, h.noop_s)
             case "test.sleep":
-                return Duty(HOST, max(h.noop_s, float(p.get("seconds") or 0.0)))
+                return WorkItem(HOST, max(h.noop_s, float(p.get("seconds") or 0.0)))
             case "test.steps":
                 steps, every = float(p["steps"]), float(p.get("checkpointEvery") or 0)
                 seconds = max(h.noop_s, steps * float(p.get("stepSeconds") or 0.0))
                 share = every / steps if every and every < steps else 0.0
-                return Duty(HOST, seconds, units=int(steps), checkpoint_every=share)
+                return WorkItem(HOST, seconds, units=int(steps), checkpoint_every=share)
             case "source.resolve" | "dataset.import" | "model.import":
-                return Duty(HOST, h.import_s)
+                return WorkItem(HOST, h.import_s)
             case "retrieve.topk":
                 seconds = h.action_s + rows * h.row_s
-                return Duty(HOST, seconds, units=rows, grown_tokens=self._retrieval.context_tokens)
-        return Duty(HOST, h.action_s + rows * h.row_s, units=max(1, rows))
+                return WorkItem(
+                    HOST, seconds, units=rows, grown_tokens=self._retrieval.context_tokens
+                )
+        return WorkItem(HOST, h.action_s + rows * h.row_s, units=max(1, rows))
 
     # -- inputs and outputs ----------------------------------------------------------------------
 
-    def _weights(self, a: Assignment, port: str) -> Weights | None:
+    def _weights(self, a: Assignment, port: str) -> SimWeights | None:
         given = a.inputs.get(port)
         return None if given is None else self.contents.weights_of(given.artifact)
 
-    def _rows(self, a: Assignment) -> list[Rows]:
+    def _rows(self, a: Assignment) -> list[SimRows]:
         main = a.inputs.get("rows")
         given = [main] if main is not None else [a.inputs[p] for p in sorted(a.inputs)]
         return [r for g in given for r in self.contents.rows_of(g.artifact)]
 
     @staticmethod
-    def _read(chunks: list[Rows], longest: float) -> tuple[int, float]:
+    def _read(chunks: list[SimRows], longest: float) -> tuple[int, float]:
         """Rows and tokens of a data set, long rows cut."""
         return (
             sum(r.count for r in chunks),
@@ -287,7 +297,7 @@ class Duties:
         )
 
     def _output(
-        self, a: Assignment, duty: Duty, port: str, kind: PortKind, row_output: str
+        self, a: Assignment, duty: WorkItem, port: str, kind: PortKind, row_output: str
     ) -> Artifact:
         name = f"{a.action_id}/{port}"
         match kind:

@@ -13,7 +13,7 @@ Timer = list[Any]
 """An entry of the queue: time, number, callable, arguments; without callable it was cancelled."""
 
 
-class Engine:
+class Environment:
     """The queue and the clock.
 
     Attributes:
@@ -62,7 +62,7 @@ def cancel(timer: Timer | None) -> None:
         timer[2] = None
 
 
-class Dice:
+class RandomStreams:
     """All randomness: one stream a purpose, so that a draw more of one changes no other."""
 
     def __init__(self, seed: int | str) -> None:

@@ -11,14 +11,14 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.receipts.book import FabricAccount
 from flowmesh_core.run.events import Amended, CancelRequested, Event, Submitted
 from flowmesh_core.status.view import RunStatus
-from flowmesh_sim.books import Bucket
-from flowmesh_sim.control import Control
-from flowmesh_sim.engine import Dice, Engine
-from flowmesh_sim.facts import Facts
+from flowmesh_sim.books import SimBucket
+from flowmesh_sim.control import SimulatedControlPlane
+from flowmesh_sim.engine import Environment, RandomStreams
+from flowmesh_sim.facts import Constants
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.policies import Policy
 from flowmesh_sim.store import SimStore
-from flowmesh_sim.trace import Trace
+from flowmesh_sim.trace import EventTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ AGAIN_S = 1.0
 """A client whose submission nobody took tries again after so long."""
 
 
-class Fabric:
+class SimulatedFabric:
     """Everything but workers, load and faults.
 
     Attributes:
@@ -46,20 +46,20 @@ class Fabric:
     def __init__(
         self,
         *,
-        facts: Facts,
+        facts: Constants,
         seed: int,
         settings: ControlSettings,
         tick_s: float,
         policy: Policy,
-        trace: Trace,
+        trace: EventTrace,
         checker: "Checker",
         measures: "Measures",
         grace_s: float,
         catalog: Catalog,
     ) -> None:
         """Takes the constants, the seed, the knobs, who decides, who watches, and the engines."""
-        self.engine = Engine()
-        self.dice = Dice(seed)
+        self.engine = Environment()
+        self.dice = RandomStreams(seed)
         self.facts = facts
         self.times: Any = facts.group("control")
         self.settings = settings
@@ -71,9 +71,9 @@ class Fabric:
         self.grace_s = grace_s
         self.catalog = catalog
         self.store = SimStore(lambda: self.engine.now_s)
-        self.bucket = Bucket()
+        self.bucket = SimBucket()
         self.skew_s = 0.0
-        self.control: Control | None = None
+        self.control: SimulatedControlPlane | None = None
         self.wanted: dict[str, float] = {}
         self.open: dict[str, None] = {}
         self.on_end: list[Callable[[str], None]] = []
@@ -82,7 +82,7 @@ class Fabric:
     def start(self) -> None:
         """A control plane begins to lead."""
         if self.control is None:
-            self.control = Control(self)
+            self.control = SimulatedControlPlane(self)
 
     def crash(self, down_s: float) -> None:
         """The control plane dies; another one leads after a while."""
@@ -95,7 +95,7 @@ class Fabric:
         """Another control plane leads; the former one does not know it for a while."""
         former = self.control
         if former is not None:
-            self.control = Control(self)
+            self.control = SimulatedControlPlane(self)
             self.engine.after(for_s, former.crash)
 
     @property

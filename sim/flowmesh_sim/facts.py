@@ -1,7 +1,7 @@
 """The simulator's constants: one readable file, with the source and the confidence of each.
 
 ``facts.yaml`` is read once; a scenario, or a sensitivity sweep, changes values by their path. The
-rest of the simulator takes a :class:`Facts` and never a bare number.
+rest of the simulator takes a :class:`Constants` and never a bare number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ ASSUMED = "A"
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Constant:
     """One constant.
 
     Attributes:
@@ -42,14 +42,14 @@ class Fact:
         return self.confidence == ASSUMED
 
 
-class Facts:
+class Constants:
     """All constants of one simulation.
 
     Attributes:
         table: every fact by path.
     """
 
-    def __init__(self, table: Mapping[str, Fact]) -> None:
+    def __init__(self, table: Mapping[str, Constant]) -> None:
         """Takes every fact by its path."""
         self.table = dict(table)
         tree: dict[str, Any] = {}
@@ -81,7 +81,7 @@ class Facts:
             raise FlowMeshError(f"no {group.removesuffix('s')} {name!r}{hint}", where="facts")
         return SimpleNamespace(**self.tree[group][name])
 
-    def changed(self, changes: Mapping[str, float]) -> "Facts":
+    def changed(self, changes: Mapping[str, float]) -> "Constants":
         """A copy with other values.
 
         Raises:
@@ -92,22 +92,24 @@ class Facts:
             known = table.get(path)
             if known is None:
                 raise FlowMeshError(f"no fact {path!r}{did_you_mean(path, table)}", where="facts")
-            table[path] = Fact(path, float(value), "the scenario", known.confidence, known.range)
-        return Facts(table)
+            table[path] = Constant(
+                path, float(value), "the scenario", known.confidence, known.range
+            )
+        return Constants(table)
 
 
 @cache
-def read_facts() -> Facts:
+def read_facts() -> Constants:
     """The constants of the file.
 
     Raises:
         FlowMeshError: a value lacks its source or its confidence.
     """
     text = files("flowmesh_sim").joinpath("facts.yaml").read_text()
-    return Facts({f.path: f for f in _walk(YAML(typ="safe").load(text), "")})
+    return Constants({f.path: f for f in _walk(YAML(typ="safe").load(text), "")})
 
 
-def _walk(tree: Mapping[str, Any], path: str) -> Iterator[Fact]:
+def _walk(tree: Mapping[str, Any], path: str) -> Iterator[Constant]:
     for key, value in tree.items():
         here = f"{path}.{key}" if path else str(key)
         if "value" not in value:
@@ -118,7 +120,7 @@ def _walk(tree: Mapping[str, Any], path: str) -> Iterator[Fact]:
                 "a fact needs a source and a confidence of H, M, L or A",
                 where=f"facts.yaml: {here}",
             )
-        yield Fact(
+        yield Constant(
             here,
             float(value["value"]),
             str(value["source"]),

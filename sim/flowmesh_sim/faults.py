@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_sim.fabric import Fabric
-from flowmesh_sim.fleet_faults import FleetFaults
+from flowmesh_sim.fabric import SimulatedFabric
+from flowmesh_sim.fleet_faults import WorkerFaults
 from flowmesh_sim.provisioning import Provisioner
 from flowmesh_sim.scenario import FaultSpec
 from flowmesh_sim.store_faults import StoreFaults
@@ -31,14 +31,14 @@ class Faults:
     """
 
     def __init__(
-        self, fabric: Fabric, provisioner: Provisioner, specs: Sequence[FaultSpec]
+        self, fabric: SimulatedFabric, provisioner: Provisioner, specs: Sequence[FaultSpec]
     ) -> None:
         """Schedules every fault of the scenario."""
         self._fabric = fabric
         self._provisioner = provisioner
         self._spoiling: list[tuple[float, str]] = []
         self._rng = fabric.dice.stream("faults")
-        self._fleet = FleetFaults(fabric, provisioner, self._rng)
+        self._fleet = WorkerFaults(fabric, provisioner, self._rng)
         self.struck = 0
         fabric.measures.spoil = self._spoil
         self._by_kind: dict[str, Callable[[FaultSpec], None]] = {

@@ -5,7 +5,7 @@ from random import Random
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.provisioning import Provisioner
 from flowmesh_sim.scenario import FaultSpec
 from flowmesh_sim.worker import SimWorker
@@ -13,14 +13,14 @@ from flowmesh_sim.worker import SimWorker
 Strike = Callable[[FaultSpec, SimWorker], None]
 
 
-class FleetFaults:
+class WorkerFaults:
     """Does them.
 
     Attributes:
         by_kind: what each does.
     """
 
-    def __init__(self, fabric: Fabric, provisioner: Provisioner, rng: Random) -> None:
+    def __init__(self, fabric: SimulatedFabric, provisioner: Provisioner, rng: Random) -> None:
         """Takes who is struck, and the dice."""
         self._fabric = fabric
         self._provisioner = provisioner

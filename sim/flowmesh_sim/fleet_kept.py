@@ -8,7 +8,7 @@ from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
     from flowmesh_core.run.state import State
-    from flowmesh_sim.control import Control
+    from flowmesh_sim.control import SimulatedControlPlane
     from flowmesh_sim.provisioning import Provisioner
     from flowmesh_sim.worker import SimWorker
 
@@ -16,7 +16,7 @@ SOON_S = 2 * ENDS_AGAIN_EVERY_S + 4 * BACKOFF_MAX_S
 """After so long with a whole network, a worker and the control plane agree."""
 
 
-class FleetKept:
+class WorkerInvariants:
     """Follows since when each worker and the control plane disagree."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class FleetKept:
         self._epoch = 0
         self._looked_s = 0.0
 
-    def look(self, control: "Control", provisioner: "Provisioner") -> None:
+    def look(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
         """Every second: pools within their bounds, and both sides of every connection."""
         now_s = control.virtual_s
         if control.epoch != self._epoch:
@@ -43,7 +43,9 @@ class FleetKept:
         for worker in provisioner.living():
             self._agrees(control, worker, now_s)
 
-    def _ghosts(self, control: "Control", provisioner: "Provisioner", now_s: float) -> None:
+    def _ghosts(
+        self, control: "SimulatedControlPlane", provisioner: "Provisioner", now_s: float
+    ) -> None:
         """Workers that the control plane counts on, long after their processes have ended."""
         there = {w.name for w in provisioner.living()}
         for name in control.machine.state.workers:
@@ -51,7 +53,7 @@ class FleetKept:
             if self._lasts(("ghost", name), gone, now_s) > control.patience_s + SOON_S:
                 wrong(f"worker {name}", "has ended, and the control plane still counts on it")
 
-    def _agrees(self, control: "Control", worker: "SimWorker", now_s: float) -> None:
+    def _agrees(self, control: "SimulatedControlPlane", worker: "SimWorker", now_s: float) -> None:
         state, link = control.machine.state, worker.dialling.link
         whole = link.up and not (link.twice or link.overtaken)
         whole = whole and max(link.held_until_s.values()) + LATE_S < now_s

@@ -11,17 +11,17 @@ import msgspec
 
 from flowmesh_core.protocol.messages import Assignment, Desired, Hello, PrewarmSpec, Sync
 from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
-from flowmesh_sim.dialling import Dialling
-from flowmesh_sim.engine import Engine
-from flowmesh_sim.network import Connection
+from flowmesh_sim.dialling import SimConnection
+from flowmesh_sim.engine import Environment
+from flowmesh_sim.network import SimulatedLinkConnection
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class SimSession:
     """A connection that was welcomed, and what gathers for it."""
 
-    dialling: Dialling
-    over: Connection
+    dialling: SimConnection
+    over: SimulatedLinkConnection
     incarnation: str
     opened: bool = False
     assign: list[Assignment] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Session:
 class _Known:
     incarnation: str
     seen_s: float
-    session: Session | None
+    session: SimSession | None
 
 
 class SimGateway:
@@ -50,7 +50,7 @@ class SimGateway:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Environment,
         *,
         epoch: int,
         post: Callable[[Event], None],
@@ -66,16 +66,16 @@ class SimGateway:
         self._watchdog_s = watchdog_s
         self._interval_s = interval_s
         self._known: dict[str, _Known] = {}
-        self._ready: dict[str, Session] = {}
+        self._ready: dict[str, SimSession] = {}
         self._closed = False
 
     # -- from workers ----------------------------------------------------------------------------
 
-    def hello(self, dialling: Dialling, over: Connection, hello: Hello) -> None:
+    def hello(self, dialling: SimConnection, over: SimulatedLinkConnection, hello: Hello) -> None:
         """A worker says everything; it is refused while another process has its name."""
         name = hello.shape.name
         known = self._known.get(name)
-        session = Session(dialling, over, hello.incarnation)
+        session = SimSession(dialling, over, hello.incarnation)
         if self._closed or hello.epoch > self._epoch:
             session.hang_up()
             return
@@ -92,7 +92,7 @@ class SimGateway:
         dialling.link.send("down", over, dialling.welcomed, self._epoch, self._interval_s)
         self._post(WorkerConnected(hello))
 
-    def sync(self, name: str, over: Connection, sync: Sync, goodbye: bool) -> None:
+    def sync(self, name: str, over: SimulatedLinkConnection, sync: Sync, goodbye: bool) -> None:
         """A worker says what is new."""
         known = self._known.get(name)
         if known is None or known.session is None or known.session.over is not over:
@@ -108,7 +108,7 @@ class SimGateway:
             del self._known[name]
         self._post(WorkerSynced(name, known.incarnation, sync))
 
-    def disconnected(self, name: str, over: Connection) -> None:
+    def disconnected(self, name: str, over: SimulatedLinkConnection) -> None:
         """A connection broke; its worker has until the watchdog to come back."""
         known = self._known.get(name)
         if known is not None and known.session is not None and known.session.over is over:
@@ -134,7 +134,7 @@ class SimGateway:
 
     # -- to workers ------------------------------------------------------------------------------
 
-    def _session(self, worker: str) -> Session | None:
+    def _session(self, worker: str) -> SimSession | None:
         known = self._known.get(worker)
         session = None if known is None else known.session
         if session is not None:

@@ -4,7 +4,7 @@ Reasoning chains, retrieval-augmented generation and multi-agent collaboration o
 TruthfulQA, with the three Llama models. The graphs are our reading (ASSUMED): the paper gives none.
 """
 
-from flowmesh_sim.shapes import Maker, out, shape
+from flowmesh_sim.shapes import PlanBuilder, out, shape
 
 HINTED_BESIDES_MIB = 4096
 """What a user who knows the model's weights asks for besides them."""
@@ -12,7 +12,7 @@ LARGE, MIDDLE, SMALL = "llama-3.1-8b", "llama-3.2-3b", "llama-3.2-1b"
 
 
 @shape("a-chain")
-def chain(m: Maker) -> None:
+def chain(m: PlanBuilder) -> None:
     """Reasoning chain: solve, check the solution, revise it, grade."""
     rows = m.data("gsm8k")
     first = m.step(
@@ -40,7 +40,7 @@ def chain(m: Maker) -> None:
 
 
 @shape("a-rag")
-def rag(m: Maker) -> None:
+def rag(m: PlanBuilder) -> None:
     """Retrieval-augmented generation: embed, find, answer, score."""
     rows = m.data("truthfulqa")
     corpus = m.data("mmlu", 512, split="corpus")
@@ -66,7 +66,7 @@ def rag(m: Maker) -> None:
 
 
 @shape("a-debate")
-def debate(m: Maker) -> None:
+def debate(m: PlanBuilder) -> None:
     """Multi-agent collaboration: three answer, one judges."""
     rows = m.data("mmlu")
     models = (LARGE, MIDDLE, MIDDLE)
@@ -94,7 +94,7 @@ def debate(m: Maker) -> None:
 
 
 @shape("a-vote")
-def vote(m: Maker) -> None:
+def vote(m: PlanBuilder) -> None:
     """Self-consistency: eight samples a question, the vote, the grade."""
     rows = m.data("gsm8k")
     samples = m.step(
@@ -110,7 +110,7 @@ def vote(m: Maker) -> None:
 
 
 @shape("a-agents")
-def agents(m: Maker) -> None:
+def agents(m: PlanBuilder) -> None:
     """Plan, work with tools, write: a small model plans and writes, the large one works."""
     rows = m.data("mmlu")
     planned = m.step(
@@ -136,7 +136,7 @@ def agents(m: Maker) -> None:
     )
 
 
-def _hinted(m: Maker, share: float) -> None:
+def _hinted(m: PlanBuilder, share: float) -> None:
     """A chain whose first step states its memory, as a share of what it needs."""
     rows = m.data("gsm8k")
     needed = m.hardware.models[LARGE].weights_mib + HINTED_BESIDES_MIB
@@ -159,13 +159,13 @@ def _hinted(m: Maker, share: float) -> None:
 
 
 @shape("a-right")
-def right(m: Maker) -> None:
+def right(m: PlanBuilder) -> None:
     """A chain that states the memory that it needs."""
     _hinted(m, 1.0)
 
 
 @shape("a-tight")
-def tight(m: Maker) -> None:
+def tight(m: PlanBuilder) -> None:
     """The same chain, its memory under-specified by half: it runs out, and goes where it fits."""
     _hinted(m, 0.5)
 

@@ -6,12 +6,14 @@ reading (ASSUMED). Common stages (the same fine-tuning, the same reward model) a
 
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_sim.group_a import GROUP_A, LARGE, MIDDLE, SMALL
-from flowmesh_sim.shapes import TRAIN_ROWS, Maker, out, shape
+from flowmesh_sim.shapes import TRAIN_ROWS, PlanBuilder, out, shape
 
 EVAL_ROWS = 100
 
 
-def _evaluate(m: Maker, base: str, adapter: StepPlan | None, model: StepPlan | None = None) -> None:
+def _evaluate(
+    m: PlanBuilder, base: str, adapter: StepPlan | None, model: StepPlan | None = None
+) -> None:
     inputs = {
         "model": out(model, "model") if model else m.model(base),
         "rows": m.data("gsm8k", EVAL_ROWS, split="held-out"),
@@ -22,7 +24,7 @@ def _evaluate(m: Maker, base: str, adapter: StepPlan | None, model: StepPlan | N
     m.step("grade", "eval.exact-match", {"rows": out(answered)}, prediction="answer", target="gold")
 
 
-def _memory(m: Maker, base: str, per_param: str) -> int:
+def _memory(m: PlanBuilder, base: str, per_param: str) -> int:
     """What a user who knows the model asks for, in MiB."""
     t = m.hardware.facts.group("training")
     params = m.hardware.models[base].facts.params
@@ -30,7 +32,7 @@ def _memory(m: Maker, base: str, per_param: str) -> int:
 
 
 @shape("b-sft")
-def sft(m: Maker) -> None:
+def sft(m: PlanBuilder) -> None:
     """LoRA fine-tuning of the 8B model, and its evaluation."""
     rows = m.data("gsm8k", TRAIN_ROWS, split="train")
     tuned = m.step(
@@ -45,7 +47,7 @@ def sft(m: Maker) -> None:
 
 
 @shape("b-full-sft")
-def full_sft(m: Maker) -> None:
+def full_sft(m: PlanBuilder) -> None:
     """Full fine-tuning of the 1B model, and its evaluation."""
     rows = m.data("gsm8k", TRAIN_ROWS, split="train")
     tuned = m.step(
@@ -59,7 +61,7 @@ def full_sft(m: Maker) -> None:
 
 
 @shape("b-dpo")
-def dpo(m: Maker) -> None:
+def dpo(m: PlanBuilder) -> None:
     """RLAIF: sample pairs, judge them, learn the preference, evaluate."""
     rows = m.data("gsm8k", TRAIN_ROWS // 2, split="train")
     pairs = m.step(
@@ -92,7 +94,7 @@ def dpo(m: Maker) -> None:
 
 
 @shape("b-ppo")
-def ppo(m: Maker) -> None:
+def ppo(m: PlanBuilder) -> None:
     """RLHF: fine-tune, learn a reward, optimise the policy against it, evaluate."""
     rows = m.data("gsm8k", TRAIN_ROWS, split="train")
     tuned = m.step(
@@ -123,7 +125,7 @@ def ppo(m: Maker) -> None:
 
 
 @shape("b-tight")
-def tight(m: Maker) -> None:
+def tight(m: PlanBuilder) -> None:
     """A step whose memory is under-specified by half: it runs out, and goes where it fits."""
     rows = m.data("gsm8k", TRAIN_ROWS, split="train")
     needed = _memory(m, SMALL, "full_bytes_per_param")

@@ -10,7 +10,7 @@ from flowmesh_core.protocol.messages import (
 )
 
 
-class Held:
+class SimReportBuffer:
     """Held attempts, ends not yet acknowledged, and what of it the control plane has not heard."""
 
     def __init__(self) -> None:

@@ -15,18 +15,18 @@ from flowmesh_core.run.events import ActionKey, Event
 from flowmesh_core.run.ledger import Line
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
-from flowmesh_sim.books_kept import BooksKept
-from flowmesh_sim.fleet_kept import FleetKept
+from flowmesh_sim.books_kept import MoneyInvariants
+from flowmesh_sim.fleet_kept import WorkerInvariants
 from flowmesh_sim.policies.shipped import Shipped
-from flowmesh_sim.promises import Promises
-from flowmesh_sim.shares_kept import SharesKept
+from flowmesh_sim.promises import ActionInvariants
+from flowmesh_sim.shares_kept import FairnessInvariants
 from flowmesh_sim.store import Key
 from flowmesh_sim.work_kept import look_at_actions, look_at_memory, look_at_runs
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
-    from flowmesh_sim.control import Control
-    from flowmesh_sim.fabric import Fabric
+    from flowmesh_sim.control import SimulatedControlPlane
+    from flowmesh_sim.fabric import SimulatedFabric
     from flowmesh_sim.provisioning import Provisioner
 
 OBJECTS_PER_EVENT = 16
@@ -50,26 +50,26 @@ class Checker:
         self._every = every
         self._due = 1
         self.checks = 0
-        self._books = BooksKept()
-        self._fleet = FleetKept()
-        self._shares = SharesKept()
-        self._promises = Promises()
+        self._books = MoneyInvariants()
+        self._fleet = WorkerInvariants()
+        self._shares = FairnessInvariants()
+        self._promises = ActionInvariants()
         self.provisioner: Provisioner | None = None
 
-    def began(self, control: "Control") -> None:
+    def began(self, control: "SimulatedControlPlane") -> None:
         """When an epoch begins."""
         self._shares.began(control)
 
     # -- as it goes on ---------------------------------------------------------------------------
 
-    def applied(self, control: "Control", event: Event) -> None:
+    def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
         """After every event."""
         self._books.applied(control, event)
         self._due -= 1
         if self._due <= 0:
             self.check(control)
 
-    def check(self, control: "Control") -> None:
+    def check(self, control: "SimulatedControlPlane") -> None:
         """The whole state."""
         self.checks += 1
         state = control.machine.state
@@ -84,20 +84,22 @@ class Checker:
         if self.provisioner is not None:
             self._fleet.look(control, self.provisioner)
 
-    def decided(self, control: "Control", snapshot: Snapshot, decision: Decision) -> None:
+    def decided(
+        self, control: "SimulatedControlPlane", snapshot: Snapshot, decision: Decision
+    ) -> None:
         """At every decision, before it is applied."""
         if control.policy is Shipped:
             self._shares.decided(snapshot, decision)
 
-    def appended(self, control: "Control", uid: str, line: Line) -> None:
+    def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
         """At every line of a ledger."""
         self._shares.appended(control, uid, line)
 
-    def assigned(self, control: "Control", c: Assign) -> None:
+    def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
         """At every dispatch."""
         self._promises.assigned(control, c)
 
-    def wrote(self, control: "Control", key: ActionKey, result: ActionResult) -> None:
+    def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
         """At every write of a result that won."""
         self._promises.wrote(control, key, result)
 
@@ -105,11 +107,11 @@ class Checker:
         """Where results are gone or damaged."""
         self._promises.unreadable(places)
 
-    def collected(self, fabric: "Fabric", swept: Collection[Digest]) -> None:
+    def collected(self, fabric: "SimulatedFabric", swept: Collection[Digest]) -> None:
         """After every collection."""
         self._promises.collected(fabric, swept)
 
-    def finished(self, control: "Control", uid: str, status: RunStatus) -> None:
+    def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
         """At every verdict."""
         self._books.finished(control, uid, status)
 
@@ -120,7 +122,7 @@ class Checker:
 
     # -- at the end ------------------------------------------------------------------------------
 
-    def at_end(self, fabric: "Fabric", *, limit_s: float) -> None:
+    def at_end(self, fabric: "SimulatedFabric", *, limit_s: float) -> None:
         """When nothing goes on any more."""
         lost = sorted(fabric.open)
         if lost:
@@ -133,7 +135,7 @@ class Checker:
             self._books.at_end(fabric, fabric.control)
 
 
-def _story(fabric: "Fabric") -> str:
+def _story(fabric: "SimulatedFabric") -> str:
     if fabric.control is None:
         return "nobody leads"
     state = fabric.control.machine.state

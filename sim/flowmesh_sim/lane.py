@@ -15,9 +15,9 @@ from typing import Protocol
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
-from flowmesh_sim.devices import Device, Model
-from flowmesh_sim.duties import SERVING, TRAINING, Duty
-from flowmesh_sim.engine import Engine, Timer, cancel
+from flowmesh_sim.devices import Device, LanguageModel
+from flowmesh_sim.duties import SERVING, TRAINING, WorkItem
+from flowmesh_sim.engine import Environment, Timer, cancel
 
 _serial = count()
 OOM_AFTER_S = 2.0
@@ -26,7 +26,7 @@ _PAST = 1e-9
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class SimJob:
     """An attempt on its way through a lane.
 
     Attributes:
@@ -35,7 +35,7 @@ class Job:
     """
 
     assignment: Assignment
-    duty: Duty
+    duty: WorkItem
     left: float
     number: int
     queued_s: float = 0.0
@@ -44,7 +44,7 @@ class Job:
     mark: float = 0.0
     joules_mark: float = 0.0
     joules: float = 0.0
-    lane: "Lane | None" = None
+    lane: "SimInstance | None" = None
     abandoned: bool = False
     resumed: float = 0.0
 
@@ -54,20 +54,20 @@ class Job:
         return self.duty.sequences or 1.0
 
 
-class LaneOwner(Protocol):
+class InstanceOwner(Protocol):
     """What a lane asks of its worker."""
 
-    engine: Engine
+    engine: Environment
 
-    def lane_changed(self, lane: "Lane") -> None:
+    def lane_changed(self, lane: "SimInstance") -> None:
         """Its state has changed, or it is idle, or gone."""
         ...
 
-    def job_phase(self, job: Job, phase: str) -> None:
+    def job_phase(self, job: SimJob, phase: str) -> None:
         """A job is ``loading``, ``queued`` or ``running``."""
         ...
 
-    def job_ended(self, job: Job, failure: FailureReport | None) -> None:
+    def job_ended(self, job: SimJob, failure: FailureReport | None) -> None:
         """A job has ended."""
         ...
 
@@ -76,16 +76,16 @@ class LaneOwner(Protocol):
         ...
 
 
-class Lane:
+class SimInstance:
     """One host: ``starting``, ``loading``, ``ready``, then ``closing``, and gone."""
 
     def __init__(
         self,
-        owner: LaneOwner,
+        owner: InstanceOwner,
         assignment: Assignment,
         *,
         device: Device,
-        model: Model | None,
+        model: LanguageModel | None,
         on: tuple[int, ...],
         capacity: int,
     ) -> None:
@@ -114,15 +114,15 @@ class Lane:
         self.load_s = 0.0
         self.last_used_s = owner.engine.now_s
         self.gone = False
-        self.running: dict[str, Job] = {}
+        self.running: dict[str, SimJob] = {}
         self.kept: set[str] = set()
         self.steps = 0.0
         self.rate = 0.0
         self.joules_per_weight = 0.0
         self.watts_per_weight = 0.0
         self._advanced_s = owner.engine.now_s
-        self._queue: list[tuple[int, int, Job]] = []
-        self._ends: list[tuple[float, int, Job]] = []
+        self._queue: list[tuple[int, int, SimJob]] = []
+        self._ends: list[tuple[float, int, SimJob]] = []
         self._weight = 0.0
         self._kinds = Counter[str]()
         self._timer: Timer | None = None
@@ -205,7 +205,7 @@ class Lane:
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SimJob) -> None:
         """Takes a job: runs it as soon as there is a place."""
         job.lane = self
         self.last_used_s = self._owner.engine.now_s
@@ -213,7 +213,7 @@ class Lane:
         heappush(self._queue, (-job.assignment.priority, next(_serial), job))
         self._pump()
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: SimJob) -> None:
         """Stops a job that nobody waits for."""
         if job.abandoned:
             return
@@ -248,7 +248,7 @@ class Lane:
         if began:
             self._owner.replan()
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: SimJob) -> None:
         job.sent_s = self._owner.engine.now_s
         job.mark, job.joules_mark = self.steps, self.joules_per_weight
         self.running[job.assignment.attempt_id] = job
@@ -259,7 +259,7 @@ class Lane:
         if self.on and job.duty.peak_mib > self.memory_mib * len(self.on):
             self._owner.engine.after(OOM_AFTER_S, self._out_of_memory, job)
 
-    def _out_of_memory(self, job: Job) -> None:
+    def _out_of_memory(self, job: SimJob) -> None:
         if job.assignment.attempt_id in self.running and not self.gone:
             self.end(
                 FailureReport(
@@ -268,14 +268,14 @@ class Lane:
                 )
             )
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: SimJob) -> None:
         if self.running.pop(job.assignment.attempt_id, None) is not None:
             self._weight -= job.weight
             self._kinds[job.duty.kind] -= 1
         job.joules = (self.joules_per_weight - job.joules_mark) * job.weight
         self.last_used_s = self._owner.engine.now_s
 
-    def done(self, job: Job) -> float:
+    def done(self, job: SimJob) -> float:
         """The share of a job's work that is done, in [0, 1]."""
         made = job.resumed * job.duty.steps + (self.steps - job.mark)
         return min(1.0, made / job.duty.steps) if job.duty.steps else 1.0

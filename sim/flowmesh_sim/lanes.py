@@ -7,10 +7,10 @@ from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_sim.devices import Device
-from flowmesh_sim.lane import Job, Lane
+from flowmesh_sim.lane import SimInstance, SimJob
 
 
-class Memory:
+class SimMemory:
     """What the lanes reserve; never more than there is."""
 
     def __init__(self, device: Device, devices: int, host_mib: int) -> None:
@@ -48,46 +48,46 @@ class Memory:
             self.free_mib[index] += mib
 
 
-class LaneMaker(ABC):
+class InstanceMaker(ABC):
     """What the lanes need of their worker; see :class:`flowmesh_sim.worker.SimWorker`."""
 
     @abstractmethod
-    def open_lane(self, job: Job, on: tuple[int, ...]) -> Lane:
+    def open_lane(self, job: SimJob, on: tuple[int, ...]) -> SimInstance:
         """Starts a host for a job."""
 
     @abstractmethod
-    def devices_of(self, job: Job) -> int:
+    def devices_of(self, job: SimJob) -> int:
         """How many devices its lane owns; 0 for a host on the CPU."""
 
     @abstractmethod
-    def unload_s(self, lane: Lane) -> float:
+    def unload_s(self, lane: SimInstance) -> float:
         """How long its end takes."""
 
     @abstractmethod
-    def job_ended(self, job: Job, failure: FailureReport | None) -> None:
+    def job_ended(self, job: SimJob, failure: FailureReport | None) -> None:
         """A job has ended."""
 
     @abstractmethod
-    def job_phase(self, job: Job, phase: str) -> None:
+    def job_phase(self, job: SimJob, phase: str) -> None:
         """A job is in a phase."""
 
 
-class Lanes:
+class SimInstances:
     """Places jobs in lanes and owns every host.
 
     Attributes:
         keep: signatures whose idle lanes make room last.
     """
 
-    def __init__(self, maker: LaneMaker, memory: Memory) -> None:
+    def __init__(self, maker: InstanceMaker, memory: SimMemory) -> None:
         """Takes who opens lanes, and the memory."""
         self._maker = maker
         self.memory = memory
         self.keep: frozenset[Digest] = frozenset()
-        self.by_key: dict[str, Lane] = {}
-        self._waiting: list[Job] = []
+        self.by_key: dict[str, SimInstance] = {}
+        self._waiting: list[SimJob] = []
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[SimInstance]:
         """The lanes there are."""
         return iter(list(self.by_key.values()))
 
@@ -95,7 +95,7 @@ class Lanes:
         """What the control plane is told."""
         return tuple(lane.report() for lane in self.by_key.values())
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SimJob) -> None:
         """Takes a job."""
         job.lane = None
         lane = self.by_key.get(key_of(job))
@@ -111,7 +111,7 @@ class Lanes:
         self._waiting.append(job)
         self.place()
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: SimJob) -> None:
         """Stops a job that nobody waits for."""
         if job.lane is not None:
             job.lane.abandon(job)
@@ -129,7 +129,7 @@ class Lanes:
         """Whether an attempt waits for a lane."""
         return bool(self._waiting)
 
-    def open_ahead(self, job: Job) -> bool:
+    def open_ahead(self, job: SimJob) -> bool:
         """Opens a lane in which nothing runs yet; whether it did. Else a lane may make room."""
         on = self.memory.reserve(job.assignment.memory_mib, self._maker.devices_of(job))
         if on is None:
@@ -164,7 +164,7 @@ class Lanes:
             lane = min(idle, key=lambda one: (one.signature in self.keep, one.last_used_s))
             lane.close(self._maker.unload_s(lane))
 
-    def changed(self, lane: Lane) -> None:
+    def changed(self, lane: SimInstance) -> None:
         """A lane's state changed: what is gone gives its memory back, what waits may go on."""
         if lane.gone:
             key = lane.isolated_for or lane.signature
@@ -175,6 +175,6 @@ class Lanes:
             lane.close(self._maker.unload_s(lane))
 
 
-def key_of(job: Job) -> str:
+def key_of(job: SimJob) -> str:
     """What tells lanes apart."""
     return job.assignment.attempt_id if job.assignment.isolate else job.assignment.signature

@@ -13,12 +13,12 @@ from flowmesh_core.units import NANO_PER_USD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flowmesh_sim.control import Control
+    from flowmesh_sim.control import SimulatedControlPlane
     from flowmesh_sim.worker import SimWorker
 
 
 @dataclass(frozen=True, slots=True)
-class RunFigures:
+class RunMeasurements:
     """One run.
 
     Attributes:
@@ -38,7 +38,7 @@ class RunFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MeasuredMoment:
     """A moment, for plots."""
 
     time_s: float
@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Result:
+class SimulationResult:
     """What a simulation gives.
 
     Attributes:
@@ -91,8 +91,8 @@ class Result:
     trace: str
     took_s: float = 0.0
     events_per_s: float = 0.0
-    every: list[RunFigures] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    every: list[RunMeasurements] = field(default_factory=list)
+    samples: list[MeasuredMoment] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; without the samples."""
@@ -117,13 +117,13 @@ class Measures:
         self.workers: list[SimWorker] = []
         self.lost = 0
         self.spoil: Callable[[str], FailureReport | None] = lambda _: None
-        self.samples: list[Sample] = []
+        self.samples: list[MeasuredMoment] = []
         self.statuses: dict[str, tuple[RunStatus, float]] = {}
         self.waits_s: list[float] = []
         self.first_run_s: dict[str, float] = {}
         self._assigned: dict[str, tuple[float, tuple[str, ...]]] = {}
 
-    def assigned(self, control: "Control", command: Assign) -> None:
+    def assigned(self, control: "SimulatedControlPlane", command: Assign) -> None:
         """An attempt was dispatched."""
         a = command.assignment
         action = control.machine.state.actions[parse_attempt_id(a.attempt_id)]
@@ -147,7 +147,7 @@ class Measures:
         """A run has its verdict."""
         self.statuses[uid] = (status, self.now_s())
 
-    def figures(self, wanted: dict[str, float]) -> list[RunFigures]:
+    def figures(self, wanted: dict[str, float]) -> list[RunMeasurements]:
         """Every run that ended, in order of submission."""
         found = []
         for uid, submitted_s in wanted.items():
@@ -156,7 +156,7 @@ class Measures:
             status, ended_s = self.statuses[uid]
             first_s = self.first_run_s.get(uid, ended_s)
             found.append(
-                RunFigures(
+                RunMeasurements(
                     uid=uid,
                     tenant=status.namespace,
                     phase=status.phase,
@@ -185,7 +185,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def phases(figures: list[RunFigures]) -> dict[str, int]:
+def phases(figures: list[RunMeasurements]) -> dict[str, int]:
     """How many runs ended how."""
     return {
         p: sum(f.phase == p for f in figures)

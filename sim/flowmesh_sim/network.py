@@ -10,13 +10,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from flowmesh_sim.engine import Engine
+from flowmesh_sim.engine import Environment
 
 LATE_S = 2.0
 """A message that is overtaken is late by up to so much."""
 
 
-class Connection:
+class SimulatedLinkConnection:
     """One connection; what was sent on it is lost when it breaks."""
 
     __slots__ = ("alive",)
@@ -36,7 +36,7 @@ class Link:
             the way up even after their connection has ended.
     """
 
-    def __init__(self, engine: Engine, latency_s: float, rng: Random) -> None:
+    def __init__(self, engine: Environment, latency_s: float, rng: Random) -> None:
         """Takes the time of one message, one way, and the dice of its faults."""
         self._engine = engine
         self._rng = rng
@@ -47,7 +47,9 @@ class Link:
         self.overtaken = 0.0
         self._last_s = {"up": 0.0, "down": 0.0}
 
-    def send(self, way: str, over: Connection, call: Callable[..., None], *args: Any) -> None:
+    def send(
+        self, way: str, over: SimulatedLinkConnection, call: Callable[..., None], *args: Any
+    ) -> None:
         """Delivers a call ``up`` to the control plane or ``down`` to the worker."""
         at_s = max(
             self._engine.now_s + self.latency_s,
@@ -69,11 +71,15 @@ class Link:
         self._engine.at(at_s, call, *args)
 
     @staticmethod
-    def _arrive(over: Connection, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _arrive(
+        over: SimulatedLinkConnection, call: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
         if over.alive:
             call(*args)
 
     @staticmethod
-    def _late(way: str, over: Connection, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _late(
+        way: str, over: SimulatedLinkConnection, call: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
         if over.alive or way == "up":
             call(*args)

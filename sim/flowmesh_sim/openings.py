@@ -10,21 +10,21 @@ from functools import partial
 from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef, PrewarmSpec
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_sim.content import Contents, Weights
-from flowmesh_sim.duties import HOST, Duty
-from flowmesh_sim.lane import Job
-from flowmesh_sim.lanes import Lanes
-from flowmesh_sim.shelf import Shelf
+from flowmesh_sim.content import SimContents, SimWeights
+from flowmesh_sim.duties import HOST, WorkItem
+from flowmesh_sim.lane import SimJob
+from flowmesh_sim.lanes import SimInstances
+from flowmesh_sim.shelf import DiskCache
 
 
-class Openings:
+class SimPrewarmer:
     """What is to be held open, and how far that is."""
 
     def __init__(
         self,
-        lanes: Lanes,
-        shelf: Shelf,
-        contents: Contents,
+        lanes: SimInstances,
+        shelf: DiskCache,
+        contents: SimContents,
         may_open: Callable[[], bool],
         asked: Callable[[PrewarmSpec], None],
     ) -> None:
@@ -67,7 +67,7 @@ class Openings:
         models = {
             port: Artifact("model", digest, digest, weights.size_bytes)
             for port, digest in one.components.items()
-            if isinstance(weights := found[port], Weights)
+            if isinstance(weights := found[port], SimWeights)
         }
         if len(models) < len(one.components):
             self._tried.add(one.signature)
@@ -87,7 +87,7 @@ class Openings:
         self.go_on()
 
 
-def _job(one: PrewarmSpec, models: dict[str, Artifact]) -> Job:
+def _job(one: PrewarmSpec, models: dict[str, Artifact]) -> SimJob:
     """Nobody's job, of which a lane takes only what it is opened with."""
     assignment = Assignment(
         attempt_id="",
@@ -104,4 +104,4 @@ def _job(one: PrewarmSpec, models: dict[str, Artifact]) -> Job:
         memory_mib=one.memory_mib,
         tensor_parallel=one.tensor_parallel,
     )
-    return Job(assignment, Duty(HOST, 0.0), 0.0, 0)
+    return SimJob(assignment, WorkItem(HOST, 0.0), 0.0, 0)

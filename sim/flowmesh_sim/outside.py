@@ -39,7 +39,7 @@ from flowmesh_core.run.events import (
     Published,
     RunFinalized,
 )
-from flowmesh_sim.engine import Dice, Engine
+from flowmesh_sim.engine import Environment, RandomStreams
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.store import SimStore
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flowmesh_core.protocol.results import ActionResult
 
 
-class Home(Protocol):
+class ExecutorOwner(Protocol):
     """The control plane that the commands are of."""
 
     alive: bool
@@ -73,19 +73,19 @@ class Home(Protocol):
         ...
 
 
-class SimOutside:
+class SimCommandExecutor:
     """The executor of one control plane."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Environment,
         store: SimStore,
         gateway: SimGateway,
-        home: Home,
+        home: ExecutorOwner,
         *,
         append: Callable[[str, Any], None],
         times: Any,
-        dice: Dice,
+        dice: RandomStreams,
     ) -> None:
         """Takes everything that commands touch, and the times of requests."""
         self._engine = engine

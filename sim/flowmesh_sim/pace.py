@@ -20,7 +20,7 @@ MADE = frozenset({"published", "adopted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DurationFit:
     """What an action takes on a class of device.
 
     Attributes:
@@ -32,7 +32,7 @@ class Pace:
     beside: float
 
 
-class Paces:
+class RecordedDurations:
     """Taught with attempts that gave results.
 
     Attributes:
@@ -70,22 +70,24 @@ class Paces:
             return WorkSize(a.units, a.tokens_in, a.tokens_out, 0, a.component_bytes)
         return WorkSize(float(max(1, a.units)), 0.0, 0.0, 0, a.component_bytes)
 
-    def recorded(self, engine: str, a: AttemptRecord, device_class: str, batch: float) -> Pace:
+    def recorded(
+        self, engine: str, a: AttemptRecord, device_class: str, batch: float
+    ) -> DurationFit:
         """Of an attempt as it was recorded, beside so many on average."""
         there = self._beside(engine, a, a.device_class)
         alone_s = (a.run_s + a.put_s) / (1.0 + there * (batch - 1.0))
         if device_class == a.device_class:
-            return Pace(alone_s, there)
+            return DurationFit(alone_s, there)
         key, work = self.key(engine, a.signature), self.work(engine, a)
         here_s = self._prior.predict(key, device_class, work).seconds
         there_s = self._prior.predict(key, a.device_class, work).seconds
-        return Pace(alone_s * here_s / there_s, self._beside(engine, a, device_class))
+        return DurationFit(alone_s * here_s / there_s, self._beside(engine, a, device_class))
 
-    def predicted(self, engine: str, a: AttemptRecord, device_class: str) -> Pace:
+    def predicted(self, engine: str, a: AttemptRecord, device_class: str) -> DurationFit:
         """Of an attempt's work, by what others of its kind took."""
         key, work = self.key(engine, a.signature), self.work(engine, a)
         alone_s = self.model.predict(key, device_class, work).seconds
-        return Pace(alone_s + a.put_s, self._beside(engine, a, device_class))
+        return DurationFit(alone_s + a.put_s, self._beside(engine, a, device_class))
 
     def _beside(self, engine: str, a: AttemptRecord, device_class: str) -> float:
         key, work = self.key(engine, a.signature), self.work(engine, a)

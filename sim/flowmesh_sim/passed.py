@@ -21,7 +21,7 @@ def code_hash() -> str:
     return found.hexdigest()[:16]
 
 
-class Passed:
+class PassedSeeds:
     """The file; those of other code are removed when something is added."""
 
     def __init__(self, folder: Path) -> None:

@@ -9,11 +9,11 @@ from flowmesh_sim.trace import unwritable
 if TYPE_CHECKING:
     from typing import Any
 
-    from flowmesh_sim.measures import Result
+    from flowmesh_sim.measures import SimulationResult
     from flowmesh_sim.replaying import Replayed
 
 
-def draw(result: "Result", path: Path) -> None:
+def draw(result: "SimulationResult", path: Path) -> None:
     """Draws a result into a file; the format follows from its name.
 
     Raises:

@@ -7,13 +7,13 @@ finished or not.
 
 from collections.abc import Callable
 
-from flowmesh_sim.engine import Engine
+from flowmesh_sim.engine import Environment
 
 KEPT_S = 600.0
 """As of the real agent."""
 
 
-class PreparedHosts:
+class SimStandbyHosts:
     """What is prepared, and until when the next one takes.
 
     Attributes:
@@ -21,7 +21,7 @@ class PreparedHosts:
     """
 
     def __init__(
-        self, engine: Engine, process_s: Callable[[], float], loading: Callable[[], bool]
+        self, engine: Environment, process_s: Callable[[], float], loading: Callable[[], bool]
     ) -> None:
         """Takes the clock, how long libraries take to import now, and whether an engine loads."""
         self._engine = engine

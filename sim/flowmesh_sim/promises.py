@@ -15,18 +15,18 @@ from flowmesh_sim.store import Key, SimStore
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
-    from flowmesh_sim.control import Control
-    from flowmesh_sim.fabric import Fabric
+    from flowmesh_sim.control import SimulatedControlPlane
+    from flowmesh_sim.fabric import SimulatedFabric
 
 
-class Promises:
+class ActionInvariants:
     """Follows what was published."""
 
     def __init__(self) -> None:
         """Starts with nothing published."""
         self._generations = Counter[tuple[str, Digest, int]]()
 
-    def assigned(self, control: "Control", c: Assign) -> None:
+    def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
         """A dispatch: its inputs are published, and some run may read them and pay."""
         state, store = control.machine.state, control.store
         action = state.actions[parse_attempt_id(c.assignment.attempt_id)]
@@ -50,7 +50,7 @@ class Promises:
         ):
             wrong(c.assignment.attempt_id, "it was dispatched past every budget")
 
-    def wrote(self, control: "Control", key: ActionKey, result: ActionResult) -> None:
+    def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
         """A publication that won: the only one of its action and generation."""
         name = (key.scope, key.action_id, result.generation)
         self._generations[name] += 1
@@ -64,7 +64,7 @@ class Promises:
         for name in [n for n in self._generations if n[:2] in places]:
             del self._generations[name]
 
-    def collected(self, fabric: "Fabric", swept: Collection[Digest]) -> None:
+    def collected(self, fabric: "SimulatedFabric", swept: Collection[Digest]) -> None:
         """A collection: what accepted runs were given is still there."""
         gone = set(swept)
         for uid, spec in fabric.bucket.specs.items():

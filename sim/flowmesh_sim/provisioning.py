@@ -14,10 +14,10 @@ from flowmesh_core.scheduler.pools import PoolView
 from flowmesh_core.scheduler.rightsizing import RightSizing
 from flowmesh_core.scheduler.supply import PoolSupply
 from flowmesh_core.units import Digest, nano_usd
-from flowmesh_sim.devices import Hardware
-from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.devices import HardwareCatalog
+from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.scenario import PoolSpec
-from flowmesh_sim.surroundings import Surroundings
+from flowmesh_sim.surroundings import WorkerContext
 from flowmesh_sim.worker import SimWorker
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCALE_EVERY_S = 5.0
 
 
-class Pool:
+class SimPool:
     """Workers of one shape.
 
     Attributes:
@@ -35,7 +35,11 @@ class Pool:
     """
 
     def __init__(
-        self, spec: PoolSpec, fabric: Fabric, hardware: Hardware, around: Surroundings
+        self,
+        spec: PoolSpec,
+        fabric: SimulatedFabric,
+        hardware: HardwareCatalog,
+        around: WorkerContext,
     ) -> None:
         """Takes what the pool is."""
         self.spec = spec
@@ -182,7 +186,7 @@ def _named(shape: WorkerShape, name: str) -> WorkerShape:
 class Provisioner:
     """All pools: every few seconds scales those that grow, and says what is to be held open."""
 
-    def __init__(self, fabric: Fabric, pools: list[Pool]) -> None:
+    def __init__(self, fabric: SimulatedFabric, pools: list[SimPool]) -> None:
         """Makes the workers that are there from the beginning."""
         self._fabric = fabric
         self.pools = pools
@@ -229,7 +233,7 @@ class Provisioner:
             control.post(PrewarmPlanChanged(openings))
 
     @staticmethod
-    def _view(pool: Pool, now_s: float) -> PoolView:
+    def _view(pool: SimPool, now_s: float) -> PoolView:
         spec = pool.spec
         most = spec.maximum or max(1, spec.workers)
         least = spec.minimum if spec.autoscale else most

@@ -27,10 +27,10 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.run.compose import metrics_artifact
 from flowmesh_core.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.units import Digest
-from flowmesh_sim.content import Contents
-from flowmesh_sim.devices import Device, Hardware
-from flowmesh_sim.duties import HOST, Duties, Duty
-from flowmesh_sim.pace import MADE, Pace, Paces, batches_of
+from flowmesh_sim.content import SimContents
+from flowmesh_sim.devices import Device, HardwareCatalog
+from flowmesh_sim.duties import HOST, WorkItem, WorkModel
+from flowmesh_sim.pace import MADE, DurationFit, RecordedDurations, batches_of
 from flowmesh_sim.recording import Recording
 
 PROMPT_BYTES = 32
@@ -39,7 +39,7 @@ _DONE: dict[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RecordedAction:
     """An action that some recorded run made.
 
     Attributes:
@@ -65,12 +65,12 @@ class RecordedWork:
         self.engines = {e.name: e for r in recording.runs for e in r.engines}
         attempts = [a for r in self.runs for a in r.attempts if a.outcome in MADE and a.signature]
         batches = batches_of(attempts)
-        self.made: dict[str, Made] = {}
+        self.made: dict[str, RecordedAction] = {}
         for run in self.runs:
             steps = {s.step: s for s in run.steps}
             for a in run.attempts:
                 if a.outcome in MADE and a.signature:
-                    self.made[a.action] = Made(steps[a.step], a, batches[a.attempt])
+                    self.made[a.action] = RecordedAction(steps[a.step], a, batches[a.attempt])
         self.unknown = 0
         self._by_run = {r.run: _by_step(r) for r in self.runs}
 
@@ -175,17 +175,17 @@ class RecordedWork:
         )
 
 
-class RecordedDuties(Duties):
-    """Recorded actions take what :class:`Paces` says, and give nothing."""
+class RecordedWorkModel(WorkModel):
+    """Recorded actions take what :class:`RecordedDurations` says, and give nothing."""
 
     def __init__(
         self,
-        hardware: Hardware,
-        contents: Contents,
+        hardware: HardwareCatalog,
+        contents: SimContents,
         catalog: Catalog,
         *,
         work: RecordedWork,
-        paces: Paces,
+        paces: RecordedDurations,
         predict: bool,
     ) -> None:
         """Takes, besides, what was recorded, and whether its own times are left aside."""
@@ -194,12 +194,12 @@ class RecordedDuties(Duties):
         self.paces = paces
         self.predict = predict
 
-    def of(self, a: Assignment, device: Device) -> Duty:
-        """As :meth:`Duties.of`."""
+    def of(self, a: Assignment, device: Device) -> WorkItem:
+        """As :meth:`WorkModel.of`."""
         made = self.work.made[a.params["action"]]
         pace = self._pace(made, device.device_class)
         r = made.attempt
-        return Duty(
+        return WorkItem(
             HOST,
             steps=pace.alone_s,
             beside=pace.beside,
@@ -208,7 +208,7 @@ class RecordedDuties(Duties):
             tokens_out=r.tokens_out,
         )
 
-    def _pace(self, made: Made, device_class: str) -> Pace:
+    def _pace(self, made: RecordedAction, device_class: str) -> DurationFit:
         engine = made.step.engine
         if self.predict:
             return self.paces.predicted(engine, made.attempt, device_class)
@@ -216,15 +216,17 @@ class RecordedDuties(Duties):
 
     @property
     def process_s(self) -> float:
-        """As :meth:`Duties.process_s`: recorded loads hold it, and do not tell it apart."""
+        """As :meth:`WorkModel.process_s`: recorded loads hold it, and do not tell it apart."""
         return 0.0
 
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
-        """As :meth:`Duties.start_s`: what loading took, as far as it was seen."""
+        """As :meth:`WorkModel.start_s`: what loading took, as far as it was seen."""
         made = self.work.made[a.params["action"]]
         return 0.0, self.paces.load_s(made.step.engine, made.attempt, device.device_class)
 
-    def outputs(self, a: Assignment, duty: Duty) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
+    def outputs(
+        self, a: Assignment, duty: WorkItem
+    ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
         """The same for all: who waits for an action waits for its end alone."""
         made = metrics_artifact(_DONE)
         return {"metrics": made}, {made.blob: canonical_bytes(_DONE)}

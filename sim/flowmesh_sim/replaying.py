@@ -21,19 +21,19 @@ from flowmesh_core.run.states import Phase
 from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
 from flowmesh_core.trace import RecordedRun
 from flowmesh_core.units import NANO_PER_USD
-from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.facts import read_facts
-from flowmesh_sim.measures import Result, spread
-from flowmesh_sim.pace import Paces
-from flowmesh_sim.recorded_work import RecordedDuties, RecordedWork, require_known
+from flowmesh_sim.measures import SimulationResult, spread
+from flowmesh_sim.pace import RecordedDurations
+from flowmesh_sim.recorded_work import RecordedWork, RecordedWorkModel, require_known
 from flowmesh_sim.recording import Recording
 from flowmesh_sim.scenario import (
     ControlSpec,
     Dollars,
-    Part,
     PoolSpec,
     Positive,
     Scenario,
+    ScenarioModel,
     problems_of,
 )
 from flowmesh_sim.simulation import Simulation
@@ -45,7 +45,7 @@ LOCAL_FACTS = {"network.bucket_bytes_per_s": 1e12, "network.request_s": 0.001}
 """Inputs were fetched within the recorded times: here they are at hand."""
 
 
-class ReplaySpec(Part):
+class ReplaySpec(ScenarioModel):
     """What is to be different.
 
     Attributes:
@@ -67,7 +67,7 @@ class ReplaySpec(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReplayTotals:
     """What runs cost and took, recorded or simulated.
 
     Attributes:
@@ -100,16 +100,16 @@ class Replayed:
     """
 
     policy: str
-    recorded: Figures
-    replayed: Figures
+    recorded: ReplayTotals
+    replayed: ReplayTotals
     unknown: int
-    result: Result
+    result: SimulationResult
 
 
 class _Load:
     """Submits the recorded runs when they came."""
 
-    def __init__(self, fabric: Fabric, work: RecordedWork, sharing: Shared) -> None:
+    def __init__(self, fabric: SimulatedFabric, work: RecordedWork, sharing: Shared) -> None:
         self._fabric = fabric
         self.left = 0
         for run in work.runs:
@@ -166,7 +166,7 @@ def replay(
     recording: Recording,
     spec: ReplaySpec,
     *,
-    paces: Paces | None = None,
+    paces: RecordedDurations | None = None,
 ) -> Replayed:
     """Simulates recorded runs.
 
@@ -183,14 +183,14 @@ def replay(
     require_known(work)
     taught = paces
     if taught is None:
-        taught = Paces(work.engines.values())
+        taught = RecordedDurations(work.engines.values())
         taught.teach(work.attempts())
     scenario = _scenario(work, spec)
     _fits(work, scenario)
     simulation = Simulation(
         scenario,
         catalog=Catalog(work.contracts()),
-        duties=partial(RecordedDuties, work=work, paces=taught, predict=paces is not None),
+        duties=partial(RecordedWorkModel, work=work, paces=taught, predict=paces is not None),
         model=encode_model(taught.model),
     )
     simulation.loads.append(_Load(simulation.fabric, work, spec.sharing))
@@ -281,7 +281,7 @@ def _fits(work: RecordedWork, scenario: Scenario) -> None:
             )
 
 
-def recorded_figures(work: RecordedWork) -> Figures:
+def recorded_figures(work: RecordedWork) -> ReplayTotals:
     """What recorded runs cost and took."""
     runs = [r for r in work.runs if r.parts]
     began_s = min((r.created_s for r in runs), default=0.0)
@@ -289,7 +289,7 @@ def recorded_figures(work: RecordedWork) -> Figures:
     workers = {a.worker: a.price_nanousd_per_hour for _, a in work.attempts()}
     made = {a.attempt: a for r in runs for a in r.attempts}
     parts = [p for r in runs for p in r.parts]
-    return Figures(
+    return ReplayTotals(
         runs=len(runs),
         makespan_s=makespan_s,
         usd=sum(workers.values()) / NANO_PER_USD * makespan_s / SECONDS_PER_HOUR,
@@ -302,9 +302,9 @@ def recorded_figures(work: RecordedWork) -> Figures:
     )
 
 
-def _simulated(work: RecordedWork, r: Result) -> Figures:
+def _simulated(work: RecordedWork, r: SimulationResult) -> ReplayTotals:
     latency_s = {f.uid: f.latency_s for f in r.every if f.phase == Phase.SUCCEEDED}
-    return Figures(
+    return ReplayTotals(
         runs=r.runs,
         makespan_s=r.makespan_s,
         usd=r.usd,

@@ -61,7 +61,7 @@ FaultKind = Literal[
 ]
 
 
-class Part(BaseModel):
+class ScenarioModel(BaseModel):
     """What a file may say; a field that is not here is a mistake."""
 
     model_config = ConfigDict(
@@ -69,7 +69,7 @@ class Part(BaseModel):
     )
 
 
-class PoolSpec(Part):
+class PoolSpec(ScenarioModel):
     """Workers of one device.
 
     Attributes:
@@ -118,7 +118,7 @@ class PoolSpec(Part):
         return self
 
 
-class Arrivals(Part):
+class Arrivals(ScenarioModel):
     """When runs come.
 
     Attributes:
@@ -140,7 +140,7 @@ class Arrivals(Part):
         return self
 
 
-class LoadSpec(Part):
+class LoadSpec(ScenarioModel):
     """Runs of some shapes.
 
     Attributes:
@@ -176,7 +176,7 @@ class LoadSpec(Part):
         return tuple(s for name in self.shapes for s in GROUPS.get(name, (name,)))
 
 
-class FaultSpec(Part):
+class FaultSpec(ScenarioModel):
     """Something that goes wrong at a moment, or at a rate.
 
     Attributes:
@@ -208,7 +208,7 @@ class FaultSpec(Part):
         return self
 
 
-class ControlSpec(Part):
+class ControlSpec(ScenarioModel):
     """Knobs of the control plane; the values that ship where absent.
 
     Attributes:
@@ -227,7 +227,7 @@ class ControlSpec(Part):
     tick_s: Positive = TICK_S
 
 
-class Scenario(Part):
+class Scenario(ScenarioModel):
     """A whole simulation.
 
     Attributes:

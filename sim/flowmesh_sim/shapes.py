@@ -23,8 +23,8 @@ from flowmesh_core.graph.plan import (
     UtilityWeights,
 )
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_sim.content import Contents
-from flowmesh_sim.devices import Hardware
+from flowmesh_sim.content import SimContents
+from flowmesh_sim.devices import HardwareCatalog
 
 IDENTITY: dict[str, Any] = {
     "dtype": "bfloat16",
@@ -43,7 +43,7 @@ TRAIN_ROWS = 512
 
 
 @dataclass
-class Maker:
+class PlanBuilder:
     """Builds one plan.
 
     Attributes:
@@ -52,8 +52,8 @@ class Maker:
         rng: draws of this run.
     """
 
-    contents: Contents
-    hardware: Hardware
+    contents: SimContents
+    hardware: HardwareCatalog
     catalog: Catalog
     rng: Random
     variant: int
@@ -124,7 +124,7 @@ def out(step: StepPlan, port: str = "rows") -> StepSource:
     return StepSource(step.path, port)
 
 
-Shape = Callable[[Maker], None]
+Shape = Callable[[PlanBuilder], None]
 SHAPES: dict[str, Shape] = {}
 
 
@@ -141,7 +141,7 @@ def shape(name: str) -> Callable[[Shape], Shape]:
 # -- graphs of actions that do next to nothing ----------------------------------------------------
 
 
-def _noop(m: Maker, path: str, after: list[StepPlan], value: object) -> StepPlan:
+def _noop(m: PlanBuilder, path: str, after: list[StepPlan], value: object) -> StepPlan:
     seconds = float(m.options.get("seconds", 0.0))
     inputs: dict[str, Source] = {f"after{n}": out(s, "metrics") for n, s in enumerate(after)}
     if seconds:
@@ -150,14 +150,14 @@ def _noop(m: Maker, path: str, after: list[StepPlan], value: object) -> StepPlan
 
 
 @shape("noop-flat")
-def noop_flat(m: Maker) -> None:
+def noop_flat(m: PlanBuilder) -> None:
     """So many steps without edges."""
     for n in range(m.rows):
         _noop(m, f"s{n}", [], f"{m.variant}/{n}")
 
 
 @shape("noop-chain")
-def noop_chain(m: Maker) -> None:
+def noop_chain(m: PlanBuilder) -> None:
     """Each step after the one before."""
     before: list[StepPlan] = []
     for n in range(m.rows):
@@ -165,7 +165,7 @@ def noop_chain(m: Maker) -> None:
 
 
 @shape("noop-diamond")
-def noop_diamond(m: Maker) -> None:
+def noop_diamond(m: PlanBuilder) -> None:
     """One, so many after it, and one after all of them."""
     first = _noop(m, "first", [], f"{m.variant}")
     middle = [_noop(m, f"s{n}", [first], f"{m.variant}/{n}") for n in range(m.rows)]
@@ -173,7 +173,7 @@ def noop_diamond(m: Maker) -> None:
 
 
 @shape("map-stream")
-def map_stream(m: Maker) -> None:
+def map_stream(m: PlanBuilder) -> None:
     """A chain of row-wise steps over chunks."""
     rows: Source = m.data("gsm8k", m.rows)
     for n in range(int(m.options.get("steps", 3))):
@@ -181,7 +181,7 @@ def map_stream(m: Maker) -> None:
 
 
 @shape("steps")
-def steps(m: Maker) -> None:
+def steps(m: PlanBuilder) -> None:
     """Long work that leaves checkpoints, one after another."""
     before: list[StepPlan] = []
     for n in range(int(m.options.get("steps", 3))):
@@ -200,14 +200,14 @@ def steps(m: Maker) -> None:
 
 
 @shape("sleepers")
-def sleepers(m: Maker) -> None:
+def sleepers(m: PlanBuilder) -> None:
     """Attempts of very different lengths side by side."""
     for n in range(min(8, m.rows)):
         m.step(f"s{n}", "test.sleep", {}, seconds=float(2**n) / 4, value=m.variant)
 
 
 @shape("mixed")
-def mixed(m: Maker) -> None:
+def mixed(m: PlanBuilder) -> None:
     """Row-wise work, its metrics, and steps that wait for either."""
     rows = m.data("gsm8k", m.rows)
     first = m.step("map", "test.map", {"rows": rows}, value=m.variant)
@@ -217,7 +217,7 @@ def mixed(m: Maker) -> None:
 
 
 @shape("private")
-def private(m: Maker) -> None:
+def private(m: PlanBuilder) -> None:
     """Steps whose names leave an input out: what they make stays with its tenant."""
     corpus = m.step("corpus", "test.map", {"rows": m.data("mmlu", m.rows)}, value=m.rng.random())
     rows: Source = m.data("gsm8k", m.rows)

@@ -17,14 +17,14 @@ from flowmesh_core.units import Digest
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
-    from flowmesh_sim.control import Control
+    from flowmesh_sim.control import SimulatedControlPlane
 
 TOLERANCE = 1e-6
 NANOUSD = 2.0
 """A difference below this is one of rounding."""
 
 
-class SharesKept:
+class FairnessInvariants:
     """Adds up what every tenant paid in an epoch, each payment half as much ten minutes later."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SharesKept:
         """The wall clock stepped: how old a payment is, is not known any more."""
         self._by_wall = False
 
-    def appended(self, control: "Control", uid: str, line: Line) -> None:
+    def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
         """A line of a ledger: what it charges is paid."""
         if isinstance(line, AttemptLine):
             tenant = control.machine.state.runs[uid].plan.namespace
@@ -44,11 +44,11 @@ class SharesKept:
             before = _decayed(paid.get(tenant), line.time_s)
             paid[tenant] = (before + line.share_nanousd, line.time_s)
 
-    def began(self, control: "Control") -> None:
+    def began(self, control: "SimulatedControlPlane") -> None:
         """An epoch begins, with what the last one had written down."""
         self._paid[control.epoch] = control.machine.state.fair.paid(control.now_s())
 
-    def look(self, control: "Control") -> None:
+    def look(self, control: "SimulatedControlPlane") -> None:
         """The machine's shares are those."""
         if not self._by_wall:
             return

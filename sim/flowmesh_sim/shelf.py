@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import Digest
-from flowmesh_sim.engine import Engine
+from flowmesh_sim.engine import Environment
 from flowmesh_sim.store import SimStore
 
 RETRY_S = 1.0
@@ -29,7 +29,7 @@ class _Fetch:
     since_s: float = 0.0
 
 
-class Shelf:
+class DiskCache:
     """What lies near one worker.
 
     Attributes:
@@ -38,7 +38,7 @@ class Shelf:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Environment,
         store: SimStore,
         *,
         budget_bytes: int,

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from flowmesh_core.errors import SpecError
 from flowmesh_sim.scenario import scenario_of
-from flowmesh_sim.world import look_at
+from flowmesh_sim.world import run_checked
 from flowmesh_sim.worlds import SAFE
 
 Document = dict[str, Any]
@@ -69,7 +69,7 @@ def _breaks(document: Document) -> str:
         scenario = scenario_of(document)
     except SpecError:
         return ""
-    return look_at(scenario, every=1).kind
+    return run_checked(scenario, every=1).kind
 
 
 def _smaller(document: Document, *, keep_safe: bool) -> Iterator[tuple[str, Document]]:

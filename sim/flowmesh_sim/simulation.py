@@ -12,26 +12,26 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.run.settings import Settings
 from flowmesh_core.run.states import Phase
 from flowmesh_core.units import NANO_PER_USD
-from flowmesh_sim.content import Contents
-from flowmesh_sim.devices import Hardware
-from flowmesh_sim.duties import Duties
-from flowmesh_sim.fabric import EPOCH_S, Fabric
+from flowmesh_sim.content import SimContents
+from flowmesh_sim.devices import HardwareCatalog
+from flowmesh_sim.duties import WorkModel
+from flowmesh_sim.fabric import EPOCH_S, SimulatedFabric
 from flowmesh_sim.facts import read_facts
 from flowmesh_sim.faults import Faults
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.measures import Measures, Result, Sample, phases, spread
+from flowmesh_sim.measures import MeasuredMoment, Measures, SimulationResult, phases, spread
 from flowmesh_sim.policies import Policy, policy_named
-from flowmesh_sim.provisioning import Pool, Provisioner
+from flowmesh_sim.provisioning import Provisioner, SimPool
 from flowmesh_sim.scenario import ControlSpec, Scenario
-from flowmesh_sim.surroundings import Surroundings
-from flowmesh_sim.trace import Trace
+from flowmesh_sim.surroundings import WorkerContext
+from flowmesh_sim.trace import EventTrace
 from flowmesh_sim.workload import Workload
 
 GIB = 1 << 30
 SAMPLE_EVERY_S = 5.0
 
 
-class Load(Protocol):
+class LoadSource(Protocol):
     """Whoever submits runs."""
 
     @property
@@ -57,7 +57,7 @@ class Simulation:
         checker: Checker | None = None,
         trace: Path | None = None,
         catalog: Catalog | None = None,
-        duties: Callable[[Hardware, Contents, Catalog], Duties] = Duties,
+        duties: Callable[[HardwareCatalog, SimContents, Catalog], WorkModel] = WorkModel,
         model: bytes = b"",
     ) -> None:
         """Puts the parts together; nothing has happened yet.
@@ -75,11 +75,11 @@ class Simulation:
         self.scenario = scenario
         self.seed = scenario.seed if seed is None else seed
         facts = read_facts().changed(scenario.facts)
-        self.hardware = Hardware(facts)
+        self.hardware = HardwareCatalog(facts)
         self.checker = checker or Checker(every=1000)
         self.measures = Measures()
-        self.trace = Trace(trace)
-        self.fabric = Fabric(
+        self.trace = EventTrace(trace)
+        self.fabric = SimulatedFabric(
             facts=facts,
             seed=self.seed,
             settings=_settings(scenario.control),
@@ -98,21 +98,21 @@ class Simulation:
         self.duties = duties(self.hardware, fabric.store.contents, fabric.catalog)
         around = self._around()
         self.provisioner = Provisioner(
-            fabric, [Pool(p, fabric, self.hardware, around) for p in scenario.pools]
+            fabric, [SimPool(p, fabric, self.hardware, around) for p in scenario.pools]
         )
         self.checker.provisioner = self.provisioner
-        self.loads: list[Load] = [
+        self.loads: list[LoadSource] = [
             Workload(fabric, self.hardware, spec, number=n, sharing=scenario.sharing)
             for n, spec in enumerate(scenario.load)
         ]
         self.faults = Faults(fabric, self.provisioner, scenario.faults)
         fabric.engine.after(0.0, self._sample)
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> WorkerContext:
         fabric = self.fabric
         network, start = fabric.facts.group("network"), fabric.facts.group("start")
         catalog = {c.name: c for c in fabric.catalog}
-        return Surroundings(
+        return WorkerContext(
             engine=fabric.engine,
             store=fabric.store,
             duties=self.duties,
@@ -135,7 +135,7 @@ class Simulation:
         """Whether all runs have come and ended."""
         return not self.fabric.open and not any(load.left for load in self.loads)
 
-    def run(self) -> Result:
+    def run(self) -> SimulationResult:
         """Simulates to the end.
 
         Raises:
@@ -174,7 +174,7 @@ class Simulation:
         if fabric.control is not None:
             state = fabric.control.machine.state
             self.measures.samples.append(
-                Sample(
+                MeasuredMoment(
                     fabric.engine.now_s,
                     len(state.workers),
                     len(state.ready),
@@ -184,7 +184,7 @@ class Simulation:
             )
         fabric.engine.after(SAMPLE_EVERY_S, self._sample)
 
-    def _result(self, ended_s: float, joules: float) -> Result:
+    def _result(self, ended_s: float, joules: float) -> SimulationResult:
         fabric, measures = self.fabric, self.measures
         figures = measures.figures(fabric.wanted)
         began_s = min(fabric.wanted.values(), default=0.0)
@@ -195,7 +195,7 @@ class Simulation:
         lifetime_s = sum(max(0.0, s) for s in lived)
         steps = sum(len(s.steps) for s, _ in measures.statuses.values())
         control = fabric.control
-        return Result(
+        return SimulationResult(
             scenario=self.scenario.name,
             seed=self.seed,
             policy=self.scenario.policy,
@@ -243,7 +243,9 @@ def _settings(spec: ControlSpec) -> ControlSettings:
     return replace(ControlSettings(), machine=machine, sync_interval_s=spec.sync_interval_s)
 
 
-def simulate(scenario: Scenario, *, seed: int | None = None, trace: Path | None = None) -> Result:
+def simulate(
+    scenario: Scenario, *, seed: int | None = None, trace: Path | None = None
+) -> SimulationResult:
     """Simulates a scenario; equal scenarios and seeds give equal traces.
 
     Raises:

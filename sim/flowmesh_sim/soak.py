@@ -15,10 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.passed import Passed
+from flowmesh_sim.passed import PassedSeeds
 from flowmesh_sim.shrink import as_yaml, shrunk
 from flowmesh_sim.simulation import Simulation
-from flowmesh_sim.world import Outcome, soak_one
+from flowmesh_sim.world import WorldOutcome, run_checked_world
 from flowmesh_sim.worlds import random_document, random_scenario
 
 CACHE = Path(".cache/soak")
@@ -40,7 +40,7 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Outcome]:
+def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[WorldOutcome]:
     """Simulates the worlds of seeds, as they end.
 
     Args:
@@ -54,16 +54,16 @@ def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Outc
         for seed in left:
             if time.monotonic() > until_s:
                 return
-            yield soak_one(seed)
+            yield run_checked_world(seed)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        going: set[Future[Outcome]] = set()
+        going: set[Future[WorldOutcome]] = set()
         while True:
             while len(going) < 2 * jobs and time.monotonic() < until_s:
                 another = next(left, None)
                 if another is None:
                     break
-                going.add(pool.submit(soak_one, another))
+                going.add(pool.submit(run_checked_world, another))
             if not going:
                 return
             done, going = wait(going, return_when=FIRST_COMPLETED)
@@ -108,7 +108,7 @@ def _shrink(seed: int, within_s: float) -> None:
 
 def _soak(options: argparse.Namespace) -> None:
     began, told = time.perf_counter(), time.perf_counter()
-    passed = Passed(CACHE)
+    passed = PassedSeeds(CACHE)
     known = set() if options.fresh else passed.seeds()
     seeds = [s for s in options.seeds if s not in known]
     bad: list[int] = []

@@ -12,7 +12,7 @@ import msgspec
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.units import Digest
-from flowmesh_sim.content import Contents
+from flowmesh_sim.content import SimContents
 
 Key = tuple[str, Digest]
 
@@ -36,7 +36,7 @@ class SimStore:
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         """Starts empty and well."""
         self._clock = clock
-        self.contents = Contents()
+        self.contents = SimContents()
         self.results: dict[Key, ActionResult] = {}
         self.torn: set[Key] = set()
         self.blobs: dict[Digest, int] = {}

@@ -5,7 +5,7 @@ from random import Random
 
 from flowmesh_core.units import Digest
 from flowmesh_sim import collection
-from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.scenario import FaultSpec
 
 Strike = Callable[[FaultSpec], None]
@@ -18,7 +18,7 @@ class StoreFaults:
         by_kind: what each does.
     """
 
-    def __init__(self, fabric: Fabric, rng: Random) -> None:
+    def __init__(self, fabric: SimulatedFabric, rng: Random) -> None:
         """Takes the fabric whose store it is, and the dice."""
         self._fabric = fabric
         self._store = fabric.store

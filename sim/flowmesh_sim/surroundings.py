@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_sim.duties import Duties
-from flowmesh_sim.engine import Engine
+from flowmesh_sim.duties import WorkModel
+from flowmesh_sim.engine import Environment
 from flowmesh_sim.store import SimStore
 
 
@@ -23,16 +23,16 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WorkerContext:
     """What all workers of a simulation share.
 
     Attributes:
         epoch_s: the worker's wall clock at virtual second 0.
     """
 
-    engine: Engine
+    engine: Environment
     store: SimStore
-    duties: Duties
+    duties: WorkModel
     network: Any
     observer: Observer
     capacity: Callable[[str], int]

@@ -21,7 +21,7 @@ def unwritable(path: Path, error: OSError) -> FlowMeshError:
     return FlowMeshError(f"cannot be written: {error.strerror}", where=str(path), remedy=remedy)
 
 
-class Trace:
+class EventTrace:
     """The hash of all lines so far, and the lines where a file was asked for."""
 
     def __init__(self, path: Path | None = None) -> None:

@@ -19,22 +19,22 @@ from flowmesh_core.protocol.messages import (
     WorkerShape,
 )
 from flowmesh_core.units import Digest
-from flowmesh_sim.attempts import Attempts
+from flowmesh_sim.attempts import SimAttempts
 from flowmesh_sim.devices import Device
-from flowmesh_sim.dialling import Dialling
-from flowmesh_sim.held import Held
-from flowmesh_sim.lane import Job, Lane
-from flowmesh_sim.lanes import LaneMaker, Lanes, Memory
+from flowmesh_sim.dialling import SimConnection
+from flowmesh_sim.held import SimReportBuffer
+from flowmesh_sim.lane import SimInstance, SimJob
+from flowmesh_sim.lanes import InstanceMaker, SimInstances, SimMemory
 from flowmesh_sim.library import library_of
-from flowmesh_sim.openings import Openings
-from flowmesh_sim.prepared import PreparedHosts
-from flowmesh_sim.shelf import Shelf
-from flowmesh_sim.surroundings import Surroundings
+from flowmesh_sim.openings import SimPrewarmer
+from flowmesh_sim.prepared import SimStandbyHosts
+from flowmesh_sim.shelf import DiskCache
+from flowmesh_sim.surroundings import WorkerContext
 
 ACKNOWLEDGED_WITHIN_S = 5.0
 
 
-class SimWorker(LaneMaker):
+class SimWorker(InstanceMaker):
     """One worker, from its process's start to its end.
 
     Attributes:
@@ -46,7 +46,7 @@ class SimWorker(LaneMaker):
 
     def __init__(
         self,
-        around: Surroundings,
+        around: WorkerContext,
         shape: WorkerShape,
         device: Device,
         *,
@@ -80,14 +80,16 @@ class SimWorker(LaneMaker):
         self.gone = False
         self.left_s = 0.0
         self.draining = False
-        self.held = Held()
+        self.held = SimReportBuffer()
         self._watts = float(device.facts.idle_w)
         self._busy = False
         self._measured_s = self.engine.now_s
         self._on_gone = on_gone
-        memory = Memory(device, shape.devices if device.accelerator else 0, shape.host_memory_mib)
-        self.lanes = Lanes(self, memory)
-        self.shelf = Shelf(
+        memory = SimMemory(
+            device, shape.devices if device.accelerator else 0, shape.host_memory_mib
+        )
+        self.lanes = SimInstances(self, memory)
+        self.shelf = DiskCache(
             self.engine,
             around.store,
             budget_bytes=around.disk_bytes,
@@ -96,7 +98,7 @@ class SimWorker(LaneMaker):
             in_use=self._in_use,
             changed=self._components_changed,
         )
-        self.attempts = Attempts(
+        self.attempts = SimAttempts(
             around,
             device,
             self.held,
@@ -106,13 +108,13 @@ class SimWorker(LaneMaker):
             moved=self._news,
             none_left=self._leave_if_drained,
         )
-        self.prepared = PreparedHosts(
+        self.prepared = SimStandbyHosts(
             self.engine, lambda: around.duties.process_s * self.slow, lambda: self.lanes.loading
         )
-        self.openings = Openings(
+        self.openings = SimPrewarmer(
             self.lanes, self.shelf, around.store.contents, self._may_open, self._asked
         )
-        self.dialling = Dialling(self, phase_s)
+        self.dialling = SimConnection(self, phase_s)
 
     @property
     def name(self) -> str:
@@ -213,16 +215,16 @@ class SimWorker(LaneMaker):
         """Memory of the lanes that it holds open."""
         return sum(lane.memory_mib for lane in self.lanes if lane.state == "ready")
 
-    def devices_of(self, job: Job) -> int:
-        """As :meth:`LaneMaker.devices_of`."""
+    def devices_of(self, job: SimJob) -> int:
+        """As :meth:`InstanceMaker.devices_of`."""
         wants = self.device.accelerator and self.around.needs_device(job.assignment.engine)
         return job.assignment.tensor_parallel if wants else 0
 
-    def open_lane(self, job: Job, on: tuple[int, ...]) -> Lane:
-        """As :meth:`LaneMaker.open_lane`."""
+    def open_lane(self, job: SimJob, on: tuple[int, ...]) -> SimInstance:
+        """As :meth:`InstanceMaker.open_lane`."""
         a = job.assignment
         model = self.around.duties.model_of(a)
-        lane = Lane(
+        lane = SimInstance(
             self, a, device=self.device, model=model, on=on, capacity=self.around.capacity(a.engine)
         )
         loaded = tuple(a.inputs[p].artifact.digest for p in a.components if p in a.inputs)
@@ -238,20 +240,20 @@ class SimWorker(LaneMaker):
             self.engine.after(self.around.duties.refused_s * self.slow, lane.end, short)
         return lane
 
-    def job_phase(self, job: Job, phase: str) -> None:
-        """As :meth:`LaneOwner.job_phase`."""
+    def job_phase(self, job: SimJob, phase: str) -> None:
+        """As :meth:`InstanceOwner.job_phase`."""
         self.attempts.job_phase(job, phase)
 
-    def job_ended(self, job: Job, failure: FailureReport | None) -> None:
-        """As :meth:`LaneOwner.job_ended`."""
+    def job_ended(self, job: SimJob, failure: FailureReport | None) -> None:
+        """As :meth:`InstanceOwner.job_ended`."""
         self.attempts.job_ended(job, failure)
 
-    def unload_s(self, lane: Lane) -> float:
-        """As :meth:`LaneMaker.unload_s`."""
+    def unload_s(self, lane: SimInstance) -> float:
+        """As :meth:`InstanceMaker.unload_s`."""
         return self.around.unload_s[0 if lane.loaded else 1]
 
-    def lane_changed(self, lane: Lane) -> None:
-        """As :meth:`LaneOwner.lane_changed`."""
+    def lane_changed(self, lane: SimInstance) -> None:
+        """As :meth:`InstanceOwner.lane_changed`."""
         self.lanes.changed(lane)
         self.held.lanes_changed = self.held.components_changed = True
         self.replan()
@@ -261,7 +263,7 @@ class SimWorker(LaneMaker):
         self.engine.after(0.0, self.openings.go_on)
 
     def replan(self) -> None:
-        """As :meth:`LaneOwner.replan`: devices are shared equally by the lanes that run on them."""
+        """As :meth:`InstanceOwner.replan`: lanes that run on a device share it equally."""
         self.measure()
         lanes = [lane for lane in self.lanes if not lane.gone]
         busy = [lane for lane in lanes if lane.running]

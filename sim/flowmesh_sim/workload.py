@@ -6,10 +6,10 @@ from random import Random
 from flowmesh_core.run.events import Submitted
 from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing, plan_scopes
 from flowmesh_core.units import nano_usd
-from flowmesh_sim.devices import Hardware
-from flowmesh_sim.fabric import Fabric
+from flowmesh_sim.devices import HardwareCatalog
+from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.scenario import Arrivals, LoadSpec
-from flowmesh_sim.shapes import SHAPES, WEIGHTS, Maker
+from flowmesh_sim.shapes import SHAPES, WEIGHTS, PlanBuilder
 
 MINUTE_S = 60.0
 
@@ -50,7 +50,13 @@ class Workload:
     """
 
     def __init__(
-        self, fabric: Fabric, hardware: Hardware, spec: LoadSpec, *, number: int, sharing: str
+        self,
+        fabric: SimulatedFabric,
+        hardware: HardwareCatalog,
+        spec: LoadSpec,
+        *,
+        number: int,
+        sharing: str,
     ) -> None:
         """Schedules the arrivals.
 
@@ -86,7 +92,7 @@ class Workload:
         spec, fabric = self._spec, self._fabric
         self.left -= 1
         name = self._rng.choice(spec.drawn)
-        maker = Maker(
+        maker = PlanBuilder(
             contents=fabric.store.contents,
             hardware=self._hardware,
             catalog=fabric.catalog,

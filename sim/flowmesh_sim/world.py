@@ -13,7 +13,7 @@ _PARTICULAR = re.compile(r"'[^']*'|\[[^\]]*\]|\{[^}]*\}|\b[0-9a-f]{8,}\b|\S*\d\S
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorldOutcome:
     """What became of a world.
 
     Attributes:
@@ -34,7 +34,7 @@ class Outcome:
         return " ".join(_PARTICULAR.sub("*", self.broken).split())
 
 
-def look_at(scenario: Scenario, *, every: int | None = None) -> Outcome:
+def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome:
     """Simulates a scenario; looks at the whole state at every so many events (``Checker``)."""
     simulation = Simulation(scenario, checker=Checker(every))
     broken = ""
@@ -45,7 +45,7 @@ def look_at(scenario: Scenario, *, every: int | None = None) -> Outcome:
         last = next(f for f in reversed(frames) if not f.filename.endswith("/wrong.py"))
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         broken = f"{type(e).__name__}: {e} ({place})"
-    return Outcome(
+    return WorldOutcome(
         seed=scenario.seed,
         broken=broken,
         trace=simulation.trace.digest,
@@ -55,6 +55,6 @@ def look_at(scenario: Scenario, *, every: int | None = None) -> Outcome:
     )
 
 
-def soak_one(seed: int, *, every: int | None = None) -> Outcome:
+def run_checked_world(seed: int, *, every: int | None = None) -> WorldOutcome:
     """Simulates the world of a seed."""
-    return look_at(random_scenario(seed), every=every)
+    return run_checked(random_scenario(seed), every=every)

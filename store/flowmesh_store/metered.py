@@ -49,7 +49,7 @@ class CountingMeter:
         self.totals: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
-        """As :meth:`Meter.observe`."""
+        """As :meth:`OperationMeter.observe`."""
         total = self.totals[operation, outcome]
         total.count += 1
         total.seconds += seconds

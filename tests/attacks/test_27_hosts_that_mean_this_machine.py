@@ -18,7 +18,7 @@ from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.http.call import Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.imports.download import Downloader
-from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
 from flowmesh_worker.engines.net.urls import place_of
 
 HOSTS = (
@@ -64,13 +64,13 @@ async def listener() -> AsyncIterator[Listener]:
     await server.wait_closed()
 
 
-async def _imports(rule: AddressRule, url: str) -> FailureKind:
+async def _imports(rule: AddressPolicy, url: str) -> FailureKind:
     with pytest.raises(AttemptError) as refused:
         await Downloader(rule, 1000).fetch(url)
     return FailureKind(refused.value.failure.kind)
 
 
-async def _calls(rule: AddressRule, url: str) -> FailureKind:
+async def _calls(rule: AddressPolicy, url: str) -> FailureKind:
     client = HttpClient(rule)
     try:
         with pytest.raises(CallError) as refused:
@@ -82,7 +82,7 @@ async def _calls(rule: AddressRule, url: str) -> FailureKind:
 
 @pytest.mark.parametrize("host", HOSTS)
 async def test_no_spelling_of_this_machine_is_reached(listener: Listener, host: str) -> None:
-    rule = AddressRule()
+    rule = AddressPolicy()
     for scheme in ("https", "http"):
         url = f"{scheme}://{host}:{listener.port}/"
         kinds = {await _imports(rule, url), await _calls(rule, url)}
@@ -91,7 +91,7 @@ async def test_no_spelling_of_this_machine_is_reached(listener: Listener, host: 
 
 
 async def test_what_an_administrator_opened_is_reached_as_it_is_written(listener: Listener) -> None:
-    opened = AddressRule([ip_network("127.0.0.0/8")])
+    opened = AddressPolicy([ip_network("127.0.0.0/8")])
     url = f"http://127.0.0.1:{listener.port}/"
     assert (await Downloader(opened, 1000).fetch(url)).content == b"ok"
     client = HttpClient(opened)
@@ -128,13 +128,13 @@ def test_every_way_of_writing_it_is_judged_before_any_client_sees_it(host: str, 
         assert host != "127.0.0.1"
         return
     assert (host, place.literal) == ("127.0.0.1", "127.0.0.1")
-    assert not AddressRule().permits(place.literal)
+    assert not AddressPolicy().permits(place.literal)
 
 
 @given(SPELLINGS.filter(lambda host: host != "127.0.0.1"))
 def test_no_resolver_is_asked_for_an_address_in_an_unusual_spelling(host: str) -> None:
     async def ask() -> None:
-        await JudgingResolver(AddressRule()).resolve(host)
+        await FilteringResolver(AddressPolicy()).resolve(host)
 
     with pytest.raises(AttemptError, match="write an IPv4 address as four numbers"):
         asyncio.run(ask())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_worker.engines.net.addresses import AddressRule
+from flowmesh_worker.engines.net.addresses import AddressPolicy
 
 SPECIAL = (
     # IANA IPv4 special-purpose address registry, multicast and reserved
@@ -42,13 +42,13 @@ def test_no_address_of_a_special_range_may_be_reached(network: str) -> None:
     found = ipaddress.ip_network(network)
     last = found.num_addresses - 1
     for offset in {0, min(1, last), last // 3, last // 2, max(last - 1, 0), last}:
-        assert not AddressRule().permits(str(found[offset])), found[offset]
+        assert not AddressPolicy().permits(str(found[offset])), found[offset]
 
 
 @given(st.sampled_from(SPECIAL), st.integers(0, 2**128))
 def test_nor_any_other_of_it(network: str, number: int) -> None:
     found = ipaddress.ip_network(network)
-    assert not AddressRule().permits(str(found[number % found.num_addresses]))
+    assert not AddressPolicy().permits(str(found[number % found.num_addresses]))
 
 
 @pytest.mark.parametrize("inner", PRIVATE_V4)
@@ -60,25 +60,25 @@ def test_nor_any_other_of_it(network: str, number: int) -> None:
     ],
 )  # fmt: skip
 def test_an_address_inside_another_is_the_one_that_is_judged(form: str, inner: str) -> None:
-    assert not AddressRule().permits(form.format(inner))
+    assert not AddressPolicy().permits(form.format(inner))
 
 
 @pytest.mark.parametrize("inner", PRIVATE_V4)
 def test_nor_is_one_reached_through_6to4(inner: str) -> None:
     packed = ipaddress.IPv4Address(inner).packed.hex()
-    assert not AddressRule().permits(f"2002:{packed[:4]}:{packed[4:]}::1")
+    assert not AddressPolicy().permits(f"2002:{packed[:4]}:{packed[4:]}::1")
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_reached_and_closed_by_name(address: str) -> None:
-    assert AddressRule().permits(address)
+    assert AddressPolicy().permits(address)
     meant = ipaddress.ip_address(address)
     if isinstance(meant, ipaddress.IPv6Address) and "." in address:
         meant = ipaddress.IPv4Address(int(meant) & 0xFFFFFFFF)
-    assert not AddressRule(refused=[ipaddress.ip_network(meant)]).permits(address)
+    assert not AddressPolicy(refused=[ipaddress.ip_network(meant)]).permits(address)
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "fec0::1", "::ffff:10.1.2.3"])
 def test_what_an_administrator_opens_is_reached(address: str) -> None:
     networks = [ipaddress.ip_network(n) for n in ("10.1.0.0/16", "fec0::/10")]
-    assert AddressRule(networks).permits(address)
+    assert AddressPolicy(networks).permits(address)

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.rights import EDIT, TableOfUsers
 
-from flowmesh_cli.client import Http
+from flowmesh_cli.client import ApiClient
 from flowmesh_cli.receipts import read_receipts, titles_of
 from flowmesh_control.api import receipts
 from flowmesh_control.run_records import RunSummary
@@ -19,7 +19,7 @@ RUNS = 40
 STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
 
 
-class Counted(Http):
+class Counted(ApiClient):
     """Counts what it asks."""
 
     asked = 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.local.options import price, tenant_weights
@@ -35,7 +35,7 @@ def test_a_price_is_an_amount_that_is_not_negative() -> None:
 
 def test_a_weight_of_no_tenant_here_is_noticed() -> None:
     file = Path(__file__).parents[2] / "examples" / "best-of-four.yaml"
-    sources = read_sources(Chosen([file]))
+    sources = read_sources(WorkflowSelection([file]))
     assert list(weights_of_nobody({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
         "--weight taem-a: no workflow here is of that tenant; did you mean 'team-a'?"
     ]

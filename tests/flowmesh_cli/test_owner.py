@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from flowmesh_cli.owner import Owner, claim, current, join, nobody_joined
+from flowmesh_cli.owner import OwnerRecord, claim, current, join, nobody_joined
 from flowmesh_cli.state_dir import StateDir
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from flowmesh_cli.owner import Owner, claim
+from flowmesh_cli.owner import OwnerRecord, claim
 from flowmesh_cli.state_dir import StateDir
 import os
 own = claim(StateDir(Path(sys.argv[1])))
-own.write(Owner(pid=os.getpid(), url="http://127.0.0.1:1", token="t", worker_token="w"))
+own.write(OwnerRecord(pid=os.getpid(), url="http://127.0.0.1:1", token="t", worker_token="w"))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -65,7 +65,7 @@ def test_a_killed_owner_is_stale_and_what_it_said_is_handed_to_the_next(state: S
 def test_an_owner_that_left_in_peace_leaves_nothing_to_take_over(state: StateDir):
     own = claim(state)
     assert own is not None
-    own.write(Owner(pid=os.getpid(), url="http://127.0.0.1:1"))
+    own.write(OwnerRecord(pid=os.getpid(), url="http://127.0.0.1:1"))
     own.release()
     again = claim(state)
     assert again is not None
@@ -76,7 +76,7 @@ def test_an_owner_that_left_in_peace_leaves_nothing_to_take_over(state: StateDir
 def test_the_owner_file_is_closed_to_other_users(state: StateDir):
     own = claim(state)
     assert own is not None
-    own.write(Owner(pid=1, token="secret"))
+    own.write(OwnerRecord(pid=1, token="secret"))
     assert oct(state.owner.stat().st_mode & 0o777) == "0o600"
     own.release()
 

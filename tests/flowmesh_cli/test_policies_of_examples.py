@@ -7,7 +7,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.sources import read_sources
 from flowmesh_control.policies import CachePolicyStore
@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def rules(file: Path) -> list[CachePolicy]:
-    return [s.policy.rule() for s in read_sources(Chosen([file])).policies if s.policy]
+    return [s.policy.rule() for s in read_sources(WorkflowSelection([file])).policies if s.policy]
 
 
 def demos() -> dict[str, list[Path]]:
@@ -48,7 +48,7 @@ async def test_the_demos_run_in_one_folder_in_any_order(
         policies.check(wanted, only=False)
         for rule in wanted:
             await policies.put(rule)
-        sources = read_sources(Chosen(files)).workflows
+        sources = read_sources(WorkflowSelection(files)).workflows
         for source in sources:
             tenant = source.title.partition("/")[0]
             assert policies.scopes(tenant).publish == "group-research", source.title

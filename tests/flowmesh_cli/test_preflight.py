@@ -11,12 +11,12 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
 from flowmesh_cli import installation
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local import capabilities
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.running import checked, run_files
 from flowmesh_worker.engines.registry import Engines
@@ -61,8 +61,8 @@ def no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(flow: Path, state: Path) -> None:
     run_files(
-        Chosen([flow]), workers=1, price_usd_per_hour=None, weights=None, policies=True,
-        place=Place(state_dir=state), as_json=False,
+        WorkflowSelection([flow]), workers=1, price_usd_per_hour=None, weights=None, policies=True,
+        place=Target(state_dir=state), as_json=False,
     )  # fmt: skip
 
 
@@ -78,12 +78,12 @@ def test_a_base_install_refuses_models_with_the_command_that_adds_them(tmp_path:
     assert f"uv pip install --python {sys.executable}" in caught.value.remedy
     assert "[worker-" in caught.value.remedy
     assert not state.exists()  # no fabric was started
-    works = checked(Chosen([flows.write(tmp_path, "data", data())]))
-    refuse_what_no_worker_here_can_run(works, Place(state_dir=state))
+    works = checked(WorkflowSelection([flows.write(tmp_path, "data", data())]))
+    refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
 
 
 def test_a_step_that_may_be_skipped_is_not_refused(tmp_path: Path) -> None:
-    (source,) = checked(Chosen([flows.write(tmp_path, "data", data())])).workflows
+    (source,) = checked(WorkflowSelection([flows.write(tmp_path, "data", data())])).workflows
     assert source.plan is not None
     assert [s.path for s in capabilities.missing_engines([source.plan], Engines([]))] == ["all"]
     steps = tuple(replace(step, when="1 > 2") for step in source.plan.steps)
@@ -103,20 +103,20 @@ def test_a_dtype_that_no_worker_here_serves_is_refused_at_its_line(tmp_path: Pat
     assert "dtype: float32" in line
     assert not state.exists()  # no fabric was started, so no model was imported
     right = asking(dtype="float32", implementation="vllm", batchInvariant=True)
-    works = checked(Chosen([flows.write(tmp_path, "right", right)]))
-    refuse_what_no_worker_here_can_run(works, Place(state_dir=state))
+    works = checked(WorkflowSelection([flows.write(tmp_path, "right", right)]))
+    refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
 
 
 @pytest.mark.slow
 def test_what_is_published_needs_no_engine_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow, place = flows.write(tmp_path, "data", data()), Place(state_dir=tmp_path / ".flowmesh")
+    flow, place = flows.write(tmp_path, "data", data()), Target(state_dir=tmp_path / ".flowmesh")
     assert fmesh("run", flow, cwd=tmp_path).returncode == 0
     monkeypatch.setattr(capabilities, "installed_engines", lambda: Engines([]))
-    refuse_what_no_worker_here_can_run(checked(Chosen([flow])), place)
+    refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow])), place)
     with pytest.raises(CliError, match="can run all"):
-        refuse_what_no_worker_here_can_run(checked(Chosen([flow], ["team-z"])), place)
+        refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow], ["team-z"])), place)
 
 
 def test_the_command_names_the_checkout_that_this_was_installed_from() -> None:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from tests.flowmesh_cli import flows
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.validating import validate_files
 from flowmesh_core.spec.size import MOST_OBJECT_BYTES
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def wrong(file: Path, *, kubernetes: bool = True) -> list[str]:
     try:
-        validate_files(Chosen([file], None, None), as_json=True, kubernetes=kubernetes)
+        validate_files(WorkflowSelection([file], None, None), as_json=True, kubernetes=kubernetes)
     except FilesError as e:
         return str(e).splitlines()
     return []
@@ -46,7 +46,7 @@ def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
 
 def test_a_file_of_this_machine_is_told_at_its_place() -> None:
     file = EXAMPLES / "best-of-four.yaml"
-    validate_files(Chosen([file], None, None), as_json=True)
+    validate_files(WorkflowSelection([file], None, None), as_json=True)
     [line] = wrong(file)
     assert line.startswith(f"{file}:13:17: spec.inputs.questions.dataset: ./demo/questions.jsonl")
     assert "`fmesh submit` uploads it" in line
@@ -58,7 +58,7 @@ def test_the_same_workflow_for_a_cluster_is_fine() -> None:
 
 def test_a_pool_that_is_valid_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
-    validate_files(Chosen([file], None, None), as_json=False)
+    validate_files(WorkflowSelection([file], None, None), as_json=False)
     assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 IMAGE = "flowmesh-worker:test"
 
@@ -28,7 +28,7 @@ def make_pool(
     return found
 
 
-AROUND = Surroundings(
+AROUND = PodEnvironment(
     namespace="flowmesh",
     gateway="wss://flowmesh-gateway.flowmesh.svc:8470",
     store="s3://flowmesh?endpoint=http://flowmesh-store.flowmesh.svc:7070&region=us-east-1",

@@ -14,7 +14,13 @@ from flowmesh_core.protocol.results import Usage
 from flowmesh_core.run.events import CordonChanged
 from flowmesh_core.run.placing import snapshot
 from flowmesh_core.scheduler import PoolView, backlog_of
-from flowmesh_operator.pools.autoscaling import Plan, PodSeen, PoolScaler, Seen, WorkerSeen
+from flowmesh_operator.pools.autoscaling import (
+    PodObservation,
+    PoolObservation,
+    PoolScaler,
+    ScalingPlan,
+    WorkerObservation,
+)
 
 POOL = "default"
 
@@ -109,7 +115,7 @@ class Sim:
             made = self.scaler.plan(self.view(), self.backlog(), self.seen(look=True), self.now)
         self._do(made)
 
-    def _do(self, made: Plan) -> None:
+    def _do(self, made: ScalingPlan) -> None:
         self.world.apply(CordonChanged(made.cordon))
         for name, cost in made.marks.items():
             if name in self.pods:
@@ -143,15 +149,16 @@ class Sim:
         seen = snapshot(machine.state, self.now)
         return backlog_of(seen, machine.state.model, [self.view()])[POOL]
 
-    def seen(self, *, look: bool) -> Seen:
+    def seen(self, *, look: bool) -> PoolObservation:
         workers = {
-            name: WorkerSeen(len(w.held)) for name, w in self.world.machine.state.workers.items()
+            name: WorkerObservation(len(w.held))
+            for name, w in self.world.machine.state.workers.items()
         }
         pods = [
-            PodSeen(p.name, p.ready, leaving=False, cost=p.cost, created_s=p.created_s)
+            PodObservation(p.name, p.ready, leaving=False, cost=p.cost, created_s=p.created_s)
             for p in self.pods.values()
         ]
-        return Seen(self.replicas, workers, pods if look else None, self.steady)
+        return PoolObservation(self.replicas, workers, pods if look else None, self.steady)
 
     def _pods_come_up(self) -> None:
         for pod in self.pods.values():

@@ -23,7 +23,7 @@ from tests.flowmesh_operator.api_server import ApiServer, until
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord, final_decoder
 from flowmesh_core.units import Digest
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_store.store import Store, open_store
 
 WORKER_TOKEN = "worker-token"
@@ -162,13 +162,13 @@ def replicas(server: ApiServer, root: Path) -> Iterator[Replicas]:
 
 
 @contextlib.asynccontextmanager
-async def connected(server: ApiServer) -> AsyncIterator[Api]:
+async def connected(server: ApiServer) -> AsyncIterator[KubeClient]:
     """The administrator's way to the API server."""
     found = Configuration()
     await config.load_kube_config(str(server.kubeconfig), client_configuration=found)
     client = ApiClient(configuration=found)
     try:
-        yield Api(client)
+        yield KubeClient(client)
     finally:
         await client.close()
 

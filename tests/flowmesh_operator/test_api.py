@@ -9,7 +9,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator import api as module
-from flowmesh_operator.api import Api, ApiError
+from flowmesh_operator.api import ApiError, KubeClient
 from flowmesh_operator.kinds import WORKFLOWS
 
 
@@ -35,7 +35,7 @@ def server() -> Scripted:
 
 
 @pytest.fixture
-async def api(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+async def api(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.001)
     app = web.Application()
@@ -45,13 +45,13 @@ async def api(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
     client = ApiClient(configuration=Configuration(host=f"http://{host}:{port}", retries=None))
-    yield Api(client)
+    yield KubeClient(client)
     await client.close()
     await runner.cleanup()
 
 
 async def test_what_may_pass_is_tried_again_and_each_try_is_counted(
-    server: Scripted, api: Api
+    server: Scripted, api: KubeClient
 ) -> None:
     server.then(429, **{"Retry-After": "1"})
     server.then(503)
@@ -63,7 +63,7 @@ async def test_what_may_pass_is_tried_again_and_each_try_is_counted(
 
 
 async def test_tries_are_bounded_and_a_refusal_is_not_tried_again(
-    server: Scripted, api: Api
+    server: Scripted, api: KubeClient
 ) -> None:
     for _ in range(module.TRIES):
         server.then(500, {"message": "etcd is away"})
@@ -75,7 +75,9 @@ async def test_tries_are_bounded_and_a_refusal_is_not_tried_again(
     assert (refused.value.status, len(server.asked)) == (403, module.TRIES + 1)
 
 
-async def test_a_list_whose_pages_have_expired_begins_anew(server: Scripted, api: Api) -> None:
+async def test_a_list_whose_pages_have_expired_begins_anew(
+    server: Scripted, api: KubeClient
+) -> None:
     first = {"items": [{"metadata": {"uid": "old"}}], "metadata": {"continue": "c1"}}
     again = {"items": [{"metadata": {"uid": "a"}}], "metadata": {"continue": "c2"}}
     server.then(200, first)
@@ -88,7 +90,7 @@ async def test_a_list_whose_pages_have_expired_begins_anew(server: Scripted, api
 
 
 async def test_a_fence_stops_writes_before_each_try_and_no_reads(
-    server: Scripted, api: Api
+    server: Scripted, api: KubeClient
 ) -> None:
     class StoppedError(FlowMeshError):
         pass
@@ -109,7 +111,7 @@ async def test_a_fence_stops_writes_before_each_try_and_no_reads(
     assert [r.method for r in server.asked] == ["GET", "PATCH"]
 
 
-async def test_an_apply_says_who_owns_the_fields(server: Scripted, api: Api) -> None:
+async def test_an_apply_says_who_owns_the_fields(server: Scripted, api: KubeClient) -> None:
     server.then(200)
     await api.apply("", "v1", "pods", "n", {"metadata": {"name": "p"}})
     (asked,) = server.asked

@@ -13,10 +13,10 @@ from flowmesh_operator.pools.autoscaling import (
     GONE_WITHIN_S,
     MARKED,
     UNMARKED,
-    PodSeen,
+    PodObservation,
+    PoolObservation,
     PoolScaler,
-    Seen,
-    WorkerSeen,
+    WorkerObservation,
 )
 
 HOURS_2 = 7200.0
@@ -142,60 +142,66 @@ VIEW = PoolView("p", Sim().view().shape, 0, 5)
 def calm_scaler(replicas: int) -> PoolScaler:
     """A scaler that has seen so many workers be too many for long enough."""
     scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=replicas, now_s=0.0)
-    scaler.plan(VIEW, Backlog(), Seen(replicas, {}), 5.0)
+    scaler.plan(VIEW, Backlog(), PoolObservation(replicas, {}), 5.0)
     return scaler
 
 
-def pods(*names: str, **changes: object) -> list[PodSeen]:
-    return [PodSeen(n, **{"ready": True, **changes}) for n in names]  # type: ignore[arg-type]
+def pods(*names: str, **changes: object) -> list[PodObservation]:
+    return [PodObservation(n, **{"ready": True, **changes}) for n in names]  # type: ignore[arg-type]
 
 
 def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() -> None:
     scaler = calm_scaler(2)
-    workers = {"a": WorkerSeen(held=1), "b": WorkerSeen()}
+    workers = {"a": WorkerObservation(held=1), "b": WorkerObservation()}
     busy = Backlog(running_s=10.0, busy=1)
-    first = scaler.plan(VIEW, busy, Seen(2, workers, pods("a", "b")), 20.0)
+    first = scaler.plan(VIEW, busy, PoolObservation(2, workers, pods("a", "b")), 20.0)
     assert (first.cordon, first.marks, first.replicas) == ({"b"}, {"b": MARKED}, None)
     marked = [*pods("a"), *pods("b", cost=MARKED)]
-    second = scaler.plan(VIEW, busy, Seen(2, workers, marked), 21.0)
+    second = scaler.plan(VIEW, busy, PoolObservation(2, workers, marked), 21.0)
     assert (second.cordon, second.replicas) == ({"b"}, 1)
 
 
 def test_a_worker_that_got_work_before_it_was_cordoned_ends_it_first() -> None:
     scaler = calm_scaler(1)
-    scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 20.0)
+    scaler.plan(VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, pods("a")), 20.0)
     marked = pods("a", cost=MARKED)
-    after = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen(held=1)}, marked), 21.0)
+    after = scaler.plan(
+        VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation(held=1)}, marked), 21.0
+    )
     assert (after.cordon, after.marks, after.replicas) == ({"a"}, {"a": UNMARKED}, None)
 
 
 def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
     scaler = calm_scaler(1)
     elsewhere = Backlog(busy=1)
-    first = scaler.plan(VIEW, elsewhere, Seen(1, {"a": WorkerSeen(held=1)}, pods("a")), 20.0)
+    first = scaler.plan(
+        VIEW, elsewhere, PoolObservation(1, {"a": WorkerObservation(held=1)}, pods("a")), 20.0
+    )
     assert (first.cordon, first.marks, first.replicas) == ({"a"}, {}, None)
-    scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, pods("a")), 21.0)
+    scaler.plan(VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, pods("a")), 21.0)
     marked = pods("a", cost=MARKED)
-    last = scaler.plan(VIEW, Backlog(), Seen(1, {"a": WorkerSeen()}, marked), 22.0)
+    last = scaler.plan(
+        VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, marked), 22.0
+    )
     assert (last.cordon, last.replicas) == ({"a"}, 0)
 
 
 def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=300.0, replicas=1, now_s=0.0)
-    workers = {"a": WorkerSeen()}
-    assert not scaler.plan(VIEW, Backlog(), Seen(1, workers, pods("a")), 20.0).cordon
+    workers = {"a": WorkerObservation()}
+    assert not scaler.plan(VIEW, Backlog(), PoolObservation(1, workers, pods("a")), 20.0).cordon
     left = Backlog(left=True)
-    assert scaler.plan(VIEW, left, Seen(1, workers, pods("a")), 21.0).cordon == {"a"}
-    last = scaler.plan(VIEW, left, Seen(1, workers, pods("a", cost=MARKED)), 22.0)
+    assert scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a")), 21.0).cordon == {"a"}
+    last = scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a", cost=MARKED)), 22.0)
     assert (last.replicas, "moved to a cheaper pool" in last.reason) == (0, True)
 
 
 def test_new_work_takes_a_cordoned_worker_back() -> None:
     scaler = calm_scaler(2)
-    workers = {"a": WorkerSeen(), "b": WorkerSeen()}
-    assert scaler.plan(VIEW, Backlog(), Seen(2, workers, pods("a", "b")), 20.0).cordon
+    workers = {"a": WorkerObservation(), "b": WorkerObservation()}
+    assert scaler.plan(VIEW, Backlog(), PoolObservation(2, workers, pods("a", "b")), 20.0).cordon
     more = Backlog(ready_s=500.0, actions=50)
-    after = scaler.plan(VIEW, more, Seen(2, workers), 21.0)
+    after = scaler.plan(VIEW, more, PoolObservation(2, workers), 21.0)
     assert after.cordon == frozenset()
     assert after.replicas == 5
     assert set(after.marks.values()) == {UNMARKED}
@@ -203,10 +209,14 @@ def test_new_work_takes_a_cordoned_worker_back() -> None:
 
 def test_those_that_are_not_up_go_first_then_those_with_least_to_lose() -> None:
     scaler = calm_scaler(4)
-    workers = {"warm": WorkerSeen(warm_bytes=10**9), "cold": WorkerSeen(), "on": WorkerSeen(1)}
-    seen = [*pods("warm", "cold", "on"), PodSeen("starting")]
+    workers = {
+        "warm": WorkerObservation(warm_bytes=10**9),
+        "cold": WorkerObservation(),
+        "on": WorkerObservation(1),
+    }
+    seen = [*pods("warm", "cold", "on"), PodObservation("starting")]
     one = Backlog(running_s=100.0, busy=1)
-    planned = scaler.plan(VIEW, one, Seen(4, workers, seen), 20.0)
+    planned = scaler.plan(VIEW, one, PoolObservation(4, workers, seen), 20.0)
     assert planned.wanted == 2
     assert planned.cordon == {"starting", "cold"}
 
@@ -215,7 +225,7 @@ def test_a_worker_that_is_up_but_not_heard_may_be_busy_until_its_agent_would_hav
     None
 ):
     scaler = calm_scaler(1)
-    lost = Seen(1, {}, pods("a"))
+    lost = PoolObservation(1, {}, pods("a"))
     assert scaler.plan(VIEW, Backlog(), lost, 20.0).cordon == frozenset()
     assert scaler.plan(VIEW, Backlog(), lost, 20.0 + ABSENT_S - 1.0).cordon == frozenset()
     assert scaler.plan(VIEW, Backlog(), lost, 20.0 + ABSENT_S).cordon == {"a"}
@@ -223,7 +233,7 @@ def test_a_worker_that_is_up_but_not_heard_may_be_busy_until_its_agent_would_hav
 
 def test_right_after_a_takeover_nothing_is_taken_away() -> None:
     scaler = calm_scaler(3)
-    seen = Seen(3, {}, pods("a", "b", "c"), steady=False)
+    seen = PoolObservation(3, {}, pods("a", "b", "c"), steady=False)
     planned = scaler.plan(VIEW, Backlog(), seen, 20.0)
     assert (planned.wanted, planned.cordon, planned.replicas) == (3, frozenset(), None)
     assert planned.told == 3
@@ -231,26 +241,26 @@ def test_right_after_a_takeover_nothing_is_taken_away() -> None:
 
 def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=3, now_s=0.0, by_another=True)
-    workers = {"a": WorkerSeen(held=1), "b": WorkerSeen(), "c": WorkerSeen()}
+    workers = {"a": WorkerObservation(held=1), "b": WorkerObservation(), "c": WorkerObservation()}
     busy = Backlog(running_s=10.0, busy=1)
-    first = scaler.plan(VIEW, busy, Seen(3, workers), 5.0)
+    first = scaler.plan(VIEW, busy, PoolObservation(3, workers), 5.0)
     assert (first.told, first.look) == (3, True), "what an earlier leader marked is seen first"
-    scaler.plan(VIEW, busy, Seen(3, workers, pods(*"abc")), 5.0)
-    planned = scaler.plan(VIEW, busy, Seen(3, workers, pods(*"abc")), 20.0)
+    scaler.plan(VIEW, busy, PoolObservation(3, workers, pods(*"abc")), 5.0)
+    planned = scaler.plan(VIEW, busy, PoolObservation(3, workers, pods(*"abc")), 20.0)
     assert (planned.wanted, planned.told, set(planned.marks)) == (1, 3, {"b", "c"})
     marked = [*pods("a", "b"), *pods("c", cost=MARKED)]
-    assert scaler.plan(VIEW, busy, Seen(3, workers, marked), 21.0).told == 2
+    assert scaler.plan(VIEW, busy, PoolObservation(3, workers, marked), 21.0).told == 2
     more = Backlog(ready_s=500.0, actions=50)
-    again = scaler.plan(VIEW, more, Seen(3, workers), 22.0)
+    again = scaler.plan(VIEW, more, PoolObservation(3, workers), 22.0)
     assert again.told == 5
     assert again.cordon == {"b", "c"}, "it may act on two or on one for a while yet"
-    later = scaler.plan(VIEW, more, Seen(3, workers), 22.0 + GONE_WITHIN_S)
+    later = scaler.plan(VIEW, more, PoolObservation(3, workers), 22.0 + GONE_WITHIN_S)
     assert later.cordon == frozenset()
 
 
 def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
-    nothing = Seen(0, {}, [])
+    nothing = PoolObservation(0, {}, [])
     assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).told == 4
     assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, 9.0).told == 4
     late = 2.0 + GONE_WITHIN_S
@@ -261,28 +271,33 @@ def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> N
     scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
     work = Backlog(ready_s=30.0, actions=1)
     for now_s in (1.0, 2.0, 3.0):
-        scaler.plan(VIEW, work, Seen(0, {}, []), now_s)
-    scaler.plan(VIEW, work, Seen(1, {"a": WorkerSeen()}), 11.0)
+        scaler.plan(VIEW, work, PoolObservation(0, {}, []), now_s)
+    scaler.plan(VIEW, work, PoolObservation(1, {"a": WorkerObservation()}), 11.0)
     learned_s = scaler.start_s
     assert learned_s == pytest.approx(FIRST_START_S + 0.3 * (10.0 - FIRST_START_S))
-    scaler.plan(VIEW, work, Seen(1, {"b": WorkerSeen()}), 500.0)
+    scaler.plan(VIEW, work, PoolObservation(1, {"b": WorkerObservation()}), 500.0)
     assert scaler.start_s == learned_s, "nobody asked for that one"
 
 
 def test_who_begins_to_look_does_not_shrink_at_once() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=100.0, replicas=3, now_s=0.0)
-    workers = {n: WorkerSeen() for n in "abc"}
+    workers = {n: WorkerObservation() for n in "abc"}
     for now_s in (0.0, 50.0, 99.0):
-        assert scaler.plan(VIEW, Backlog(), Seen(3, workers, pods(*"abc")), now_s).wanted == 3
-    assert scaler.plan(VIEW, Backlog(), Seen(3, workers, pods(*"abc")), 101.0).wanted == 0
+        assert (
+            scaler.plan(VIEW, Backlog(), PoolObservation(3, workers, pods(*"abc")), now_s).wanted
+            == 3
+        )
+    assert (
+        scaler.plan(VIEW, Backlog(), PoolObservation(3, workers, pods(*"abc")), 101.0).wanted == 0
+    )
 
 
 def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing_new() -> None:
     scaler = calm_scaler(3)
     low = PoolView("p", VIEW.shape, 0, 1)
-    workers = {"a": WorkerSeen(1), "b": WorkerSeen(2), "c": WorkerSeen(3)}
+    workers = {"a": WorkerObservation(1), "b": WorkerObservation(2), "c": WorkerObservation(3)}
     three = Backlog(running_s=100.0, busy=3)
-    planned = scaler.plan(low, three, Seen(3, workers, pods(*"abc")), 20.0)
+    planned = scaler.plan(low, three, PoolObservation(3, workers, pods(*"abc")), 20.0)
     assert planned.cordon == {"a", "b"}
     assert planned.marks == {}
     assert planned.replicas is None
@@ -290,6 +305,6 @@ def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing
 
 def test_the_least_size_is_kept_without_any_work() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=0, now_s=0.0)
-    planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), Seen(0, {}), 1.0)
+    planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), PoolObservation(0, {}), 1.0)
     assert planned.replicas == 2
     assert "at least" in planned.reason

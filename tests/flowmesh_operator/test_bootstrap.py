@@ -13,7 +13,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_operator.bootstrap import (
     BootstrapError,
-    Wanted,
+    RequiredSecret,
     create_missing,
     main,
     wanted_secrets,
@@ -28,7 +28,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def everything() -> list[Wanted]:
+def everything() -> list[RequiredSecret]:
     return list(wanted_secrets(hosts=HOSTS, days=30, master_key=True, store=True, keda=True))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.flowmesh_operator.api_server import ApiServer
 from tests.flowmesh_operator.replicas import connected
 
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.kinds import LEASES
 from flowmesh_operator.leading.lease import LeadershipLostError, Lease, boot_clock
 from flowmesh_operator.settings import OperatorSettings
@@ -25,12 +25,12 @@ class Replica:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def hold(self, api: Api) -> "asyncio.Task[None]":
+    def hold(self, api: KubeClient) -> "asyncio.Task[None]":
         return asyncio.create_task(self.lease.hold(api, self.stop, self.held.set))
 
 
 @pytest.fixture
-async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     async with connected(api_server) as found:
         yield found
 
@@ -48,14 +48,14 @@ def replica(namespace: str) -> Callable[[str], Replica]:
     return make
 
 
-async def renewal(api: Api, namespace: str) -> str:
+async def renewal(api: KubeClient, namespace: str) -> str:
     """When the lease was last renewed."""
     lease = await api.get(*LEASES, namespace, "flowmesh-operator")
     return str(lease["spec"]["renewTime"])
 
 
 async def test_one_holds_it_and_gives_it_back_to_the_next(
-    api: Api, replica: Callable[[str], Replica], namespace: str
+    api: KubeClient, replica: Callable[[str], Replica], namespace: str
 ) -> None:
     first, second = replica("a"), replica("a")  # a restarted container has its pod's name
     with pytest.raises(LeadershipLostError):
@@ -85,7 +85,7 @@ async def test_one_holds_it_and_gives_it_back_to_the_next(
 
 
 async def test_a_holder_that_was_away_beyond_the_deadline_knows_before_it_asks(
-    api: Api, replica: Callable[[str], Replica]
+    api: KubeClient, replica: Callable[[str], Replica]
 ) -> None:
     frozen = replica("a")
     holding = frozen.hold(api)
@@ -99,7 +99,7 @@ async def test_a_holder_that_was_away_beyond_the_deadline_knows_before_it_asks(
 
 
 async def test_a_lease_that_another_has_taken_is_not_renewed(
-    api: Api, replica: Callable[[str], Replica], namespace: str
+    api: KubeClient, replica: Callable[[str], Replica], namespace: str
 ) -> None:
     robbed = replica("a")
     holding = robbed.hold(api)

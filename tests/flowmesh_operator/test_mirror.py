@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from flowmesh_operator.mirror import Mirror, condensed
+from flowmesh_operator.mirror import InformerCache, condensed
 
 
 def obj(uid: str, version: int = 1, **more: Any) -> dict[str, Any]:
@@ -12,7 +12,7 @@ def obj(uid: str, version: int = 1, **more: Any) -> dict[str, Any]:
 
 
 async def test_an_older_state_does_not_replace_a_newer_one() -> None:
-    mirror = Mirror()
+    mirror = InformerCache()
     mirror.seen("policies", "ADDED", obj("a", 9, x="new"))
     mirror.seen("policies", None, obj("a", 10_000, x="newest"))
     mirror.seen("policies", "MODIFIED", obj("a", 99, x="old"))
@@ -21,7 +21,7 @@ async def test_an_older_state_does_not_replace_a_newer_one() -> None:
 
 
 async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhile() -> None:
-    mirror = Mirror()
+    mirror = InformerCache()
     for uid in ("kept", "missed", "seen-deleted"):
         mirror.seen("workflows", None, obj(uid))
     before = mirror.begin("workflows")
@@ -34,7 +34,7 @@ async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhi
 
 
 async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() -> None:
-    mirror = Mirror()
+    mirror = InformerCache()
     mirror.seen("workflows", None, obj("a"))
     changes = mirror.changes("workflows")
     assert await anext(changes) == "a"
@@ -50,7 +50,7 @@ async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() 
 
 
 async def test_namespaces_are_known_by_name_with_their_labels() -> None:
-    mirror = Mirror()
+    mirror = InformerCache()
     labelled = obj("u")
     labelled["metadata"] |= {"name": "team-a", "labels": {"tier": "gold"}}
     mirror.seen("namespaces", None, labelled)

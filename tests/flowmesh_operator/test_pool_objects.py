@@ -9,20 +9,20 @@ import pytest
 from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
 from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
-from flowmesh_operator.pools.surroundings import Surroundings
-from flowmesh_worker.engines.net.addresses import REFUSE_VARIABLE, AddressRule
+from flowmesh_operator.pools.surroundings import PodEnvironment
+from flowmesh_worker.engines.net.addresses import REFUSE_VARIABLE, AddressPolicy
 from flowmesh_worker.settings import parse_settings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 KINDS = ["ServiceAccount", "NetworkPolicy", "PodDisruptionBudget", "Deployment"]
 
 
-def named(kind: str, spec: dict[str, Any], around: Surroundings = AROUND) -> dict[str, Any]:
+def named(kind: str, spec: dict[str, Any], around: PodEnvironment = AROUND) -> dict[str, Any]:
     objects = wanted_objects(make_pool(spec), around)
     return next(o for o in objects if o["kind"] == kind)
 
 
-def pod(spec: dict[str, Any], around: Surroundings = AROUND) -> dict[str, Any]:
+def pod(spec: dict[str, Any], around: PodEnvironment = AROUND) -> dict[str, Any]:
     found: dict[str, Any] = named("Deployment", spec, around)["spec"]["template"]
     return found
 
@@ -165,7 +165,9 @@ def test_users_code_runs_beside_the_worker_with_another_uid_and_nothing_of_its()
     assert "initContainers" not in pod({})["spec"]
 
 
-def peers(spec: dict[str, Any], around: Surroundings = AROUND) -> list[tuple[list[Any], list[int]]]:
+def peers(
+    spec: dict[str, Any], around: PodEnvironment = AROUND
+) -> list[tuple[list[Any], list[int]]]:
     rules = named("NetworkPolicy", spec, around)["spec"]["egress"]
     return [(r.get("to", []), [p["port"] for p in r.get("ports", [])]) for r in rules]
 
@@ -191,7 +193,7 @@ def test_pods_reach_dns_gateway_and_bucket_and_nothing_else() -> None:
 def test_a_bucket_elsewhere_is_reached_at_its_port(
     store: str, to: list[str], ports: list[int]
 ) -> None:
-    around = Surroundings("flowmesh", "wss://g:1", store, store_cidrs=("10.0.0.0/8",))
+    around = PodEnvironment("flowmesh", "wss://g:1", store, store_cidrs=("10.0.0.0/8",))
     bucket = peers({}, around)[2]
     assert bucket == ([{"ipBlock": {"cidr": cidr}} for cidr in to], ports)
 
@@ -207,7 +209,7 @@ def test_a_bucket_elsewhere_is_reached_at_its_port(
 def test_workers_are_told_what_of_the_cluster_has_public_addresses(
     monkeypatch: pytest.MonkeyPatch, api_server: str, endpoint: str, refused: str
 ) -> None:
-    around = Surroundings(
+    around = PodEnvironment(
         "flowmesh",
         "wss://g:1",
         f"s3://b?endpoint={endpoint}",
@@ -218,14 +220,14 @@ def test_workers_are_told_what_of_the_cluster_has_public_addresses(
     told = {e["name"]: e.get("value") for e in worker["env"]}
     assert told[REFUSE_VARIABLE] == refused
     monkeypatch.setenv(REFUSE_VARIABLE, refused)
-    rule = AddressRule.from_environment()
+    rule = AddressPolicy.from_environment()
     for network in refused.split(","):
         assert not rule.permits(network.partition("/")[0])
     assert rule.permits("8.8.8.8")
 
 
 def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:
-    around = Surroundings("flowmesh", "wss://g:1", "file:///srv/store", store_claim="shared")
+    around = PodEnvironment("flowmesh", "wss://g:1", "file:///srv/store", store_claim="shared")
     assert len(peers({}, around)) == 2
     template = pod({}, around)["spec"]
     mounts = {m["mountPath"]: m["name"] for m in template["containers"][0]["volumeMounts"]}

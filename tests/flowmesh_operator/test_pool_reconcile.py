@@ -12,7 +12,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 from tests.flowmesh_operator.pool_builder import AROUND, make_pool, pool_object
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.kinds import DEPLOYMENTS
 from flowmesh_operator.pools.reconcile import Reconciler
 
@@ -22,18 +22,18 @@ WRITES = ("apply", "patch", "create", "delete", "update")
 
 
 @pytest.fixture
-async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration(host=api_server.url)
     configuration.ssl_ca_cert = str(api_server.certificates.authority)
     configuration.api_key = {"BearerToken": f"Bearer {api_server.token_of('admin')}"}
     async with ApiClient(configuration) as client:
-        yield Api(client)
+        yield KubeClient(client)
 
 
 class Bench:
     """A reconciler, and a pool as the API server holds it."""
 
-    def __init__(self, server: ApiServer, api: Api, namespace: str) -> None:
+    def __init__(self, server: ApiServer, api: KubeClient, namespace: str) -> None:
         self.server, self.api, self.namespace = server, api, namespace
         self.around = replace(AROUND, namespace=namespace)
         self.reconciler = Reconciler(api, self.around)
@@ -69,7 +69,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(api_server: ApiServer, api: Api, namespace: str) -> Bench:
+def bench(api_server: ApiServer, api: KubeClient, namespace: str) -> Bench:
     return Bench(api_server, api, namespace)
 
 

@@ -11,8 +11,8 @@ from flowmesh_core.receipts.meter import WorkerMeter
 from flowmesh_core.run.model import Worker
 from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S
 from flowmesh_core.units import Digest
-from flowmesh_operator.pools.autoscaling import Plan
-from flowmesh_operator.pools.pool import Pool
+from flowmesh_operator.pools.autoscaling import ScalingPlan
+from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
 from flowmesh_worker.engines.models.builtin import held
@@ -105,7 +105,7 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
 
 def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
-    pool = Pool(object_, pool_shape(object_, load_catalog()))
+    pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
     one, other, goes = (
         Worker(pool.shape, f"w/{n}", WorkerMeter(0, 1.0), 1.0, 1.0) for n in range(3)
     )
@@ -123,12 +123,12 @@ def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
     replicas: int | None, wanted: int
 ) -> None:
     object_ = make_pool({"maxReplicas": 3})
-    pool = Pool(object_, pool_shape(object_, load_catalog()))
-    pool.plan = Plan(wanted)
+    pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
+    pool.plan = ScalingPlan(wanted)
     for now_s in (0.0, LEAST_S):
         pool.watch([], replicas, now_s)
     assert pool.view().supply == 0
-    pool.plan = Plan(0)
+    pool.plan = ScalingPlan(0)
     pool.watch([], 0, LEAST_S + AGAIN_S)
     assert pool.view().supply is None
 
@@ -138,7 +138,7 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
     known = {"maxReplicas": 1, "autoscaling": {"targetBacklog": "20s"}}
     for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
         object_ = make_pool({**known, "cache": cache})
-        pool = Pool(object_, pool_shape(object_, catalog))
+        pool = PoolEntry(object_, pool_shape(object_, catalog))
         worker = Worker(pool.shape, "w/1", WorkerMeter(0, 1.0), started_s=1.0, last_seen_s=1.0)
         worker.components = (Component(left, "disk", 10),)
         pool.learn(worker)

@@ -9,9 +9,9 @@ from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.names import DELETION_COST
 from flowmesh_operator.pools.sight import pod_seen
 from flowmesh_operator.pools.status import (
-    About,
-    PoolFigures,
-    Said,
+    PoolConditionUpdate,
+    PoolNumbers,
+    PoolStatusContext,
     asleep,
     readiness,
     rounded,
@@ -47,16 +47,16 @@ def test_figures_are_shown_to_two_digits() -> None:
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
-    up, down = PoolFigures(wanted=1, connected=1), PoolFigures(wanted=1)
-    first = status_of(up, [readiness(up, None)], [], [], About(1, 1, 0.0, {}))
-    again = status_of(up, [readiness(up, None)], [], [], About(2, 1, 50.0, first))
+    up, down = PoolNumbers(wanted=1, connected=1), PoolNumbers(wanted=1)
+    first = status_of(up, [readiness(up, None)], [], [], PoolStatusContext(1, 1, 0.0, {}))
+    again = status_of(up, [readiness(up, None)], [], [], PoolStatusContext(2, 1, 50.0, first))
     assert again["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
-    changed = status_of(down, [readiness(down, None)], [], [], About(2, 1, 60.0, again))
+    changed = status_of(down, [readiness(down, None)], [], [], PoolStatusContext(2, 1, 60.0, again))
     assert changed["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
 
 
 def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
-    figures = PoolFigures(wanted=2, connected=1)
+    figures = PoolNumbers(wanted=2, connected=1)
     assert readiness(figures, None).reason is PoolReason.WORKERS_STARTING
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     said = readiness(figures, {"status": {"conditions": [failed]}})
@@ -65,7 +65,7 @@ def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
 
 
 def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> None:
-    figures = PoolFigures(wanted=2, connected=1, supply=1)
+    figures = PoolNumbers(wanted=2, connected=1, supply=1)
     said = readiness(figures, None)
     assert said.reason is PoolReason.WORKERS_STUCK
     assert "1 of 2 workers are connected: the others have not come for long" in said.message
@@ -74,7 +74,7 @@ def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> No
 
 
 def test_a_busy_worker_that_takes_nothing_new_is_connected() -> None:
-    figures = PoolFigures(wanted=1, ready=0, busy=1, connected=1)
+    figures = PoolNumbers(wanted=1, ready=0, busy=1, connected=1)
     assert readiness(figures, None).holds
 
 
@@ -104,7 +104,7 @@ def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
 def test_a_scaled_object_that_keda_cannot_scale_by_says_why() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
 
-    def said(*conditions: tuple[str, str, str]) -> Said:
+    def said(*conditions: tuple[str, str, str]) -> PoolConditionUpdate:
         listed = [dict(zip(("type", "status", "message"), c, strict=True)) for c in conditions]
         return scaling(keda, keda=True, scaled={"status": {"conditions": listed}})
 

@@ -11,7 +11,7 @@ from flowmesh_core.status.overflow import overflows
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.projection import (
-    About,
+    WorkflowStatusContext,
     of_refusal,
     of_run,
     only_minor,
@@ -19,8 +19,8 @@ from flowmesh_operator.workflows.projection import (
 )
 
 
-def about(before: dict[str, Any] | None = None, now_s: float = 100.0) -> About:
-    return About(before=before or {}, generation=2, epoch=7, now_s=now_s)
+def about(before: dict[str, Any] | None = None, now_s: float = 100.0) -> WorkflowStatusContext:
+    return WorkflowStatusContext(before=before or {}, generation=2, epoch=7, now_s=now_s)
 
 
 def run(phase: str = "Running", **more: Any) -> RunStatus:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from flowmesh_operator.access.remembered import Remembered
+from flowmesh_operator.access.remembered import TtlCache
 
 
 class Asked:
@@ -23,7 +23,7 @@ class Asked:
 
 async def test_an_answer_counts_until_its_time_is_over() -> None:
     now = [0.0]
-    answers: Remembered[str, int] = Remembered(
+    answers: TtlCache[str, int] = TtlCache(
         lambda v: 10.0 if v == 1 else 2.0, most=8, clock=lambda: now[0]
     )
     ask = Asked()
@@ -35,7 +35,7 @@ async def test_an_answer_counts_until_its_time_is_over() -> None:
 
 
 async def test_many_who_ask_at_once_ask_once_and_one_who_leaves_takes_nothing_away() -> None:
-    answers: Remembered[str, int] = Remembered(lambda _: 10.0, most=8)
+    answers: TtlCache[str, int] = TtlCache(lambda _: 10.0, most=8)
     ask = Asked()
     ask.open.clear()
     waiting = [asyncio.create_task(answers.get("k", ask)) for _ in range(20)]
@@ -48,7 +48,7 @@ async def test_many_who_ask_at_once_ask_once_and_one_who_leaves_takes_nothing_aw
 
 
 async def test_an_error_is_told_to_all_and_not_kept() -> None:
-    answers: Remembered[str, int] = Remembered(lambda _: 10.0, most=8)
+    answers: TtlCache[str, int] = TtlCache(lambda _: 10.0, most=8)
 
     async def fail() -> int:
         raise OSError("away")
@@ -63,7 +63,7 @@ async def test_an_error_is_told_to_all_and_not_kept() -> None:
 
 
 async def test_the_least_recently_used_answer_goes_first() -> None:
-    answers: Remembered[int, int] = Remembered(lambda _: 10.0, most=3)
+    answers: TtlCache[int, int] = TtlCache(lambda _: 10.0, most=3)
     asked = {key: Asked() for key in range(4)}
     for key in (0, 1, 2, 0, 3):
         await answers.get(key, asked[key])

@@ -9,7 +9,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.access.secrets import NamespaceSecrets
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.settings import OperatorSettings
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ async def secrets(api_server: ApiServer, namespace: str) -> AsyncIterator[Namesp
     )  # fmt: skip
     client = ApiClient(configuration=found)
     settings = OperatorSettings(store="", master_key=b"", namespace=namespace, service_account="op")
-    yield NamespaceSecrets(Api(client), settings)
+    yield NamespaceSecrets(KubeClient(client), settings)
     await client.close()
 
 

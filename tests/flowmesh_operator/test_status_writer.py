@@ -11,7 +11,7 @@ from typing import Any
 
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.api import ApiError
-from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.mirror import InformerCache
 from flowmesh_operator.workflows.writer import (
     LARGE_STEPS,
     LARGE_TIMEOUT_S,
@@ -57,7 +57,7 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
 class Server:
     """Takes patches, each for as long as its object is large."""
 
-    mirror: Mirror
+    mirror: InformerCache
     large: set[str]
     timeout_s: float = 10.0
     in_flight: set[str] = field(default_factory=set)
@@ -112,7 +112,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
-    mirror = Mirror()
+    mirror = InformerCache()
     for name in names:
         meta = {"uid": name, "name": name, "namespace": "team-a", "generation": 1}
         obj = {"metadata": {**meta, "resourceVersion": "1"}, "spec": {}, "status": {}}

@@ -14,7 +14,7 @@ from flowmesh_control.access import Resource, User, Verb
 from flowmesh_control.failures import AuthorizationUnavailableError
 from flowmesh_operator.access import users as module
 from flowmesh_operator.access.users import ReviewedUsers
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +22,11 @@ WORKFLOWS, POOLS, METRICS = Resource.WORKFLOWS, Resource.POOLS, Resource.METRICS
 
 
 @pytest.fixture
-async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration()
     await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
-        yield Api(client).impatient(4.0)
+        yield KubeClient(client).impatient(4.0)
 
 
 async def known(users: ReviewedUsers, token: str) -> User:
@@ -36,7 +36,7 @@ async def known(users: ReviewedUsers, token: str) -> User:
 
 
 async def test_two_users_may_what_their_roles_say_in_two_namespaces(
-    api: Api, api_server: ApiServer
+    api: KubeClient, api_server: ApiServer
 ) -> None:
     a, b, own = (api_server.namespace() for _ in range(3))
     grant(api_server, "ada", a, EDIT)
@@ -56,7 +56,7 @@ async def test_two_users_may_what_their_roles_say_in_two_namespaces(
 
 
 async def test_pools_are_those_of_the_operators_namespace_and_metrics_a_path(
-    api: Api, api_server: ApiServer
+    api: KubeClient, api_server: ApiServer
 ) -> None:
     own, other = api_server.namespace(), api_server.namespace()
     grant(api_server, "ada", own, LOOK, "flowmeshworkerpools.flowmesh.dev")
@@ -74,7 +74,7 @@ async def test_pools_are_those_of_the_operators_namespace_and_metrics_a_path(
 
 
 async def test_a_token_counts_for_the_api_server_or_for_flowmesh(
-    api: Api, api_server: ApiServer, namespace: str
+    api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     users = ReviewedUsers(api, namespace="flowmesh")
     api_server.kubectl("create", "serviceaccount", "ci", "-n", namespace)
@@ -89,7 +89,9 @@ async def test_a_token_counts_for_the_api_server_or_for_flowmesh(
     assert await users.who("\udcff") is None  # a byte that is no text
 
 
-async def test_many_questions_at_once_are_one_review(api: Api, api_server: ApiServer) -> None:
+async def test_many_questions_at_once_are_one_review(
+    api: KubeClient, api_server: ApiServer
+) -> None:
     users = ReviewedUsers(api, namespace="flowmesh")
     token = api_server.token_of("ada")
     found = await asyncio.gather(*(users.who(token) for _ in range(50)))
@@ -102,7 +104,7 @@ async def test_many_questions_at_once_are_one_review(api: Api, api_server: ApiSe
 
 
 async def test_a_right_that_is_taken_away_is_gone_after_its_seconds(
-    api: Api, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+    api: KubeClient, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "YES_S", 0.5)
     monkeypatch.setattr(module, "NO_S", 0.1)
@@ -118,7 +120,7 @@ async def test_a_right_that_is_taken_away_is_gone_after_its_seconds(
 
 
 async def test_while_the_api_server_is_away_nobody_is_let_in(
-    api: Api, api_server: ApiServer, namespace: str
+    api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     grant(api_server, "ada", namespace, EDIT)
     users = ReviewedUsers(api, namespace="flowmesh")

@@ -8,19 +8,19 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer
 
-from flowmesh_operator.access.worker_tokens import NotReviewedError, ReviewedTokens
-from flowmesh_operator.api import Api
+from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens, ReviewUnavailableError
+from flowmesh_operator.api import KubeClient
 
 pytestmark = pytest.mark.slow
 REVIEWS = ("create", "tokenreviews")
 
 
 @pytest.fixture
-async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration()
     await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
-        yield Api(client).impatient(4.0)
+        yield KubeClient(client).impatient(4.0)
 
 
 def token(server: ApiServer, namespace: str, account: str, audience: str = "flowmesh") -> str:
@@ -31,9 +31,9 @@ def token(server: ApiServer, namespace: str, account: str, audience: str = "flow
 
 
 async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
-    api: Api, api_server: ApiServer, namespace: str
+    api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
-    tokens = ReviewedTokens(api, namespace=namespace)
+    tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
     for _ in range(5):
         assert await tokens.pool_of(good) == "cpu"
@@ -41,9 +41,9 @@ async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
 
 
 async def test_every_other_token_is_nobodys(
-    api: Api, api_server: ApiServer, namespace: str
+    api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
-    tokens = ReviewedTokens(api, namespace=namespace)
+    tokens = ReviewedWorkerTokens(api, namespace=namespace)
     elsewhere = api_server.namespace()
     for wrong in (
         token(api_server, elsewhere, "flowmesh-pool-cpu"),
@@ -59,10 +59,10 @@ async def test_every_other_token_is_nobodys(
 
 
 async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_is_old(
-    api: Api, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+    api: KubeClient, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_operator.access.worker_tokens.YES_S", 0.0)
-    tokens = ReviewedTokens(api, namespace=namespace)
+    tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
     assert await tokens.pool_of(good) == "cpu"
     api_server.kubectl("delete", "serviceaccount", "flowmesh-pool-cpu", "-n", namespace)
@@ -71,17 +71,17 @@ async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_i
             await asyncio.sleep(0.2)
 
 
-async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: Api) -> None:
-    tokens = ReviewedTokens(api, namespace="flowmesh", fixed="secret")
+async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: KubeClient) -> None:
+    tokens = ReviewedWorkerTokens(api, namespace="flowmesh", fixed="secret")
     assert await tokens.pool_of("secret") == "*"
     assert api.requests[REVIEWS] == 0
 
 
 async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wrong(
-    api: Api, api_server: ApiServer, namespace: str
+    api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
-    tokens = ReviewedTokens(api, namespace=namespace)
+    tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
-    with api_server.away(), pytest.raises(NotReviewedError, match="cannot be asked"):
+    with api_server.away(), pytest.raises(ReviewUnavailableError, match="cannot be asked"):
         await tokens.pool_of(good)
     assert await tokens.pool_of(good) == "cpu"

@@ -3,7 +3,7 @@
 import pytest
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.facts import Facts, read_facts
+from flowmesh_sim.facts import Constants, read_facts
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import simulate
 
@@ -41,5 +41,5 @@ def test_a_dearer_device_makes_the_same_work_dearer() -> None:
 
 def test_names_with_dots_are_read_whole() -> None:
     facts = read_facts()
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, Constants)
     assert facts.one("models", "llama-3.1-8b").layers == 32

@@ -9,7 +9,7 @@ from flowmesh_core.run.state import State
 from flowmesh_sim.invariants import Checker
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
-from flowmesh_sim.world import Outcome, soak_one
+from flowmesh_sim.world import WorldOutcome, run_checked_world
 
 
 def world(
@@ -21,8 +21,8 @@ def world(
     return Simulation(scenario_of(document), checker=Checker(every=1))
 
 
-def _caught(seeds: range) -> Outcome | None:
-    return next((o for seed in seeds if (o := soak_one(seed)).broken), None)
+def _caught(seeds: range) -> WorldOutcome | None:
+    return next((o for seed in seeds if (o := run_checked_world(seed)).broken), None)
 
 
 def test_money_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ import pytest
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.run.events import ActionKey
 from flowmesh_core.units import Digest
-from flowmesh_sim.engine import Engine
+from flowmesh_sim.engine import Environment
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.network import Connection, Link
+from flowmesh_sim.network import Link, SimulatedLinkConnection
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
 from flowmesh_sim.store import SimStore
 
 
-def sent(link: Link, engine: Engine, count: int, over: Connection) -> list[int]:
+def sent(link: Link, engine: Environment, count: int, over: SimulatedLinkConnection) -> list[int]:
     got: list[int] = []
     for n in range(count):
         link.send("up", over, got.append, n)
@@ -25,17 +25,17 @@ def sent(link: Link, engine: Engine, count: int, over: Connection) -> list[int]:
 
 
 def test_a_link_delivers_in_order_once() -> None:
-    engine = Engine()
-    assert sent(Link(engine, 0.1, Random(0)), engine, 9, Connection()) == [*range(9)]
+    engine = Environment()
+    assert sent(Link(engine, 0.1, Random(0)), engine, 9, SimulatedLinkConnection()) == [*range(9)]
 
 
 def test_a_faulty_link_delivers_twice_or_out_of_order_and_after_the_connection() -> None:
-    engine = Engine()
+    engine = Environment()
     link = Link(engine, 0.1, Random(0))
     link.twice = 1.0
-    assert sent(link, engine, 2, Connection()) == [0, 0, 1, 1]
+    assert sent(link, engine, 2, SimulatedLinkConnection()) == [0, 0, 1, 1]
     link.twice, link.overtaken = 0.0, 1.0
-    over = Connection()
+    over = SimulatedLinkConnection()
     over.alive = False
     got = sent(link, engine, 9, over)
     assert sorted(got) == [*range(9)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.paper.witness import Witness
+from flowmesh_sim.paper.witness import EvaluationObserver
 from flowmesh_sim.policies import policy_named
 from flowmesh_sim.policies.filling import ON_DEVICE
 from flowmesh_sim.scenario import Scenario, scenario_of
@@ -26,7 +26,7 @@ def small(**changes: Any) -> Scenario:
     return scenario_of({**document, **changes})
 
 
-class Watching(Witness):
+class Watching(EvaluationObserver):
     """Also notes what each worker held on its device whenever it was given something."""
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flowmesh_sim.engine import Engine
-from flowmesh_sim.prepared import KEPT_S, PreparedHosts
+from flowmesh_sim.engine import Environment
+from flowmesh_sim.prepared import KEPT_S, SimStandbyHosts
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
 
@@ -14,9 +14,9 @@ class Machine:
     """A worker's prepared hosts, its clock, and whether it loads."""
 
     def __init__(self) -> None:
-        self.engine = Engine()
+        self.engine = Environment()
         self.loads = False
-        self.hosts = PreparedHosts(self.engine, lambda: PROCESS_S, lambda: self.loads)
+        self.hosts = SimStandbyHosts(self.engine, lambda: PROCESS_S, lambda: self.loads)
         self.hosts.allowed = True
 
     def pass_s(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepDependency
 from flowmesh_core.trace import StepRecord as Step
-from flowmesh_sim.pace import Paces, batches_of
+from flowmesh_sim.pace import RecordedDurations, batches_of
 from flowmesh_sim.recording import Recording, anonymous, read_recording, write_recording
 from flowmesh_sim.replaying import replay, replay_of
 
@@ -170,7 +170,7 @@ def test_attempts_side_by_side_are_not_counted_as_slow() -> None:
 
 
 def test_a_faster_device_takes_less() -> None:
-    paces = Paces([EngineRecord("e", 1, 1, "tokens", 8, accelerator=True)])
+    paces = RecordedDurations([EngineRecord("e", 1, 1, "tokens", 8, accelerator=True)])
     a = attempt("a", 0, "x", tokens_in=100, tokens_out=200, component_bytes=10**9)
     here = paces.recorded("e", a, "cpu", 1.0)
     there = paces.recorded("e", a, "nvidia-h100-nvl", 1.0)
@@ -179,7 +179,7 @@ def test_a_faster_device_takes_less() -> None:
 
 
 def test_what_was_learned_predicts_what_was_not_recorded() -> None:
-    paces = Paces([EngineRecord("e", 1, 1, "rows", 1)])
+    paces = RecordedDurations([EngineRecord("e", 1, 1, "rows", 1)])
     seen = [
         attempt("a", n, f"x{n}", units=10 * n, run_s=n / 2, ended_s=1.0 + 9 * n)
         for n in range(1, 30)

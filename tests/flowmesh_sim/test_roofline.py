@@ -2,10 +2,10 @@
 
 import pytest
 
-from flowmesh_sim.devices import Hardware
+from flowmesh_sim.devices import HardwareCatalog
 from flowmesh_sim.facts import read_facts
 
-HARDWARE = Hardware(read_facts())
+HARDWARE = HardwareCatalog(read_facts())
 LARGE = HARDWARE.models["llama-3.1-8b"]
 ML_ENERGY = [(8, 7.32), (16, 7.91), (32, 8.91), (64, 11.50), (96, 14.08), (128, 16.48)]
 

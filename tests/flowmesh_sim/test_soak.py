@@ -11,12 +11,12 @@ from flowmesh_core.errors import InvariantError
 from flowmesh_sim import passed as passed_module
 from flowmesh_sim import soak as soak_module
 from flowmesh_sim.invariants import Checker
-from flowmesh_sim.passed import Passed, code_hash
+from flowmesh_sim.passed import PassedSeeds, code_hash
 from flowmesh_sim.scenario import read_scenario
 from flowmesh_sim.shrink import as_yaml, shrunk
 from flowmesh_sim.simulation import Simulation
 from flowmesh_sim.soak import seeds_of, soak
-from flowmesh_sim.world import Outcome, soak_one
+from flowmesh_sim.world import WorldOutcome, run_checked_world
 from flowmesh_sim.worlds import random_document
 
 TINY = [34, 73, 126]
@@ -33,7 +33,7 @@ def test_seeds_are_a_number_or_a_range() -> None:
 
 
 def test_how_often_one_looks_changes_nothing_of_a_world() -> None:
-    assert soak_one(TINY[0], every=1).trace == soak_one(TINY[0], every=50).trace
+    assert run_checked_world(TINY[0], every=1).trace == run_checked_world(TINY[0], every=50).trace
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_seeds_that_passed_are_not_simulated_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(monkeypatch, "--seeds", "73-73")
-    assert Passed(tmp_path / ".cache/soak").seeds() == {73}
+    assert PassedSeeds(tmp_path / ".cache/soak").seeds() == {73}
     run(monkeypatch, "--seeds", "73-73")
     assert "0 seeds (1 had passed before)" in capsys.readouterr().out
     run(monkeypatch, "--seeds", "73-73", "--fresh")
@@ -82,19 +82,19 @@ def test_a_seed_that_breaks_something_is_named_and_not_kept_as_passed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    broken = Outcome(5, "InvariantError: it broke", "", 1, 1, 0)
-    monkeypatch.setattr(soak_module, "soak_one", lambda _: broken)
+    broken = WorldOutcome(5, "InvariantError: it broke", "", 1, 1, 0)
+    monkeypatch.setattr(soak_module, "run_checked_world", lambda _: broken)
     with pytest.raises(SystemExit, match="1"):
         run(monkeypatch, "--seeds", "5-5")
     told = capsys.readouterr().out
     assert "seed 5: InvariantError: it broke" in told
     assert "--shrink 5" in told
-    assert Passed(tmp_path / ".cache/soak").seeds() == set()
+    assert PassedSeeds(tmp_path / ".cache/soak").seeds() == set()
 
 
 def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
     one, other = (
-        Outcome(
+        WorldOutcome(
             1,
             f"InvariantError: run load0-00000{n}: paid {n}, its ledger says 7 (a.py:3)",
             "",

@@ -14,7 +14,7 @@ from flowmesh_sim.policies.fifo import Fifo
 from flowmesh_sim.scenario import Arrivals, scenario_of
 from flowmesh_sim.simulation import Simulation
 from flowmesh_sim.workload import arrival_times
-from flowmesh_sim.world import soak_one
+from flowmesh_sim.world import run_checked_world
 from flowmesh_sim.worlds import FAULTS
 
 QUICK = (34, 49, 73, 105, 113, 126)
@@ -146,8 +146,8 @@ def test_a_worker_that_dies_is_missed_after_the_watchdog_and_its_work_goes_on_el
 
 
 def test_a_seed_replays_identically() -> None:
-    assert soak_one(QUICK[0]) == soak_one(QUICK[0])
+    assert run_checked_world(QUICK[0]) == run_checked_world(QUICK[0])
 
 
 def test_a_few_random_worlds_hold_every_invariant() -> None:
-    assert [o for seed in QUICK if (o := soak_one(seed)).broken] == []
+    assert [o for seed in QUICK if (o := run_checked_world(seed)).broken] == []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flowmesh_core.protocol.messages import Assignment, InputRef
     from flowmesh_core.units import Digest
     from flowmesh_worker.agent import Agent
-    from flowmesh_worker.lane import Lane
+    from flowmesh_worker.lane import EngineInstance
 
 FIRST, SECOND, THIRD, FOURTH = (digest_bytes(bytes([i])) for i in range(4))
 SAID = "flowmesh_worker.openings"
@@ -64,7 +64,7 @@ async def pass_by(world: "World", **changes: Any) -> None:
     assert (await world.gateway.do(world.assignment("test.noop", **changes))).failure is None
 
 
-def lane_of(agent: "Agent", signature: "Digest") -> "Lane":
+def lane_of(agent: "Agent", signature: "Digest") -> "EngineInstance":
     (lane,) = (lane for lane in agent._lanes if lane.signature == signature)
     return lane
 

@@ -15,7 +15,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.caching import CachingBlobs
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.checkpoints import Checkpoints
-from flowmesh_worker.held import Held
+from flowmesh_worker.held import ReportBuffer
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
@@ -206,7 +206,7 @@ class SlowBlobs:
 
 
 async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path) -> None:
-    inner, held = SlowBlobs(), Held()
+    inner, held = SlowBlobs(), ReportBuffer()
     held.take("a1")
     blobs = CachingBlobs(inner, tmp_path / "cache", budget_bytes=1 << 20)  # type: ignore[arg-type]
     kept = Checkpoints(blobs, tmp_path, held)

@@ -9,7 +9,7 @@ import pytest
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.code.answer_size import decoded_bytes
 from flowmesh_worker.engines.code.answers import AnswerBytes
-from flowmesh_worker.engines.code.limits import Answer
+from flowmesh_worker.engines.code.limits import SandboxResult
 
 VALUES: list[Any] = [
     [{} for _ in range(1_000)],
@@ -50,7 +50,7 @@ def test_counting_stops_at_the_limit() -> None:
 
 
 async def test_an_answer_that_comes_in_pieces_is_read() -> None:
-    answer = Answer(rows=[{"n": n} for n in range(50_000)])
+    answer = SandboxResult(rows=[{"n": n} for n in range(50_000)])
     data = msgspec.msgpack.encode(answer)
     taken = AnswerBytes(64)
     for start in range(0, len(data), 1_000):

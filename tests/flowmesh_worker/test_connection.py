@@ -7,7 +7,7 @@ import pytest
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Refused
-from flowmesh_worker.connection import RefusedForGoodError
+from flowmesh_worker.connection import PermanentlyRefusedError
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import Gateway, World
@@ -99,7 +99,7 @@ async def test_a_final_refusal_ends_the_worker_with_the_reason(world: "World") -
     world.gateway.refuse = Refused("the token is not known", final=True)
     settings = world.settings()
     agent = world.agent(settings)
-    with pytest.raises(RefusedForGoodError, match="the token is not known"):
+    with pytest.raises(PermanentlyRefusedError, match="the token is not known"):
         await agent.run()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flowmesh_core.units import Digest
 from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import Close, Ended, FromHost, Loaded, Run, Start
+from flowmesh_worker.host.frames import AttemptEnded, Close, FromHost, Loaded, RunAttempt, Start
 from flowmesh_worker.host.server import HostServer
 
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
@@ -28,8 +28,8 @@ async def test_a_library_that_work_imports_is_told_once(
     assert isinstance(loaded, Loaded)
 
     async def libraries(name: str) -> dict[str, str] | None:
-        channel.send(Run(name, Digest("0" * 64), {"seconds": 0}, {}, {}, "", "", 0, {}))
-        while not isinstance(message := await heard.get(), Ended):
+        channel.send(RunAttempt(name, Digest("0" * 64), {"seconds": 0}, {}, {}, "", "", 0, {}))
+        while not isinstance(message := await heard.get(), AttemptEnded):
             pass
         assert message.failure is None
         return message.libraries

@@ -7,7 +7,15 @@ from pathlib import Path
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.units import Digest
 from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import Cancel, Close, Ended, FromHost, Loaded, Run, Start
+from flowmesh_worker.host.frames import (
+    AttemptEnded,
+    Cancel,
+    Close,
+    FromHost,
+    Loaded,
+    RunAttempt,
+    Start,
+)
 from flowmesh_worker.host.server import HostServer
 
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
@@ -23,10 +31,10 @@ async def test_an_attempt_stopped_in_the_moment_it_starts_still_says_how_it_ende
     channel = await Channel[FromHost].over(ours, FromHost, heard.put_nowait, lambda: None)
     channel.send(Start("test.sleep", LOADS, {}, (), 64, 1, {}, str(tmp_path)))
     assert isinstance(await heard.get(), Loaded)
-    channel.send(Run("a1", Digest("0" * 64), {"seconds": 600}, {}, {}, "", "", 0, {}))
+    channel.send(RunAttempt("a1", Digest("0" * 64), {"seconds": 600}, {}, {}, "", "", 0, {}))
     channel.send(Cancel("a1"))
     messages = [await heard.get()]
-    while not isinstance(messages[-1], Ended):
+    while not isinstance(messages[-1], AttemptEnded):
         messages.append(await heard.get())
     assert messages[-1].failure is not None
     assert messages[-1].failure.kind == FailureKind.CANCELLED.value

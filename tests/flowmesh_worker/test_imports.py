@@ -18,7 +18,7 @@ from flowmesh_worker.engines.imports.sigv4 import signed_headers
 from flowmesh_worker.engines.net.addresses import (
     ALLOW_VARIABLE,
     REFUSE_VARIABLE,
-    AddressRule,
+    AddressPolicy,
     require_public,
 )
 
@@ -172,7 +172,7 @@ async def test_a_redirect_away_from_http_servers_keeps_to_files_it_may_read(site
 def test_an_administrator_opens_and_closes_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ALLOW_VARIABLE, "10.1.0.0/16")
     monkeypatch.setenv(REFUSE_VARIABLE, "34.0.0.0/8, 2600::/16")
-    rule = AddressRule.from_environment()
+    rule = AddressPolicy.from_environment()
     assert rule.permits("10.1.2.3")
     assert not rule.permits("10.2.0.1")
     assert not rule.permits("34.1.1.1")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress, Checkpoint
 from flowmesh_core.units import Digest
-from flowmesh_worker.budget import Budget, Reservation
+from flowmesh_worker.budget import MemoryBudget, Reservation
 from flowmesh_worker.energy import EnergyShares, RaplMeter
 from flowmesh_worker.engines.registry import BUILTIN, ENGINES_GROUP, installed_engines
-from flowmesh_worker.held import Held, figure
+from flowmesh_worker.held import ReportBuffer, figure
 from flowmesh_worker.host.process import host_environment
 from flowmesh_worker.oom import OomKills
 from flowmesh_worker.settings import parse_settings
@@ -38,7 +38,7 @@ def test_every_engine_of_the_project_has_a_contract() -> None:
 def test_a_budget_never_gives_more_than_there_is(
     wanted: list[tuple[int, int]], devices: int
 ) -> None:
-    budget = Budget(1000, devices, 800)
+    budget = MemoryBudget(1000, devices, 800)
     held: list[Reservation] = []
     for memory, count in wanted:
         got = budget.reserve(memory, count)
@@ -175,7 +175,7 @@ class Still:
 
 
 async def test_mere_progress_waits_a_moment_for_other_news() -> None:
-    held = Held()
+    held = ReportBuffer()
     held.take("a")
     held.take("b")
     held.report(AttemptProgress("a", "running"))
@@ -198,14 +198,14 @@ async def test_an_engines_figures_are_said_as_the_protocol_has_them(
     value: float, said: float
 ) -> None:
     assert figure(value) == said
-    held = Held()
+    held = ReportBuffer()
     held.take("a")
     held.checkpoint(Checkpoint("a", Digest("x"), value))
     assert held.checkpoints["a"].done == said
 
 
 async def test_news_are_said_once_and_ends_again_until_acknowledged() -> None:
-    held = Held()
+    held = ReportBuffer()
     held.take("a")
     held.report(AttemptProgress("a", "running"))
     assert [p.phase for p in held.next_sync(1, Still()).progress] == ["running"]

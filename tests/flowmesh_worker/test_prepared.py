@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
 
     from flowmesh_worker.agent import Agent
-    from flowmesh_worker.engines.preparations import Preparation
-    from flowmesh_worker.prepared import PreparedHosts
+    from flowmesh_worker.engines.preparations import HostPreload
+    from flowmesh_worker.prepared import StandbyHosts
 
 ENGINE = "test.noop"
 
@@ -38,15 +38,15 @@ async def agent(world: "World") -> "Agent":
     return await world.worker(memory_mib=1000)
 
 
-def hosts(agent: "Agent") -> "PreparedHosts":
+def hosts(agent: "Agent") -> "StandbyHosts":
     return agent._lanes.prepared
 
 
-def pid_of(agent: "Agent", preparation: "Preparation") -> int:
+def pid_of(agent: "Agent", preparation: "HostPreload") -> int:
     return hosts(agent)._hosts[preparation].process.pid
 
 
-async def until_prepared(world: "World", agent: "Agent", *wanted: "Preparation") -> None:
+async def until_prepared(world: "World", agent: "Agent", *wanted: "HostPreload") -> None:
     await world.gateway.until(
         lambda: (
             hosts(agent)._hosts.keys() == set(wanted)

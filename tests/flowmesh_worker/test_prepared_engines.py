@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.flowmesh_worker.conftest import World
 
-    from flowmesh_worker.engines.preparations import Preparation
+    from flowmesh_worker.engines.preparations import HostPreload
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -27,7 +27,7 @@ WITHIN_S = 300.0
     ("implementation", "preparation"), [("vllm", VLLM_ON_CPU), ("transformers", TRANSFORMERS)]
 )
 async def test_an_engine_draws_the_same_in_a_prepared_host(
-    world: "World", tiny_model: "Path", implementation: str, preparation: "Preparation"
+    world: "World", tiny_model: "Path", implementation: str, preparation: "HostPreload"
 ) -> None:
     tree = await store_tree(world.store.blobs, tiny_model)
     model = InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))

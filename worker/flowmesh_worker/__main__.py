@@ -12,7 +12,7 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_store.patient import patient
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent import Agent
-from flowmesh_worker.energy import Meter, NvmlMeter, RaplMeter
+from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.registry import installed_engines
 from flowmesh_worker.log_lines import formatter
 from flowmesh_worker.pythons import unsupported
@@ -52,7 +52,7 @@ async def run_worker(settings: WorkerSettings) -> None:
         engines = installed_engines(on_devices=devices is not None)
         store = open_store(settings.store)
         stack.callback(store.close)
-        meter: Meter | None = None
+        meter: EnergyMeter | None = None
         if devices is not None:
             meter = NvmlMeter(stack.enter_context(nvml()))
         elif (rapl := RaplMeter()).available:

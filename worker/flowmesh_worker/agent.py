@@ -23,21 +23,21 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.caching import CachingBlobs
-from flowmesh_worker.attempts import Attempts
-from flowmesh_worker.budget import Budget
+from flowmesh_worker.attempts import HeldAttempts
+from flowmesh_worker.budget import MemoryBudget
 from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.components import ComponentCache
-from flowmesh_worker.connection import Connection, OrphanedError
-from flowmesh_worker.energy import EnergyShares, Meter
+from flowmesh_worker.connection import GatewayConnection, OrphanedError
+from flowmesh_worker.energy import EnergyMeter, EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
 from flowmesh_worker.heartbeat_watch import watch_heartbeats
-from flowmesh_worker.held import Held
+from flowmesh_worker.held import ReportBuffer
 from flowmesh_worker.inputs import Inputs
-from flowmesh_worker.lane import Lane
-from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.lane import EngineInstance
+from flowmesh_worker.lanes import EngineInstances
 from flowmesh_worker.memory_watch import WATCH_EVERY_S, watch_memory
-from flowmesh_worker.openings import Openings
+from flowmesh_worker.openings import Prewarmer
 from flowmesh_worker.outputs import Outputs
 from flowmesh_worker.scratch import Scratch
 from flowmesh_worker.settings import WorkerSettings
@@ -65,14 +65,14 @@ class Agent:
         blobs: Blobs,
         *,
         devices: Devices | None = None,
-        meter: Meter | None = None,
+        meter: EnergyMeter | None = None,
     ) -> None:
         """Takes what it is told, what it is, and the store."""
         self._settings = settings
         self._shape = shape
         self._started_s, self._born_s = time.time(), since_boot_s()
         self._incarnation = uuid.uuid4().hex
-        self._held = Held()
+        self._held = ReportBuffer()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -87,13 +87,15 @@ class Agent:
             in_use=lambda: [d for d, _ in self._loaded()],
             on_change=self._held.components_changed,
         )
-        budget = Budget(
+        budget = MemoryBudget(
             settings.memory_mib,
             devices.count if devices else 0,
             devices.memory_mib if devices else 0,
         )
-        self._lanes = Lanes(engines, budget, settings.cpus, self._scratch.path, self._lanes_changed)
-        self._openings = Openings(
+        self._lanes = EngineInstances(
+            engines, budget, settings.cpus, self._scratch.path, self._lanes_changed
+        )
+        self._openings = Prewarmer(
             engines,
             self._components,
             self._lanes,
@@ -101,7 +103,7 @@ class Agent:
             fetching=lambda: self._attempts.fetching,
         )
         self._outputs = Outputs(self._cache)
-        self._attempts = Attempts(
+        self._attempts = HeldAttempts(
             self._held,
             engines,
             Inputs(self._cache, self._components),
@@ -112,7 +114,7 @@ class Agent:
             self._openings.attempt_moved,
         )
         self._health = Health(settings.health_dir)
-        self._connection = Connection(
+        self._connection = GatewayConnection(
             settings.gateway,
             self._held,
             self,
@@ -188,15 +190,15 @@ class Agent:
             self._openings.go_on()  # what waited for this connection
 
     def lanes(self) -> tuple[EngineInstanceState, ...]:
-        """As :meth:`WorkerState.lanes`."""
+        """As :meth:`WorkerReport.lanes`."""
         return self._lanes.report()
 
     def components(self) -> tuple[Component, ...]:
-        """As :meth:`WorkerState.components`."""
+        """As :meth:`WorkerReport.components`."""
         return self._components.report(self._loaded())
 
     def metrics(self) -> dict[str, float]:
-        """As :meth:`WorkerState.metrics`."""
+        """As :meth:`WorkerReport.metrics`."""
         counts = {f"attempts_{k}": float(v) for k, v in self._attempts.counts.items()}
         return {
             **counts,
@@ -253,7 +255,7 @@ class Agent:
             age_s=since_boot_s() - self._born_s,
         )
 
-    def _lanes_changed(self, lane: Lane) -> None:
+    def _lanes_changed(self, lane: EngineInstance) -> None:
         self._held.lanes_changed()
         self._held.components_changed()
         self._openings.lane_changed(lane)

@@ -24,14 +24,14 @@ from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.energy import EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
-from flowmesh_worker.held import Held, figure
-from flowmesh_worker.host.frames import Ended, HostInput, HostUsage, Run
+from flowmesh_worker.held import ReportBuffer, figure
+from flowmesh_worker.host.frames import AttemptEnded, HostInput, HostUsage, RunAttempt
 from flowmesh_worker.inputs import Inputs
-from flowmesh_worker.job import Job, Outcome
-from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.job import AttemptJob, JobOutcome
+from flowmesh_worker.lanes import EngineInstances
 from flowmesh_worker.log_lines import about
 from flowmesh_worker.outputs import Outputs, Stored, lacking_ports
-from flowmesh_worker.pace import Pace
+from flowmesh_worker.pace import ProgressRate
 from flowmesh_worker.refusing import refused
 from flowmesh_worker.wanted_columns import lacking
 
@@ -47,24 +47,24 @@ class _Attempt:
     assignment: Assignment
     task: "asyncio.Task[None] | None" = None
     phase: str = "fetching"
-    job: Job | None = None
+    job: AttemptJob | None = None
     started_s: float = field(default_factory=time.time)
     fetch_s: float = 0.0
     put_s: float = 0.0
     timer: asyncio.TimerHandle | None = None
-    pace: Pace = field(default_factory=Pace)
+    pace: ProgressRate = field(default_factory=ProgressRate)
     resumed: bool = False
 
 
-class Attempts:
+class HeldAttempts:
     """All attempts that this worker works on."""
 
     def __init__(
         self,
-        held: Held,
+        held: ReportBuffer,
         engines: Engines,
         inputs: Inputs,
-        lanes: Lanes,
+        lanes: EngineInstances,
         outputs: Outputs,
         energy: EnergyShares,
         checkpoints: Checkpoints,
@@ -186,12 +186,12 @@ class Attempts:
 
     async def _run(
         self, attempt: _Attempt, inputs: dict[str, HostInput], resume: HostInput | None
-    ) -> Outcome:
+    ) -> JobOutcome:
         a = attempt.assignment
         attempt.resumed = resume is not None
-        attempt.job = Job(
+        attempt.job = AttemptJob(
             assignment=a,
-            run=Run(
+            run=RunAttempt(
                 attempt_id=a.attempt_id,
                 action_id=a.action_id,
                 params=a.params,
@@ -218,7 +218,7 @@ class Attempts:
         mixable = {p.name for p in contract.inputs if p.mixable} if contract else set()
         return {p: inputs[p] for p in a.components if p in inputs and p not in mixable}
 
-    async def _store(self, attempt: _Attempt, outcome: Outcome, ended: Ended) -> None:
+    async def _store(self, attempt: _Attempt, outcome: JobOutcome, ended: AttemptEnded) -> None:
         stored = Outputs.inline(ended.outputs)
         try:
             if stored is None:
@@ -242,7 +242,7 @@ class Attempts:
             self._release(attempt, ended)
 
     @staticmethod
-    def _release(attempt: _Attempt, ended: Ended) -> None:
+    def _release(attempt: _Attempt, ended: AttemptEnded) -> None:
         if ended.keeps_files and attempt.job is not None and attempt.job.lane is not None:
             attempt.job.lane.release_files(attempt.assignment.attempt_id)
 
@@ -275,7 +275,7 @@ class Attempts:
         self,
         attempt: _Attempt,
         *,
-        outcome: Outcome | None = None,
+        outcome: JobOutcome | None = None,
         stored: Stored | None = None,
         failure: FailureReport | None = None,
     ) -> None:
@@ -312,7 +312,7 @@ class Attempts:
         job = attempt.job
         return job.lane.last_lines(job.log_from) if job is not None and job.lane else ""
 
-    def _usage(self, attempt: _Attempt, outcome: Outcome | None) -> Usage:
+    def _usage(self, attempt: _Attempt, outcome: JobOutcome | None) -> Usage:
         job = attempt.job
         used = outcome.ended.usage if outcome and outcome.ended else HostUsage()
         joules = self._energy.end(attempt.assignment.attempt_id)

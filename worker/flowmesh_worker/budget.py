@@ -17,7 +17,7 @@ class Reservation:
     devices: tuple[int, ...] = ()
 
 
-class Budget:
+class MemoryBudget:
     """Counts memory; never gives more than there is."""
 
     def __init__(self, host_mib: int, devices: int = 0, device_mib: int = 0) -> None:
@@ -60,7 +60,7 @@ class Budget:
 
     def suffices(self, memory_mib: int, devices: int, without: Iterable[Reservation]) -> bool:
         """Whether :meth:`reserve` would find enough once these reservations are given back."""
-        trial = Budget(self._host_free_mib)
+        trial = MemoryBudget(self._host_free_mib)
         trial._device_free_mib = list(self._device_free_mib)
         for reservation in without:
             trial.release(reservation)

@@ -19,7 +19,7 @@ from flowmesh_core.protocol.wire_ids import without_mac
 from flowmesh_core.units import Digest
 from flowmesh_store.caching import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
-from flowmesh_worker.held import Held
+from flowmesh_worker.held import ReportBuffer
 from flowmesh_worker.host.frames import HostInput
 from flowmesh_worker.log_lines import about
 from flowmesh_worker.patience import patiently
@@ -38,7 +38,7 @@ class _Storing:
 class Checkpoints:
     """All checkpoints of a worker."""
 
-    def __init__(self, blobs: CachingBlobs, directory: Path, held: Held) -> None:
+    def __init__(self, blobs: CachingBlobs, directory: Path, held: ReportBuffer) -> None:
         """Takes the store, a directory on the hosts' file system, and whom to tell."""
         self._blobs = blobs
         self._directory = directory

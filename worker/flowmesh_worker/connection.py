@@ -26,8 +26,8 @@ from flowmesh_core.protocol.messages import (
     decode_control,
     encode,
 )
-from flowmesh_worker.held import Held
-from flowmesh_worker.state import Worker
+from flowmesh_worker.held import ReportBuffer
+from flowmesh_worker.state import DesiredStateFollower
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
@@ -38,7 +38,7 @@ _HEARTBEAT_S = 20.0
 _log = logging.getLogger(__name__)
 
 
-class RefusedForGoodError(ProtocolError):
+class PermanentlyRefusedError(ProtocolError):
     """The control plane refuses this worker and asks it not to come back."""
 
 
@@ -46,7 +46,7 @@ class OrphanedError(ProtocolError):
     """No control plane answered for too long."""
 
 
-class Connection:
+class GatewayConnection:
     """Keeps one WebSocket to the gateway until it is closed, refused for good, or orphaned.
 
     Attributes:
@@ -56,8 +56,8 @@ class Connection:
     def __init__(
         self,
         url: str,
-        held: Held,
-        worker: Worker,
+        held: ReportBuffer,
+        worker: DesiredStateFollower,
         hello: Callable[[int], Hello],
         token: Callable[[], str],
         orphan_timeout_s: float,
@@ -107,7 +107,7 @@ class Connection:
                 try:
                     await self._serve(http)
                 except (aiohttp.ClientError, OSError, TimeoutError, ProtocolError) as error:
-                    if isinstance(error, RefusedForGoodError):
+                    if isinstance(error, PermanentlyRefusedError):
                         raise
                     _log.info("no control plane at %s: %s", self._url, error)
                 if not self._closing:
@@ -162,7 +162,7 @@ class Connection:
             case Welcome():
                 return message
             case Refused(reason=reason, final=True):
-                raise RefusedForGoodError(f"the control plane refuses this worker: {reason}")
+                raise PermanentlyRefusedError(f"the control plane refuses this worker: {reason}")
             case Refused(reason=reason):
                 raise ProtocolError(f"refused for now: {reason}")
         raise ProtocolError("the control plane did not begin with Welcome or Refused")
@@ -190,7 +190,7 @@ class Connection:
             message = self._decoded(raw)
             if isinstance(message, Refused):
                 if message.final:
-                    raise RefusedForGoodError(
+                    raise PermanentlyRefusedError(
                         f"the control plane refuses this worker: {message.reason}"
                     )
                 raise ProtocolError(f"refused: {message.reason}")

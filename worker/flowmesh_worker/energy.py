@@ -15,7 +15,7 @@ _MICRO = 1e-6
 _MILLI = 1e-3
 
 
-class Meter(Protocol):
+class EnergyMeter(Protocol):
     """A counter of joules that only rises."""
 
     def joules(self) -> float:
@@ -47,7 +47,7 @@ class RaplMeter:
         return bool(self._packages)
 
     def joules(self) -> float:
-        """As :meth:`Meter.joules`."""
+        """As :meth:`EnergyMeter.joules`."""
         for index, (file, limit) in enumerate(self._packages):
             now = self._read(file)
             self._sum_uj += (now - self._last[index]) % (limit + 1)
@@ -70,7 +70,7 @@ class NvmlMeter:
         self._handles = [get(i) for i in range(count)]
 
     def joules(self) -> float:
-        """As :meth:`Meter.joules`."""
+        """As :meth:`EnergyMeter.joules`."""
         read = self._library.nvmlDeviceGetTotalEnergyConsumption  # type: ignore[attr-defined]
         return float(sum(read(h) for h in self._handles) * _MILLI)
 
@@ -80,7 +80,7 @@ class EnergyShares:
 
     def __init__(
         self,
-        meter: Meter | None,
+        meter: EnergyMeter | None,
         power_w: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.host.heartbeat import BEAT_S
-from flowmesh_worker.lane import SILENCE_SHOWN_FROM_S, Lane
+from flowmesh_worker.lane import SILENCE_SHOWN_FROM_S, EngineInstance
 
 SILENT_MAX_S = 120.0
 """A host that has not beaten for so long is ended."""
@@ -20,7 +20,7 @@ AGENT_LATE_S = 5.0
 
 
 async def watch_heartbeats(
-    lanes: Callable[[], Iterable[Lane]], on_change: Callable[[], None]
+    lanes: Callable[[], Iterable[EngineInstance]], on_change: Callable[[], None]
 ) -> None:
     """Watches until cancelled.
 
@@ -47,7 +47,7 @@ async def watch_heartbeats(
         reported = silent
 
 
-def _stood_still(lane: Lane, silent_s: float) -> FailureReport:
+def _stood_still(lane: EngineInstance, silent_s: float) -> FailureReport:
     return FailureReport(
         FailureKind.HOST_CRASHED.value,
         f"the host of {lane.engine} stood still: no heartbeat for {silent_s:.0f} s",

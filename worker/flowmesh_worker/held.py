@@ -16,7 +16,7 @@ from flowmesh_core.protocol.messages import (
     LogLine,
     Sync,
 )
-from flowmesh_worker.state import WorkerState
+from flowmesh_worker.state import WorkerReport
 
 LOG_LINES_WAITING_MAX = 1000
 FIGURE_MAX = 1e15
@@ -30,7 +30,7 @@ def figure(value: float) -> float:
     return min(value, FIGURE_MAX) if value >= 0.0 else 0.0
 
 
-class Held:
+class ReportBuffer:
     """Held attempts, ends not yet acknowledged, and which of it the control plane has not heard."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Held:
         """Ends that are still not acknowledged go out once more."""
         self._new_ends.update(self.ended)
 
-    def next_sync(self, seq: int, state: WorkerState) -> Sync:
+    def next_sync(self, seq: int, state: WorkerReport) -> Sync:
         """All news as one message; they count as said."""
         sync = Sync(
             seq=seq,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from flowmesh_core.protocol.messages import Assignment, FailureReport
-from flowmesh_worker.host.frames import Ended, HostInput, Run
+from flowmesh_worker.host.frames import AttemptEnded, HostInput, RunAttempt
 
 _serial = itertools.count()
 
 
-class JobLane(Protocol):
+class JobInstance(Protocol):
     """What a job may ask of the lane that has it.
 
     Attributes:
@@ -21,11 +21,11 @@ class JobLane(Protocol):
 
     gone: bool
 
-    def abandon(self, job: "Job") -> None:
+    def abandon(self, job: "AttemptJob") -> None:
         """Stops the job, which nobody waits for any more."""
         ...
 
-    def stop(self, job: "Job") -> None:
+    def stop(self, job: "AttemptJob") -> None:
         """Asks the job to hand over a checkpoint and itself back, as far as its engine can."""
         ...
 
@@ -39,17 +39,17 @@ class JobLane(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job ended: the host's word, or a failure that the host could not report itself."""
 
-    ended: Ended | None
+    ended: AttemptEnded | None
     failure: FailureReport | None
     log: str
     libraries: Mapping[str, str]
 
 
 @dataclass(slots=True)
-class Job:
+class AttemptJob:
     """An attempt on its way through a lane.
 
     Attributes:
@@ -66,18 +66,18 @@ class Job:
     """
 
     assignment: Assignment
-    run: Run
+    run: RunAttempt
     components: Mapping[str, HostInput]
     on_phase: Callable[[str], None]
     on_progress: Callable[[float, float, str], None]
     on_line: Callable[[str], None]
     on_checkpoint: Callable[[str, float], None]
-    outcome: asyncio.Future[Outcome]
+    outcome: asyncio.Future[JobOutcome]
     queued_s: float = 0.0
     sent_s: float = 0.0
     load_s: float = 0.0
     peak_memory_mib: int = 0
-    lane: "JobLane | None" = None
+    lane: "JobInstance | None" = None
     log_from: int = 0
     serial: int = field(default_factory=lambda: next(_serial))
     abandoned: bool = False

@@ -12,9 +12,9 @@ from flowmesh_core.protocol.messages import EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_worker.budget import Reservation
 from flowmesh_worker.host.frames import (
+    AttemptEnded,
     Cancel,
     Checkpointed,
-    Ended,
     FromHost,
     Loaded,
     LoadFailed,
@@ -24,7 +24,7 @@ from flowmesh_worker.host.frames import (
     Stop,
 )
 from flowmesh_worker.host.process import HostProcess
-from flowmesh_worker.job import Job, Outcome
+from flowmesh_worker.job import AttemptJob, JobOutcome
 from flowmesh_worker.oom import OomKills
 
 CLOSE_WITHIN_S = 10.0
@@ -38,7 +38,7 @@ LISTENERS_MAX = 4
 """Beyond so many attempts at once, lines are not sent while they run."""
 
 
-class Lane:
+class EngineInstance:
     """One host. It is ``starting``, ``loading``, ``ready``, then ``closing``, and gone at exit.
 
     Attributes:
@@ -53,8 +53,8 @@ class Lane:
         reservation: Reservation,
         scratch: Path,
         oom_kills: OomKills,
-        on_change: Callable[["Lane"], None],
-        place_again: Callable[[Job], None],
+        on_change: Callable[["EngineInstance"], None],
+        place_again: Callable[[AttemptJob], None],
         prepared: HostProcess | None = None,
     ) -> None:
         """Takes what the host loads.
@@ -82,11 +82,11 @@ class Lane:
         self.gone = False
         self.served = False
         self.failure: FailureReport | None = None
-        self.running: dict[str, Job] = {}
+        self.running: dict[str, AttemptJob] = {}
         self._kept: set[str] = set()
         self._start_message = start
         self._libraries: Mapping[str, str] = {}
-        self._queue: list[tuple[int, int, Job]] = []
+        self._queue: list[tuple[int, int, AttemptJob]] = []
         self._oom_kills = oom_kills
         self._oom_before = oom_kills.count()
         self._on_change = on_change
@@ -144,7 +144,7 @@ class Lane:
         self.process.send(self._start_message)
         self._on_change(self)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: AttemptJob) -> None:
         """Takes a job: runs it as soon as there is a place."""
         job.lane = self
         job.log_from = self._lines_seen
@@ -153,7 +153,7 @@ class Lane:
         heapq.heappush(self._queue, (-job.assignment.priority, job.serial, job))
         self._pump()
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: AttemptJob) -> None:
         """Stops a job that nobody waits for; ends the host if the engine does not obey."""
         if job.abandoned:
             return
@@ -167,7 +167,7 @@ class Lane:
         elif not self._waiting():
             self._on_change(self)
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: AttemptJob) -> None:
         """Asks a running job to hand over a checkpoint and itself back."""
         if job.assignment.attempt_id in self.running:
             self.process.send(Stop(job.assignment.attempt_id))
@@ -225,7 +225,7 @@ class Lane:
 
     def _receive(self, message: FromHost) -> None:
         match message:
-            case Ended():
+            case AttemptEnded():
                 self._job_ended(message)
             case Progressed():
                 job = self.running.get(message.attempt_id)
@@ -253,7 +253,7 @@ class Lane:
         self._pump()
         self._on_change(self)
 
-    def _job_ended(self, message: Ended) -> None:
+    def _job_ended(self, message: AttemptEnded) -> None:
         job = self.running.pop(message.attempt_id, None)
         self.last_used_s = time.monotonic()
         if message.libraries is not None:
@@ -272,9 +272,11 @@ class Lane:
         if not self.running:
             self._on_change(self)
 
-    def _settle(self, job: Job, ended: Ended | None, failure: FailureReport | None) -> None:
+    def _settle(
+        self, job: AttemptJob, ended: AttemptEnded | None, failure: FailureReport | None
+    ) -> None:
         log = self.last_lines(job.log_from)
-        job.outcome.set_result(Outcome(ended, failure, log, self._libraries))
+        job.outcome.set_result(JobOutcome(ended, failure, log, self._libraries))
 
     def _kernel_killed(self, failure: FailureReport) -> FailureReport:
         """An engine's failure, or out-of-memory where the kernel killed one of its processes."""

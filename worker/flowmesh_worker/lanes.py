@@ -21,46 +21,46 @@ from flowmesh_core.protocol.messages import (
     PrewarmSpec,
 )
 from flowmesh_core.units import Digest
-from flowmesh_worker.budget import Budget, Reservation
+from flowmesh_worker.budget import MemoryBudget, Reservation
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.host.frames import HostInput, Start
 from flowmesh_worker.host.process import host_environment
 from flowmesh_worker.host_folder import remove_host_folder
-from flowmesh_worker.job import Job, Outcome
-from flowmesh_worker.lane import Lane
+from flowmesh_worker.job import AttemptJob, JobOutcome
+from flowmesh_worker.lane import EngineInstance
 from flowmesh_worker.oom import OomKills
-from flowmesh_worker.prepared import PreparedHosts
+from flowmesh_worker.prepared import StandbyHosts
 
 
-class Lanes:
+class EngineInstances:
     """Places jobs in lanes and owns every host."""
 
     def __init__(
         self,
         engines: Engines,
-        budget: Budget,
+        budget: MemoryBudget,
         cpus: int,
         scratch: Path,
-        on_change: Callable[[Lane], None],
+        on_change: Callable[[EngineInstance], None],
         oom_kills: OomKills | None = None,
     ) -> None:
         """Takes the engines, the memory, the CPU threads and where hosts may write."""
-        self.prepared = PreparedHosts(engines, budget, cpus, self._new_folder, lambda: self._busy)
+        self.prepared = StandbyHosts(engines, budget, cpus, self._new_folder, lambda: self._busy)
         self._engines = engines
         self._budget = budget
         self._cpus = cpus
         self._scratch = scratch
         self._report_change = on_change
         self._oom_kills = oom_kills or OomKills()
-        self._lanes: dict[str, Lane] = {}
-        self._waiting: list[Job] = []
+        self._lanes: dict[str, EngineInstance] = {}
+        self._waiting: list[AttemptJob] = []
         self._held_open: frozenset[Digest] = frozenset()
         self._opening: set[asyncio.Task[None]] = set()
         self._count = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[EngineInstance]:
         """The lanes there are."""
         return iter(list(self._lanes.values()))
 
@@ -68,7 +68,7 @@ class Lanes:
         """What the control plane is told."""
         return tuple(lane.report() for lane in self._lanes.values())
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: AttemptJob) -> None:
         """Takes a job; its outcome is set when it has ended, whatever happens."""
         job.queued_s = time.monotonic()
         job.lane = None
@@ -78,13 +78,13 @@ class Lanes:
             return
         failure = self.too_large(job.assignment)
         if failure is not None:
-            job.outcome.set_result(Outcome(None, failure, "", {}))
+            job.outcome.set_result(JobOutcome(None, failure, "", {}))
             return
         job.on_phase("queued")
         self._waiting.append(job)
         self._place()
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: AttemptJob) -> None:
         """Stops a job that nobody waits for any more."""
         if job.lane is not None:
             job.lane.abandon(job)
@@ -187,7 +187,7 @@ class Lanes:
         wanted: Assignment | PrewarmSpec,
         components: Mapping[str, HostInput],
         mixed: tuple[str, ...],
-    ) -> Lane | None:
+    ) -> EngineInstance | None:
         reservation = self._reserve(wanted)
         if reservation is None:
             return None
@@ -209,7 +209,7 @@ class Lanes:
             scratch=str(scratch),
             mixed=mixed,
         )
-        lane = Lane(
+        lane = EngineInstance(
             start,
             wanted.signature,
             reservation,
@@ -261,13 +261,13 @@ class Lanes:
         if idle and self._budget.suffices(opening.memory_mib, self._devices(opening), freed):
             min(idle, key=lambda lane: lane.last_used_s).close()
 
-    def _closable(self) -> list[Lane]:
+    def _closable(self) -> list[EngineInstance]:
         """Idle lanes; none while one is closing, whose memory may be enough."""
         if any(lane.state == "closing" for lane in self._lanes.values()):
             return []
         return [lane for lane in self._lanes.values() if lane.idle]
 
-    def _changed(self, lane: Lane) -> None:
+    def _changed(self, lane: EngineInstance) -> None:
         if lane.gone:
             self._forget(lane)
         elif lane.isolated_for and lane.idle:
@@ -277,7 +277,7 @@ class Lanes:
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._place)
 
-    def _forget(self, lane: Lane) -> None:
+    def _forget(self, lane: EngineInstance) -> None:
         key = lane.isolated_for or lane.signature
         if self._lanes.get(key) is lane:
             del self._lanes[key]
@@ -287,5 +287,5 @@ class Lanes:
             self._empty.set()
 
 
-def _key(job: Job) -> str:
+def _key(job: AttemptJob) -> str:
     return job.assignment.attempt_id if job.assignment.isolate else job.assignment.signature

@@ -12,7 +12,7 @@ import psutil
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_worker.lane import Lane
+from flowmesh_worker.lane import EngineInstance
 
 WATCH_EVERY_S = 1.0
 _SHARES = frozenset({"Pss_Anon:", "Pss_Shmem:"})
@@ -20,7 +20,9 @@ ALLOWED = 1.25
 """A host may exceed its reservation by a quarter before it is ended."""
 
 
-async def watch_memory(lanes: Callable[[], Iterable[Lane]], every_s: float = WATCH_EVERY_S) -> None:
+async def watch_memory(
+    lanes: Callable[[], Iterable[EngineInstance]], every_s: float = WATCH_EVERY_S
+) -> None:
     """Watches until cancelled.
 
     Args:
@@ -58,7 +60,7 @@ def _own_kib(pid: int) -> int:
     return sum(int(s[1]) for s in sizes if s[0] in _SHARES)
 
 
-def _judge(lane: Lane, mib: int) -> None:
+def _judge(lane: EngineInstance, mib: int) -> None:
     for job in lane.running.values():
         job.peak_memory_mib = max(job.peak_memory_mib, mib)
     reserved = lane.reservation.memory_mib

@@ -18,21 +18,21 @@ from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
 from flowmesh_worker.host.frames import HostInput
-from flowmesh_worker.lane import Lane
-from flowmesh_worker.lanes import Lanes
+from flowmesh_worker.lane import EngineInstance
+from flowmesh_worker.lanes import EngineInstances
 from flowmesh_worker.refusing import refused
 
 _log = logging.getLogger(__name__)
 
 
-class Openings:
+class Prewarmer:
     """Brings about what is listed, in its order; what waits for room holds up nothing else."""
 
     def __init__(
         self,
         engines: Engines,
         components: ComponentCache,
-        lanes: Lanes,
+        lanes: EngineInstances,
         *,
         may_open: Callable[[], bool],
         fetching: Callable[[], Collection[Digest]],
@@ -69,7 +69,7 @@ class Openings:
                 task.cancel()
         self.go_on()
 
-    def lane_changed(self, lane: Lane) -> None:
+    def lane_changed(self, lane: EngineInstance) -> None:
         """A lane has loaded, has become idle, or is gone."""
         opening = None if lane.isolated_for else self._listed.get(lane.signature)
         if opening is not None:

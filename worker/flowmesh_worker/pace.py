@@ -1,7 +1,7 @@
 """How fast an attempt gets on, from what its engine said last: when it may be done."""
 
 
-class Pace:
+class ProgressRate:
     """The progress of one attempt over time; a resumed one does not start at 0."""
 
     __slots__ = ("_first", "_last", "_total")

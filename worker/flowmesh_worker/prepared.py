@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
-from flowmesh_worker.budget import Budget, Reservation
-from flowmesh_worker.engines.preparations import Preparation
+from flowmesh_worker.budget import MemoryBudget, Reservation
+from flowmesh_worker.engines.preparations import HostPreload
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.host.frames import FromHost, Prepare, Prepared
 from flowmesh_worker.host.process import HostProcess, host_environment
@@ -30,7 +30,7 @@ _LINES_TOLD = 3
 _log = logging.getLogger(__name__)
 
 
-class PreparedHost:
+class StandbyHost:
     """One of them: starting, then importing, then ready.
 
     Attributes:
@@ -42,7 +42,7 @@ class PreparedHost:
         folder: Path,
         reservation: Reservation | None,
         on_ready: Callable[[], None],
-        on_gone: Callable[["PreparedHost"], None],
+        on_gone: Callable[["StandbyHost"], None],
     ) -> None:
         """Takes what it owns, and who is told that it is ready, or gone."""
         self.folder = folder
@@ -79,13 +79,13 @@ class PreparedHost:
         self._on_gone(self)
 
 
-class PreparedHosts:
+class StandbyHosts:
     """Keeps them, and hands them out."""
 
     def __init__(
         self,
         engines: Engines,
-        budget: Budget,
+        budget: MemoryBudget,
         cpus: int,
         folder: Callable[[], Path],
         busy: Callable[[], bool],
@@ -105,9 +105,9 @@ class PreparedHosts:
         self._folder = folder
         self._busy = busy
         self._allowed = False
-        self._hosts: dict[Preparation, PreparedHost] = {}
-        self._asked: dict[Preparation, asyncio.TimerHandle] = {}
-        self._failed: set[Preparation] = set()
+        self._hosts: dict[HostPreload, StandbyHost] = {}
+        self._asked: dict[HostPreload, asyncio.TimerHandle] = {}
+        self._failed: set[HostPreload] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def allow(self) -> None:
@@ -129,7 +129,7 @@ class PreparedHosts:
         self._asked[preparation] = loop.call_later(KEPT_S, self._forget, preparation)
         self.go_on()
 
-    def take(self, wanted: Assignment | PrewarmSpec) -> PreparedHost | None:
+    def take(self, wanted: Assignment | PrewarmSpec) -> StandbyHost | None:
         """A host on its way, which is the caller's from now on; None where there is none."""
         preparation = self._engines.preparation(wanted.engine, wanted.signature_params)
         if preparation is None or preparation not in self._hosts:
@@ -166,7 +166,7 @@ class PreparedHosts:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _begin(self, preparation: Preparation) -> None:
+    def _begin(self, preparation: HostPreload) -> None:
         on_devices = self._engines.on_devices
         reservation = None
         if not on_devices:
@@ -180,13 +180,13 @@ class PreparedHosts:
             if reservation is not None:
                 self._budget.release(reservation)
             return
-        host = PreparedHost(folder, reservation, self.go_on, partial(self._gone, preparation))
+        host = StandbyHost(folder, reservation, self.go_on, partial(self._gone, preparation))
         self._hosts[preparation] = host
         prepare = Prepare(preparation.modules, self._cpus, on_devices)
         environment = host_environment(os.environ, self._cpus)
         self._do(host.start(prepare, environment))
 
-    def _gone(self, preparation: Preparation, host: PreparedHost) -> None:
+    def _gone(self, preparation: HostPreload, host: StandbyHost) -> None:
         if self._hosts.get(preparation) is not host:
             return
         self._end(preparation)
@@ -194,17 +194,17 @@ class PreparedHosts:
             self._give_up(preparation, "; ".join(list(host.process.log)[-_LINES_TOLD:]))
         self.go_on()
 
-    def _give_up(self, preparation: Preparation, why: str) -> None:
+    def _give_up(self, preparation: HostPreload, why: str) -> None:
         # Where the library is broken, its engine will say so with the attempt that needs it.
         self._failed.add(preparation)
         _log.warning("no host is prepared for %s any more: %s", preparation.name, why)
 
-    def _forget(self, preparation: Preparation) -> None:
+    def _forget(self, preparation: HostPreload) -> None:
         del self._asked[preparation]
         if preparation in self._hosts:
             self._end(preparation)
 
-    def _end(self, preparation: Preparation) -> None:
+    def _end(self, preparation: HostPreload) -> None:
         self._do(self._drop(preparation).process.end())
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -212,7 +212,7 @@ class PreparedHosts:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _drop(self, preparation: Preparation) -> PreparedHost:
+    def _drop(self, preparation: HostPreload) -> StandbyHost:
         host = self._hosts.pop(preparation)
         if host.reservation is not None:
             self._budget.release(host.reservation)

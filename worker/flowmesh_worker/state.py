@@ -5,7 +5,7 @@ from typing import Protocol
 from flowmesh_core.protocol.messages import Component, Desired, EngineInstanceState
 
 
-class WorkerState(Protocol):
+class WorkerReport(Protocol):
     """Lanes, components and metrics as they are now."""
 
     def lanes(self) -> tuple[EngineInstanceState, ...]:
@@ -21,7 +21,7 @@ class WorkerState(Protocol):
         ...
 
 
-class Worker(WorkerState, Protocol):
+class DesiredStateFollower(WorkerReport, Protocol):
     """A worker that follows what the control plane desires."""
 
     def follow(self, desired: Desired) -> None:

@@ -1,14 +1,14 @@
-"""The gateway of a cluster, as the commands use it: an ``Http`` and what belongs to its user."""
+"""Requests to a cluster's gateway: an ``ApiClient`` and the objects of its user."""
 
 import time
 from functools import cached_property
 
-from flowmesh_cli.client import FabricGoneError, Http, Way
+from flowmesh_cli.client import ApiClient, FabricGoneError, Transport
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.cluster.objects import WorkflowObjects
-from flowmesh_cli.cluster.ways import Forwarded, Straight
+from flowmesh_cli.cluster.ways import DirectTransport, PortForwardTransport
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 from flowmesh_core.errors import SpecError
 
 _AWAY = (502, 503, 504)
@@ -16,22 +16,22 @@ _WITHIN_S = 60.0
 _POLL_S = 0.5
 
 
-class Gateway(Http):
+class ClusterGateway(ApiClient):
     """Requests to a cluster's control plane, and its user's objects."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Target) -> None:
         """Takes which cluster.
 
         Raises:
             CliError: the kubeconfig, or what was said beside it, cannot be used.
         """
         self.kubeconfig = Kubeconfig(place)
-        way: Way
+        way: Transport
         if place.server:
-            url, way = place.server, Straight(place, self.kubeconfig)
+            url, way = place.server, DirectTransport(place, self.kubeconfig)
         else:
             url = f"context {self.kubeconfig.context}, namespace {place.system_namespace}"
-            way = Forwarded(place, self.kubeconfig)
+            way = PortForwardTransport(place, self.kubeconfig)
         own = place.namespace or self.kubeconfig.namespace
         super().__init__(url, way, namespace="" if place.every_namespace else own)
         self.default_namespace = own
@@ -82,13 +82,13 @@ class ClusterSession:
 
     is_owner = False
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Target) -> None:
         """Goes there; raises as :class:`Gateway`."""
-        self.gateway = Gateway(place)
-        self.http: Http = self.gateway
+        self.gateway = ClusterGateway(place)
+        self.http: ApiClient = self.gateway
 
     def again(self) -> None:
-        """As ``Reached.again``."""
+        """As ``ReachableFabric.again``."""
         self.gateway.again()
 
     def is_last(self) -> bool:

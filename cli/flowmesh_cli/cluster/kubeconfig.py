@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.installation import install_command
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -20,7 +20,7 @@ _DEFAULT_NAMESPACE = "default"
 class Kubeconfig:
     """One context of a kubeconfig, or the service account of the pod that this runs in."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Target) -> None:
         """Reads it.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_cli.cluster.gateway import Gateway
+from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.objects import ExistsError, Object
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError, FilesError
@@ -28,7 +28,7 @@ _NAME_CHARS = 55
 """Of a name that is made unique; with its ending it stays below the 63 of a label."""
 
 
-def submit_object(gateway: Gateway, source: Source) -> RunAccepted:
+def submit_object(gateway: ClusterGateway, source: Source) -> RunAccepted:
     """Uploads, checks, creates the object, and waits until the operator has taken it in.
 
     Raises:
@@ -44,7 +44,7 @@ def submit_object(gateway: Gateway, source: Source) -> RunAccepted:
     return accepted
 
 
-def amend_object(gateway: Gateway, uid: str, changes: Object) -> None:
+def amend_object(gateway: ClusterGateway, uid: str, changes: Object) -> None:
     """Changes the spec of a run's object; the operator makes it the run's.
 
     Raises:
@@ -67,7 +67,7 @@ class _Phase(msgspec.Struct, frozen=True):
     phase: str
 
 
-def _refuse_unmeetable(gateway: Gateway, source: Source) -> None:
+def _refuse_unmeetable(gateway: ClusterGateway, source: Source) -> None:
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
         answer = gateway.call("POST", "/v1/plan", document=document)
@@ -87,7 +87,7 @@ def _document(source: Source) -> Object:
     return document
 
 
-def _create(gateway: Gateway, document: Object) -> tuple[Object, bool]:
+def _create(gateway: ClusterGateway, document: Object) -> tuple[Object, bool]:
     """The object, and whether it was there: the same spec that has not ended goes on."""
     try:
         return gateway.objects.create(document), False
@@ -100,7 +100,7 @@ def _create(gateway: Gateway, document: Object) -> tuple[Object, bool]:
     return gateway.objects.create({**document, "metadata": {**meta, "name": name}}), False
 
 
-def _has_ended(gateway: Gateway, found: Object) -> bool:
+def _has_ended(gateway: ClusterGateway, found: Object) -> bool:
     """Whether an object's run has: the fabric knows it a moment before the object's status."""
     phase = (found.get("status") or {}).get("phase", "")
     try:
@@ -111,7 +111,7 @@ def _has_ended(gateway: Gateway, found: Object) -> bool:
     return phase in ENDED
 
 
-def _wait(gateway: Gateway, run: RunAccepted, source: Source) -> None:
+def _wait(gateway: ClusterGateway, run: RunAccepted, source: Source) -> None:
     end = time.monotonic() + _WITHIN_S
     while True:
         try:

@@ -10,7 +10,7 @@ from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.cluster.objects import said_by_api_server
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.place import Place
+from flowmesh_cli.place import Target
 
 LEADER = "flowmesh.dev/leader=true"
 SERVICE = "flowmesh-gateway"
@@ -19,7 +19,7 @@ PORT = 8470
 _HTTPS = 443
 
 
-def trusted(place: Place) -> ssl.SSLContext:
+def trusted(place: Target) -> ssl.SSLContext:
     """Whom to trust for the gateway: the file's authorities, or the system's.
 
     Raises:
@@ -36,10 +36,10 @@ def trusted(place: Place) -> ssl.SSLContext:
         ) from e
 
 
-class Straight:
+class DirectTransport:
     """To an address that is reachable from here."""
 
-    def __init__(self, place: Place, kubeconfig: Kubeconfig) -> None:
+    def __init__(self, place: Target, kubeconfig: Kubeconfig) -> None:
         """Takes the address, whom to trust, and who has the token.
 
         Raises:
@@ -79,10 +79,10 @@ class Straight:
         return self._kubeconfig.token(renewed=renewed)
 
 
-class Forwarded:
+class PortForwardTransport:
     """Through the API server to the leader's pod, as ``kubectl port-forward`` does."""
 
-    def __init__(self, place: Place, kubeconfig: Kubeconfig) -> None:
+    def __init__(self, place: Target, kubeconfig: Kubeconfig) -> None:
         """Takes where the operator is, and in whose name."""
         from kubernetes.client import CoreV1Api  # noqa: PLC0415 - see kubeconfig
 

@@ -7,7 +7,7 @@ import typer
 
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption, RunArgument, RunOption
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 StepArgument = Annotated[str, typer.Argument(help="The step's path, such as sample or tune[lr=1].")]
 
@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 def why(
     step: StepArgument,
     run: RunOption = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Say why a step is where it is: what it waits for, why it ran or did not."""
@@ -38,7 +38,7 @@ def why(
 def explain(
     step: StepArgument,
     run: RunOption = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show the placement of a step: candidates with the terms of their utility."""
@@ -50,7 +50,7 @@ def explain(
 def receipt(
     run: RunArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="All runs, and the fabric's books.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show what a run paid, for what, with whom, and what sharing saved it."""
@@ -70,7 +70,7 @@ def outputs(
     format_: Annotated[
         str, typer.Option("--format", help="Of data sets: jsonl, csv or parquet.")
     ] = "jsonl",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show a run's outputs, or write them to a folder."""

@@ -7,7 +7,7 @@ import typer
 
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 PANEL = "Fabric"
 
@@ -27,14 +27,14 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(policies, name="policies", rich_help_panel=PANEL)
 
 
-def workers(place: Place = HERE, json: JsonOption = False) -> None:
+def workers(place: Target = HERE, json: JsonOption = False) -> None:
     """List the workers: what they run and hold, and what they have cost."""
     from flowmesh_cli.fabric_views import show_workers  # noqa: PLC0415
 
     show_workers(place=place, as_json=json)
 
 
-def stats(place: Place = HERE, json: JsonOption = False) -> None:
+def stats(place: Target = HERE, json: JsonOption = False) -> None:
     """Show how much is kept, and what it has saved."""
     from flowmesh_cli.caching import show_stats  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def stats(place: Place = HERE, json: JsonOption = False) -> None:
 
 def collect(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Remove what nothing needs any more: expired results and unreferenced blobs."""
@@ -56,7 +56,7 @@ def purge(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of this tenant.")] = "",
     engine: Annotated[str, typer.Option("--engine", help="Of this engine alone.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Forget published results, so that they are made again."""
@@ -65,7 +65,7 @@ def purge(
     purge_results(namespace=namespace, engine=engine, yes=yes, place=place, as_json=json)
 
 
-def list_policies(place: Place = HERE, json: JsonOption = False) -> None:
+def list_policies(place: Target = HERE, json: JsonOption = False) -> None:
     """List the cache policies."""
     from flowmesh_cli.fabric_views import show_policies  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def list_policies(place: Place = HERE, json: JsonOption = False) -> None:
 
 def set_policies(
     files: Annotated[list[Path], typer.Argument(help="Files with FlowMeshCachePolicy objects.")],
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Set the cache policies of some files; runs started before keep the old rules."""
@@ -85,7 +85,7 @@ def set_policies(
 
 def drop_policy(
     name: Annotated[str, typer.Argument(help="The policy's name.")],
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Remove a cache policy; runs started before keep the old rules."""

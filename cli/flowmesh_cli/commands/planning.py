@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import (
     FilesArgument,
@@ -12,7 +12,7 @@ from flowmesh_cli.options import (
     NamespaceOption,
     SetOption,
 )
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,20 +38,20 @@ def validate(
     """Check workflows and policies; every problem at once, with line and column."""
     from flowmesh_cli.validating import validate_files  # noqa: PLC0415
 
-    validate_files(Chosen(files, namespace, set_), as_json=json, kubernetes=kubernetes)
+    validate_files(WorkflowSelection(files, namespace, set_), as_json=json, kubernetes=kubernetes)
 
 
 def plan(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Predict: steps, hits, batches, dollars, time, joules, and how sure that is."""
     from flowmesh_cli.planning import plan_files  # noqa: PLC0415
 
-    plan_files(Chosen(files, namespace, set_), place=place, as_json=json)
+    plan_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
 
 
 def graph(
@@ -64,12 +64,12 @@ def graph(
     """Draw the steps of workflows and what they need of each other."""
     from flowmesh_cli.validating import draw_files  # noqa: PLC0415
 
-    draw_files(Chosen(files, namespace, set_), mermaid=mermaid, as_json=json)
+    draw_files(WorkflowSelection(files, namespace, set_), mermaid=mermaid, as_json=json)
 
 
 def engines(
     name: Annotated[str, typer.Argument(help="Show this one's ports and parameters.")] = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """List the engines that steps can use: of a cluster, or those that are installed here."""

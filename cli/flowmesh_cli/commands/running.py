@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.chosen import Chosen
+from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import (
     FilesArgument,
@@ -14,7 +14,7 @@ from flowmesh_cli.options import (
     SetOption,
     StateDirOption,
 )
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Local workers.")]
 PriceOption = Annotated[
@@ -64,7 +64,7 @@ def run(
     no_policies: Annotated[
         bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
     ] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Run workflows here: one control process and local workers, on a folder.
@@ -75,7 +75,7 @@ def run(
     from flowmesh_cli.running import run_files  # noqa: PLC0415
 
     run_files(
-        Chosen(files, namespace, set_),
+        WorkflowSelection(files, namespace, set_),
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
@@ -111,19 +111,19 @@ def submit(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Give workflows to the fabric that is running here, and return."""
     from flowmesh_cli.running import submit_files  # noqa: PLC0415
 
-    submit_files(Chosen(files, namespace, set_), place=place, as_json=json)
+    submit_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
 
 
 def status(
     run: RunArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="All runs, a line each.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show a run with its steps, or all runs."""
@@ -134,7 +134,7 @@ def status(
 
 def watch(
     run: RunArgument = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
 ) -> None:
     """Follow a run until it ends; leaving does not stop it."""
@@ -146,7 +146,7 @@ def watch(
 def cancel(
     run: RunArgument = "",
     reason: Annotated[str, typer.Option(help="Shown in the run's status.")] = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Cancel a run; results that are published already stay."""
@@ -164,7 +164,7 @@ def amend(
     suspend: Annotated[
         bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or go on.")
     ] = None,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Change what may change of a run: priority, budget, deadline, suspension."""
@@ -181,7 +181,7 @@ def amend(
 
 def repin(
     run: RunArgument = "",
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Let a run go on with the newest versions of its engines; what is published stays."""
@@ -194,7 +194,7 @@ def logs(
     run: RunArgument = "",
     step: Annotated[str, typer.Option(help="Of this step alone.")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
 ) -> None:
     """Show what a run's engines printed."""

@@ -7,7 +7,7 @@ import typer
 
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def trace(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write here, not to stdout.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every run that has ended.")] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: Annotated[
         bool, typer.Option("--json", help="Answer errors as JSON, too; a trace always is.")
     ] = False,

@@ -8,7 +8,7 @@ import typer
 from flowmesh_cli.commands.running import PriceOption, WorkersOption
 from flowmesh_cli.failing import guarded
 from flowmesh_cli.options import JsonOption, RunArgument
-from flowmesh_cli.place import HERE, Place, placed
+from flowmesh_cli.place import HERE, Target, placed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def lineage(
         bool,
         typer.Option("--all-runs", help="Also how other runs made equal bytes, each in full."),
     ] = False,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Follow an artifact to what it was made from, or to what was made from it."""
@@ -66,7 +66,7 @@ def audit(
     ] = "",
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
-    place: Place = HERE,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Make results of an ended run again, alone, and compare them with what was published.
@@ -96,7 +96,7 @@ def openlineage(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write here, not to the screen.")
     ] = None,
-    place: Place = HERE,
+    place: Target = HERE,
     json: Annotated[
         bool, typer.Option("--json", help="Answer errors as JSON, too; events always are.")
     ] = False,

@@ -24,7 +24,7 @@ UNPLACEABLE_AFTER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ListenAddress:
     """Where the control plane listens, and what its visitors say."""
 
     host: str
@@ -35,7 +35,7 @@ class Door:
 
 async def serve_control(
     folder: Path,
-    door: Door,
+    door: ListenAddress,
     *,
     dispatches: bool,
     weights: Mapping[str, float],

@@ -18,10 +18,10 @@ import msgspec
 
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
-from flowmesh_cli.local.control import Door, serve_control
+from flowmesh_cli.local.control import ListenAddress, serve_control
 from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
-from flowmesh_cli.owner import Owner, Ownership
+from flowmesh_cli.owner import OwnerRecord, Ownership
 from flowmesh_cli.state_dir import StateDir
 from flowmesh_control.telling.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
@@ -58,7 +58,7 @@ class LocalFabric:
         self._port = self._choose_port()
         self._owner = self._introduce()
 
-    def start(self) -> Owner:
+    def start(self) -> OwnerRecord:
         """Recovers what is there, serves, and starts the workers.
 
         Raises:
@@ -119,7 +119,7 @@ class LocalFabric:
             self._up.url, self._up.only_reads = url, only_reads
             self._up.ready.set()
 
-        door = Door(HOST, self._port, self._owner.token, self._owner.worker_token)
+        door = ListenAddress(HOST, self._port, self._owner.token, self._owner.worker_token)
         await serve_control(
             self._state.path,
             door,
@@ -188,7 +188,7 @@ class LocalFabric:
         self._owner = _replaced(self._owner, workers=dict(pids))
         self._write_owner(self._owner)
 
-    def _write_owner(self, owner: Owner) -> None:
+    def _write_owner(self, owner: OwnerRecord) -> None:
         """Lets others find it; who only reads a folder that cannot be written stays alone."""
         try:
             self._ownership.write(owner)
@@ -196,10 +196,10 @@ class LocalFabric:
             if not self._is_reader:
                 raise
 
-    def _introduce(self) -> Owner:
+    def _introduce(self) -> OwnerRecord:
         """Who we are; the token stays the same for workers that a killed owner left."""
         previous = self._ownership.previous
-        owner = Owner(
+        owner = OwnerRecord(
             pid=os.getpid(),
             port=previous.port if previous else 0,
             token=secrets.token_urlsafe(24),
@@ -227,7 +227,7 @@ class LocalFabric:
         return wanted
 
 
-def _replaced(owner: Owner, **changes: object) -> Owner:
+def _replaced(owner: OwnerRecord, **changes: object) -> OwnerRecord:
     return msgspec.structs.replace(owner, **changes)
 
 

@@ -30,7 +30,7 @@ _DEVICES: tuple[tuple[str, tuple[Decimal, float, float]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MachineShare:
     """What one local worker gets and is worth."""
 
     memory_mib: int
@@ -41,7 +41,7 @@ class Share:
     uses_devices: bool
 
 
-def shares(workers: int) -> list[Share]:
+def shares(workers: int) -> list[MachineShare]:
     """Splits this machine; the first worker has the devices, if there are any."""
     if not workers:
         return []
@@ -49,7 +49,7 @@ def shares(workers: int) -> list[Share]:
     memory_mib = int(psutil.virtual_memory().available * _MEMORY_SHARE) >> 20
     each_mib = max(_LEAST_MIB, memory_mib // workers)
     price = _USD_PER_CPU_HOUR * cpus + _USD_PER_GIB_HOUR * (memory_mib // 1024)
-    plain = Share(
+    plain = MachineShare(
         memory_mib=each_mib,
         cpus=max(1, cpus // workers),
         price_usd_per_hour=(price / workers).quantize(Decimal("0.0001")),
@@ -60,7 +60,7 @@ def shares(workers: int) -> list[Share]:
     return [_with_devices(plain), *[plain] * (workers - 1)]
 
 
-def _with_devices(share: Share) -> Share:
+def _with_devices(share: MachineShare) -> MachineShare:
     # Imported here: it asks the driver, which takes a moment.
     from flowmesh_worker.shape import find_devices  # noqa: PLC0415
 
@@ -70,7 +70,7 @@ def _with_devices(share: Share) -> Share:
     usd, power_w, idle_w = next(
         (figures for name, figures in _DEVICES if name in devices.device_class), _OTHER_DEVICE
     )
-    return Share(
+    return MachineShare(
         memory_mib=share.memory_mib,
         cpus=share.cpus,
         price_usd_per_hour=share.price_usd_per_hour + usd * devices.count,

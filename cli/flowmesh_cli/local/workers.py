@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from flowmesh_cli.local.machine import Share, shares
+from flowmesh_cli.local.machine import MachineShare, shares
 from flowmesh_cli.local.secrets import PREFIX
 from flowmesh_cli.state_dir import StateDir
 
@@ -123,7 +123,7 @@ class LocalWorkers:
         self._say(f"worker {name} ended (exit {code}) and is started again; see {log}")
         self._start(name, self._shares[name])
 
-    def _start(self, name: str, share: Share) -> None:
+    def _start(self, name: str, share: MachineShare) -> None:
         self._started.setdefault(name, []).append(time.monotonic())
         folder = self._state.worker(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ class LocalWorkers:
                 start_new_session=True,
             )
 
-    def _command(self, name: str, share: Share, folder: Path) -> list[str]:
+    def _command(self, name: str, share: MachineShare, folder: Path) -> list[str]:
         price = self._options.price_usd_per_hour
         given = {
             "--gateway": self._options.gateway,

@@ -90,7 +90,7 @@ class LineageHandlers:
         return answer(walk)
 
     async def lineage_of_run(self, visit: AuthorizedRequest) -> web.Response:
-        """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → upward :class:`LineageWalk`.
+        """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → :class:`LineageWalk`, up.
 
         What this run made it from: other runs that made equal bytes are not told.
         """
@@ -122,7 +122,7 @@ class LineageHandlers:
         )
 
     async def made(self, visit: AuthorizedRequest) -> web.Response:
-        """``GET /v1/runs/{uid}/made`` → a list of :class:`Made`: what its steps gave so far."""
+        """``GET /v1/runs/{uid}/made`` → list of :class:`ProducedArtifact`, as far as made."""
         lines = await self._parts.views.lines(visit.uid)
         ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [

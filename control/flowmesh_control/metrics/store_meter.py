@@ -26,7 +26,7 @@ class StoreMeter:
         self.moved_bytes: Counter[str] = Counter()
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
-        """As :meth:`Meter.observe`."""
+        """As :meth:`OperationMeter.observe`."""
         self.latency[operation, outcome].observe(seconds)
         if size_bytes:
             self.moved_bytes[operation] += size_bytes

@@ -1,8 +1,7 @@
 """A worker's bill, second by second, and how it splits among what the worker did.
 
-The fleet has one :class:`Meter` a worker. Each advance hands out what has become due since the
-last one, as exact integers, so that Σ shares = price times lifetime whatever the moments of the
-advances are.
+The fleet has one :class:`WorkerMeter` per worker. Each advance hands out the cost since the last
+one in exact integers, so that Σ shares = price times lifetime, however the advances are spaced.
 """
 
 from collections.abc import Hashable, Mapping

@@ -13,7 +13,7 @@ AT_ONCE = 32
 """Questions under way; more wait, so that a flood of them does not become the API server's."""
 
 
-class Remembered(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """Answers by key."""
 
     def __init__(

@@ -9,7 +9,7 @@ import binascii
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_operator.access.grants import grant
-from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import SECRETS
 from flowmesh_operator.settings import OperatorSettings
 
@@ -17,7 +17,7 @@ from flowmesh_operator.settings import OperatorSettings
 class NamespaceSecrets:
     """The control plane's port for secrets."""
 
-    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+    def __init__(self, api: KubeClient, settings: OperatorSettings) -> None:
         """Takes the way to the API server, and whom a Role must name."""
         self._api = api
         self._settings = settings

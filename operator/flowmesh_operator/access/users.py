@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from flowmesh_control.access import Resource, User
 from flowmesh_control.failures import AuthorizationUnavailableError
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.access.remembered import Remembered
+from flowmesh_operator.access.remembered import TtlCache
 
 AUDIENCE = "flowmesh"
 GROUP = "flowmesh.dev"
@@ -26,8 +26,8 @@ RIGHTS_MAX = 16_384
 _Right = tuple[User, str, str, str]
 
 
-class Reviews(Protocol):
-    """Creates reviews: ``flowmesh_operator.api.Api``."""
+class TokenReviews(Protocol):
+    """Creates reviews: ``flowmesh_operator.api.KubeClient``."""
 
     async def create(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Reviews(Protocol):
 class ReviewedUsers:
     """The users that the API server knows (the port ``flowmesh_control.access.Users``)."""
 
-    def __init__(self, reviews: Reviews, *, namespace: str) -> None:
+    def __init__(self, reviews: TokenReviews, *, namespace: str) -> None:
         """Takes the way to the API server.
 
         Args:
@@ -52,10 +52,10 @@ class ReviewedUsers:
         """
         self._reviews = reviews
         self._namespace = namespace
-        self._users: Remembered[bytes, User | None] = Remembered(
+        self._users: TtlCache[bytes, User | None] = TtlCache(
             lambda user: NO_S if user is None else YES_S, most=USERS_MAX
         )
-        self._rights: Remembered[_Right, bool] = Remembered(
+        self._rights: TtlCache[_Right, bool] = TtlCache(
             lambda may: YES_S if may else NO_S, most=RIGHTS_MAX
         )
 

@@ -10,8 +10,8 @@ import hmac
 from typing import Any
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.access.remembered import Remembered
-from flowmesh_operator.access.users import Reviews
+from flowmesh_operator.access.remembered import TtlCache
+from flowmesh_operator.access.users import TokenReviews
 from flowmesh_operator.pools.names import TOKEN_AUDIENCE, pool_of_object
 
 YES_S = 30.0
@@ -21,14 +21,14 @@ ANY_POOL = "*"
 _ACCOUNT = "system:serviceaccount:"
 
 
-class NotReviewedError(FlowMeshError):
+class ReviewUnavailableError(FlowMeshError):
     """Whose token it is cannot be asked now; the worker is to try again."""
 
 
-class ReviewedTokens:
-    """The port ``flowmesh_control.joining.Tokens``: a token's ServiceAccount names its pool."""
+class ReviewedWorkerTokens:
+    """Implements ``WorkerTokenVerifier``: a token's ServiceAccount names its pool."""
 
-    def __init__(self, reviews: Reviews, *, namespace: str, fixed: str = "") -> None:
+    def __init__(self, reviews: TokenReviews, *, namespace: str, fixed: str = "") -> None:
         """Takes the way to the API server.
 
         Args:
@@ -39,12 +39,12 @@ class ReviewedTokens:
         self._reviews = reviews
         self._namespace = namespace
         self._fixed = fixed.encode()
-        self._pools: Remembered[bytes, str | None] = Remembered(
+        self._pools: TtlCache[bytes, str | None] = TtlCache(
             lambda pool: NO_S if pool is None else YES_S, most=TOKENS_MAX
         )
 
     async def pool_of(self, token: str) -> str | None:
-        """As ``Tokens.pool_of``.
+        """As ``WorkerTokenVerifier.pool_of``.
 
         Raises:
             NotReviewedError: the API server does not answer.
@@ -69,7 +69,7 @@ class ReviewedTokens:
                 "authentication.k8s.io", "v1", "tokenreviews", "", body
             )
         except FlowMeshError as e:
-            raise NotReviewedError(
+            raise ReviewUnavailableError(
                 f"the API server cannot be asked whose token it is: {e.message}",
                 where="tokenreviews",
                 remedy="none is needed if it is away for a moment; else grant the operator the "

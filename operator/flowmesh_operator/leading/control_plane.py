@@ -9,9 +9,9 @@ from flowmesh_control.settings import ControlSettings
 from flowmesh_core.run.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
 from flowmesh_operator.access.users import ReviewedUsers
-from flowmesh_operator.access.worker_tokens import ReviewedTokens
-from flowmesh_operator.api import Api
-from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens
+from flowmesh_operator.api import KubeClient
+from flowmesh_operator.mirror import InformerCache
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.workflows.absences import withdrawn
 from flowmesh_store.store import Store
@@ -21,7 +21,7 @@ REVIEW_S = 4.0
 
 
 def make_control_plane(
-    settings: OperatorSettings, store: Store, api: Api, mirror: Mirror, owner: str
+    settings: OperatorSettings, store: Store, api: KubeClient, mirror: InformerCache, owner: str
 ) -> ControlPlane:
     """One leadership's control plane, not started.
 
@@ -42,7 +42,7 @@ def make_control_plane(
         catalog=load_catalog(),
         master_key=settings.master_key,
         users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
-        tokens=ReviewedTokens(
+        tokens=ReviewedWorkerTokens(
             api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
         ),
         secrets=NamespaceSecrets(api, settings),

@@ -5,7 +5,7 @@ Readiness cannot say it: standbys are ready too, or ``helm --wait`` would wait f
 
 import logging
 
-from flowmesh_operator.api import NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import PODS
 from flowmesh_operator.settings import OperatorSettings
 
@@ -14,7 +14,7 @@ log = logging.getLogger("flowmesh.operator")
 LEADER_LABEL = "flowmesh.dev/leader"
 
 
-async def take_label(api: Api, settings: OperatorSettings) -> None:
+async def take_label(api: KubeClient, settings: OperatorSettings) -> None:
     """Sets the label on this replica's pod and takes it from every other one.
 
     Raises:
@@ -32,7 +32,7 @@ async def take_label(api: Api, settings: OperatorSettings) -> None:
             await _set(api, settings, name, None)
 
 
-async def _set(api: Api, settings: OperatorSettings, pod: str, value: str | None) -> None:
+async def _set(api: KubeClient, settings: OperatorSettings, pod: str, value: str | None) -> None:
     body = {"metadata": {"labels": {LEADER_LABEL: value}}}
     try:
         await api.patch(*PODS, settings.namespace, pod, body)

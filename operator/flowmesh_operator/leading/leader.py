@@ -9,15 +9,15 @@ from typing import Protocol
 
 from flowmesh_control.control import ControlPlane
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.connection import connected
 from flowmesh_operator.exits import OperatorExitCode
 from flowmesh_operator.leading.control_plane import make_control_plane
 from flowmesh_operator.leading.label import take_label
 from flowmesh_operator.leading.lease import LeadershipLostError, Lease
 from flowmesh_operator.leading.settling import settle
-from flowmesh_operator.mirror import Mirror
-from flowmesh_operator.own_loop import OwnLoop
+from flowmesh_operator.mirror import InformerCache
+from flowmesh_operator.own_loop import LoopThread
 from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
 from flowmesh_operator.seeing.collectors import OperatorCollector
@@ -42,7 +42,9 @@ class Controller(Protocol):
         ...
 
 
-async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: asyncio.Event) -> None:
+async def lead(
+    api: KubeClient, mirror: InformerCache, settings: OperatorSettings, stop: asyncio.Event
+) -> None:
     """Waits for the lease, leads until told to stop, and gives it back.
 
     Args:
@@ -66,12 +68,12 @@ async def lead(api: Api, mirror: Mirror, settings: OperatorSettings, stop: async
     async def hold(stopped: asyncio.Event) -> None:
         async with connected() as client:
             try:
-                await lease.hold(Api(client), stopped, acquired)
+                await lease.hold(KubeClient(client), stopped, acquired)
             except LeadershipLostError:
                 _end_soon()
                 raise
 
-    holding = OwnLoop("lease", hold)
+    holding = LoopThread("lease", hold)
     held_to_the_end = asyncio.create_task(holding.run())
     try:
         await first(held.wait(), _over(held_to_the_end), stop.wait())
@@ -111,7 +113,7 @@ async def _beat(lease: Lease) -> None:
 
 
 async def _reign(
-    api: Api, mirror: Mirror, settings: OperatorSettings, store: Store, owner: str
+    api: KubeClient, mirror: InformerCache, settings: OperatorSettings, store: Store, owner: str
 ) -> None:
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:

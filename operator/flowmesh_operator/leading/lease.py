@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import LEASES
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
@@ -47,7 +47,7 @@ class Lease:
             settings: names and times.
             clock: seconds, never stepping, going on while the process is frozen.
         """
-        self._api: Api
+        self._api: KubeClient
         self._settings = settings
         self._clock = clock
         # A process, not a pod: a restarted container must not take its predecessor's lease for its.
@@ -71,7 +71,9 @@ class Lease:
                 remedy="this replica ends and is started again",
             )
 
-    async def hold(self, api: Api, stop: asyncio.Event, acquired: Callable[[], None]) -> None:
+    async def hold(
+        self, api: KubeClient, stop: asyncio.Event, acquired: Callable[[], None]
+    ) -> None:
         """Gets the lease, renews it until told to stop, and gives it back.
 
         Args:

@@ -2,15 +2,15 @@
 
 import asyncio
 
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.kinds import MIRRORED
-from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.mirror import InformerCache
 
 _WHOLE = ("namespaces", "policies", "pools")
 
 
-async def settle(api: Api, mirror: Mirror) -> None:
-    """Makes the mirror whole but for workflows, which are many and can wait (``Absences``).
+async def settle(api: KubeClient, mirror: InformerCache) -> None:
+    """Makes the mirror whole but for workflows, which are many and can wait (``DeletionDetector``).
 
     Raises:
         ApiError: they cannot be listed.
@@ -18,7 +18,7 @@ async def settle(api: Api, mirror: Mirror) -> None:
     await asyncio.gather(*(_list(api, mirror, kind) for kind in _WHOLE))
 
 
-async def _list(api: Api, mirror: Mirror, kind: str) -> None:
+async def _list(api: KubeClient, mirror: InformerCache, kind: str) -> None:
     before = mirror.begin(kind)
     group, version, plural = MIRRORED[kind]
     found = await api.list(group, version, plural)

@@ -8,8 +8,8 @@ from flowmesh_core.sharing import CachePolicy
 from flowmesh_core.sharing.scopes import plan_scopes
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_operator.api import Api
-from flowmesh_operator.mirror import Mirror, Object
+from flowmesh_operator.api import KubeClient
+from flowmesh_operator.mirror import InformerCache, Object
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
 from flowmesh_operator.work_queue import WorkQueue
@@ -24,7 +24,11 @@ class PolicyController:
     """Makes the control plane's policies those of the mirror."""
 
     def __init__(
-        self, api: Api, mirror: Mirror, plane: ControlPlane, settings: OperatorSettings
+        self,
+        api: KubeClient,
+        mirror: InformerCache,
+        plane: ControlPlane,
+        settings: OperatorSettings,
     ) -> None:
         """Takes what all controllers take."""
         del api, settings

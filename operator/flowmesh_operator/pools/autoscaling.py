@@ -28,7 +28,7 @@ figure: a scrape, its own rounds."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodObservation:
     """A pod of the pool.
 
     Attributes:
@@ -46,7 +46,7 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSeen:
+class WorkerObservation:
     """A connected worker of the pool.
 
     Attributes:
@@ -59,7 +59,7 @@ class WorkerSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PoolObservation:
     """What there is of a pool.
 
     Attributes:
@@ -70,13 +70,13 @@ class Seen:
     """
 
     replicas: int
-    workers: Mapping[str, WorkerSeen]
-    pods: Sequence[PodSeen] | None = None
+    workers: Mapping[str, WorkerObservation]
+    pods: Sequence[PodObservation] | None = None
     steady: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScalingPlan:
     """What is to be done, in this order.
 
     Attributes:
@@ -137,7 +137,9 @@ class PoolScaler:
         self._leaving: dict[str, float] = {}
         self._marked: set[str] = set()
 
-    def plan(self, view: PoolView, backlog: Backlog, seen: Seen, now_s: float) -> Plan:
+    def plan(
+        self, view: PoolView, backlog: Backlog, seen: PoolObservation, now_s: float
+    ) -> ScalingPlan:
         """What is to be done now.
 
         Args:
@@ -155,13 +157,13 @@ class PoolScaler:
             wanted = needed = promised
         if self._taken_over:
             if seen.pods is None:
-                return Plan(wanted, look=True, told=max(wanted, seen.replicas))
+                return ScalingPlan(wanted, look=True, told=max(wanted, seen.replicas))
             self._take_over(seen.pods, now_s)
         if needed < seen.replicas or self._surplus(seen, wanted):
             return self._shrink(view, backlog, seen, wanted, needed, now_s)
         return self._grow(backlog, seen, wanted, now_s)
 
-    def _as_promised(self, seen: Seen, wanted: int, now_s: float) -> int:
+    def _as_promised(self, seen: PoolObservation, wanted: int, now_s: float) -> int:
         """Holds on to a larger figure until the pool is as large: it will be, for a while.
 
         Who hears late of five, and then that four are enough, would take one of five by himself.
@@ -172,7 +174,7 @@ class PoolScaler:
         self._promised = (wanted, now_s)
         return wanted
 
-    def _follow(self, seen: Seen, now_s: float) -> None:
+    def _follow(self, seen: PoolObservation, now_s: float) -> None:
         """Notes when another's autoscaler asked for more: their pods are there in a moment."""
         if self._by_another and seen.replicas > self._size:
             self._grew_s = now_s
@@ -180,23 +182,23 @@ class PoolScaler:
             self._grew_s = float("-inf")
         self._size = seen.replicas
 
-    def _there(self, alive: int, seen: Seen) -> int:
+    def _there(self, alive: int, seen: PoolObservation) -> int:
         """The pods that there are, and those that another's autoscaler has just asked for."""
         if alive >= seen.replicas:
             self._grew_s = float("-inf")
         return alive if self._grew_s == float("-inf") else seen.replicas
 
-    def _take_over(self, pods: Sequence[PodSeen], now_s: float) -> None:
+    def _take_over(self, pods: Sequence[PodObservation], now_s: float) -> None:
         """Another's autoscaler may have been told by an earlier leader who can go."""
         marked = [p.name for p in _alive(pods) if p.cost == MARKED]
         self._leaving, self._marked = dict.fromkeys(marked, now_s), set(marked)
         self._taken_over = False
 
-    def _surplus(self, seen: Seen, wanted: int) -> bool:
+    def _surplus(self, seen: PoolObservation, wanted: int) -> bool:
         """Whether a ReplicaSet that was told to shrink still has a choice to make."""
         return bool(self._leaving) and seen.pods is not None and len(_alive(seen.pods)) > wanted
 
-    def _learn(self, seen: Seen, now_s: float) -> None:
+    def _learn(self, seen: PoolObservation, now_s: float) -> None:
         """How long new workers took to connect since they were asked for."""
         names = set(seen.workers)
         for _ in names - (self._known if self._known is not None else names):
@@ -206,7 +208,9 @@ class PoolScaler:
                 self.start_s += LEARNING_RATE * (took_s - self.start_s)
         self._known = names
 
-    def _grow(self, backlog: Backlog, seen: Seen, wanted: int, now_s: float) -> Plan:
+    def _grow(
+        self, backlog: Backlog, seen: PoolObservation, wanted: int, now_s: float
+    ) -> ScalingPlan:
         # Another's autoscaler may still shrink the pool by an earlier figure: then those that are
         # marked must be the ones to go.
         if wanted > seen.replicas and not self._by_another:
@@ -218,15 +222,15 @@ class PoolScaler:
         self._marked &= self._leaving.keys()
         cordon = frozenset(self._leaving)
         if wanted <= seen.replicas:
-            return Plan(wanted, cordon, marks, told=wanted)
+            return ScalingPlan(wanted, cordon, marks, told=wanted)
         self._asked.extend([now_s] * (wanted - seen.replicas))
         # Asked again in every round until another's autoscaler has heard of it.
         while len(self._asked) > max(0, wanted - len(seen.workers)):
             self._asked.pop()
         reason = self._why_more(backlog, seen, wanted)
-        return Plan(wanted, cordon, marks, wanted, reason, told=wanted)
+        return ScalingPlan(wanted, cordon, marks, wanted, reason, told=wanted)
 
-    def _why_more(self, backlog: Backlog, seen: Seen, wanted: int) -> str:
+    def _why_more(self, backlog: Backlog, seen: PoolObservation, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
             if backlog.warm >= wanted:
                 return f"{wanted} workers hold open the engines of what is in demand"
@@ -238,11 +242,17 @@ class PoolScaler:
         )
 
     def _shrink(
-        self, view: PoolView, backlog: Backlog, seen: Seen, wanted: int, needed: int, now_s: float
-    ) -> Plan:
+        self,
+        view: PoolView,
+        backlog: Backlog,
+        seen: PoolObservation,
+        wanted: int,
+        needed: int,
+        now_s: float,
+    ) -> ScalingPlan:
         most = max(wanted, seen.replicas)
         if seen.pods is None:
-            return Plan(wanted, frozenset(self._leaving), look=True, told=most)
+            return ScalingPlan(wanted, frozenset(self._leaving), look=True, told=most)
         self._asked.clear()
         alive = _alive(seen.pods)
         idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
@@ -259,20 +269,20 @@ class PoolScaler:
         cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
         size = max(wanted, self._there(len(alive), seen) - len(sure))
         if size >= seen.replicas:
-            return Plan(wanted, cordon, marks, told=most)
+            return ScalingPlan(wanted, cordon, marks, told=most)
         reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
         if backlog.left:
             reason = "the engines in demand have moved to a cheaper pool"
         if seen.replicas > view.maximum:
             reason = f"the pool has {view.maximum} workers at most"
-        return Plan(wanted, cordon, marks, size, reason, told=size)
+        return ScalingPlan(wanted, cordon, marks, size, reason, told=size)
 
     def _kept(self, name: str, now_s: float) -> bool:
         """Whether another's autoscaler may still act on having been told that this one can go."""
         since_s = self._leaving.get(name, float("-inf"))
         return self._by_another and now_s - since_s <= GONE_WITHIN_S
 
-    def _may_be_busy(self, pod: PodSeen, seen: Seen, now_s: float) -> bool:
+    def _may_be_busy(self, pod: PodObservation, seen: PoolObservation, now_s: float) -> bool:
         worker = seen.workers.get(pod.name)
         if worker is not None:
             self._absent_since.pop(pod.name, None)
@@ -282,19 +292,23 @@ class PoolScaler:
         since_s = self._absent_since.setdefault(pod.name, now_s)
         return now_s - since_s < ABSENT_S
 
-    def _order(self, pod: PodSeen, seen: Seen) -> tuple[bool, bool, int, float, str]:
+    def _order(
+        self, pod: PodObservation, seen: PoolObservation
+    ) -> tuple[bool, bool, int, float, str]:
         """Who goes first: who was chosen before, who is not up, who has least to lose."""
         worker = seen.workers.get(pod.name)
         warm = worker.warm_bytes if worker is not None else 0
         return pod.name not in self._leaving, pod.ready, warm, -pod.created_s, pod.name
 
 
-def _too_many(most: int, alive: Sequence[PodSeen], going: set[str], seen: Seen) -> set[str]:
+def _too_many(
+    most: int, alive: Sequence[PodObservation], going: set[str], seen: PoolObservation
+) -> set[str]:
     """Busy workers above what is needed, or may be: they end what they run, and then go."""
     over = len(alive) - most - len(going)
     busy = [p.name for p in alive if p.name in seen.workers and p.name not in going]
     return set(sorted(busy, key=lambda n: (seen.workers[n].held, n))[: max(0, over)])
 
 
-def _alive(pods: Sequence[PodSeen]) -> list[PodSeen]:
+def _alive(pods: Sequence[PodObservation]) -> list[PodObservation]:
     return [p for p in pods if not p.leaving]

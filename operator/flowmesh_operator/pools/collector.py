@@ -7,13 +7,13 @@ from prometheus_client.registry import Collector
 
 from flowmesh_control.metrics.families import gauges
 from flowmesh_operator.pools.objects import WANTED_METRIC
-from flowmesh_operator.pools.status import PoolFigures
+from flowmesh_operator.pools.status import PoolNumbers
 
 
 class PoolCollector(Collector):
     """Shown by the leader; a pool without any worker is there too, so that KEDA can start one."""
 
-    def __init__(self, figures: Callable[[], Mapping[str, PoolFigures]]) -> None:
+    def __init__(self, figures: Callable[[], Mapping[str, PoolNumbers]]) -> None:
         """Takes what says the pools' figures, by name."""
         self._figures = figures
 

@@ -18,21 +18,26 @@ from flowmesh_core.run.state import State
 from flowmesh_core.scheduler import Backlog, PoolView
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import DEPLOYMENTS, PODS
-from flowmesh_operator.mirror import Mirror, Object
-from flowmesh_operator.pools.autoscaling import UNMARKED, Plan, PodSeen, Seen
+from flowmesh_operator.mirror import InformerCache, Object
+from flowmesh_operator.pools.autoscaling import (
+    UNMARKED,
+    PodObservation,
+    PoolObservation,
+    ScalingPlan,
+)
 from flowmesh_operator.pools.collector import PoolCollector
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.names import DELETION_COST, POOL_LABEL, object_name
-from flowmesh_operator.pools.pool import Pool
+from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
 from flowmesh_operator.pools.shape import pool_shape
 from flowmesh_operator.pools.sight import pod_seen, worker_seen
 from flowmesh_operator.pools.status import (
-    About,
-    PoolFigures,
-    Said,
+    PoolConditionUpdate,
+    PoolNumbers,
+    PoolStatusContext,
     asleep,
     decision,
     readiness,
@@ -64,8 +69,8 @@ class PoolController:
 
     def __init__(
         self,
-        api: Api,
-        mirror: Mirror,
+        api: KubeClient,
+        mirror: InformerCache,
         plane: ControlPlane,
         settings: OperatorSettings,
         *,
@@ -78,7 +83,7 @@ class PoolController:
         self._around = settings.surroundings
         self._reconciler = Reconciler(api, self._around)
         self._writer = PoolStatusWriter(api, mirror)
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, PoolEntry] = {}
         self._refused: dict[str, int] = {}
         self._looked_s = self._looked_at_all_s = float("-inf")
         self._steady_after_s = steady_after_s
@@ -86,7 +91,7 @@ class PoolController:
         self._wake = asyncio.Event()
 
     @property
-    def figures(self) -> dict[str, PoolFigures]:
+    def figures(self) -> dict[str, PoolNumbers]:
         """The pools in numbers, by name; of one that was not looked at yet nothing is known."""
         return {pool.name: pool.figures for pool in self._pools.values() if pool.planned}
 
@@ -184,7 +189,7 @@ class PoolController:
             elif known is not None:
                 known.change(made, catalog, now_s)
             else:
-                pool = self._pools[uid] = Pool(made, pool_shape(made, catalog))
+                pool = self._pools[uid] = PoolEntry(made, pool_shape(made, catalog))
                 pool.decisions.extend(shown(obj).get("decisions") or [])
 
     async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
@@ -197,8 +202,8 @@ class PoolController:
         return found if isinstance(found, FlowMeshWorkerPool) else None
 
     async def _refuse(self, obj: Object, why: str) -> None:
-        said = Said(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
-        status = status_of(PoolFigures(), [said], [], [], self._about(obj))
+        said = PoolConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
+        status = status_of(PoolNumbers(), [said], [], [], self._about(obj))
         await self._writer.write(obj, status)
 
     async def _look(self) -> None:
@@ -227,17 +232,19 @@ class PoolController:
         return all(p.figures.ready == p.figures.wanted == p.figures.replicas
                    for p in self._pools.values())  # fmt: skip
 
-    async def _bring(self, pool: Pool) -> None:
+    async def _bring(self, pool: PoolEntry) -> None:
         if pool.brought:
             return
         try:
             await self._reconciler.bring(pool.object)
         except ApiError as e:
-            pool.problem = Said(PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e))
+            pool.problem = PoolConditionUpdate(
+                PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e)
+            )
             raise
         pool.problem, pool.brought = None, pool.object.metadata.generation
 
-    def _plan(self, pool: Pool, backlog: Backlog, pods: list[PodSeen] | None) -> None:
+    def _plan(self, pool: PoolEntry, backlog: Backlog, pods: list[PodObservation] | None) -> None:
         """Plans one pool's size, and takes down its figures."""
         workers = self._workers(pool)
         for worker in workers.values():
@@ -249,15 +256,15 @@ class PoolController:
         now_s = self._plane.parts.given.clock()
         pool.watch(workers.values(), replicas if deployment is not None else None, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
-            pool.plan = Plan(pool.object.spec.least, told=pool.object.spec.least)
+            pool.plan = ScalingPlan(pool.object.spec.least, told=pool.object.spec.least)
         else:
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
             scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
-            seen = Seen(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods,
+            seen = PoolObservation(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods,
                         self._steady())  # fmt: skip
             pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
         start_s = scaler.start_s if scaler is not None else 0.0
-        pool.figures = PoolFigures(
+        pool.figures = PoolNumbers(
             backlog.seconds,
             pool.plan.wanted,
             replicas,
@@ -269,7 +276,7 @@ class PoolController:
             pool.supply,
         )
 
-    async def _plan_with_pods(self, pool: Pool) -> None:
+    async def _plan_with_pods(self, pool: PoolEntry) -> None:
         """Plans again with the pool's pods where that is what is missing."""
         if not pool.plan.look:
             return
@@ -290,7 +297,7 @@ class PoolController:
         recovering = self._plane.parts.given.clock() < self._state.recovering_until_s
         return clock >= self._steady_from_s and not recovering
 
-    def _workers(self, pool: Pool) -> dict[str, Worker]:
+    def _workers(self, pool: PoolEntry) -> dict[str, Worker]:
         return {n: w for n, w in self._state.workers.items() if w.shape.pool == pool.name}
 
     def _tell(self) -> None:
@@ -311,7 +318,7 @@ class PoolController:
         if self._steady() and not told_to_hold(self._state, openings):
             await self._plane.parts.loop.ask(PrewarmPlanChanged(openings))
 
-    async def _size(self, pool: Pool) -> None:
+    async def _size(self, pool: PoolEntry) -> None:
         """Marks the pods that are to go, then writes the pool's size."""
         plan, namespace = pool.plan, self._around.namespace
         for name, cost in plan.marks.items():
@@ -329,7 +336,7 @@ class PoolController:
                 if asleep(self._reconciler.horizontal_autoscaler(pool.name)):
                     await self._write_size(pool, 1, "the autoscaler leaves alone what is at zero")
 
-    async def _write_size(self, pool: Pool, replicas: int, reason: str) -> None:
+    async def _write_size(self, pool: PoolEntry, replicas: int, reason: str) -> None:
         before, size = pool.figures.replicas, {"spec": {"replicas": replicas}}
         namespace, target = self._around.namespace, object_name(pool.name)
         await self._api.patch(*DEPLOYMENTS, namespace, target, size, subresource="scale")
@@ -338,13 +345,13 @@ class PoolController:
         pool.decisions.appendleft(decision(now_s, before, replicas, reason))
         log.info("pool %s: %d → %d workers: %s", pool.name, before, replicas, reason)
 
-    async def _show(self, pool: Pool) -> None:
+    async def _show(self, pool: PoolEntry) -> None:
         obj = self._mirror.pools.get(pool.object.metadata.uid)
         if obj is None:
             return
         deployment = self._reconciler.deployment(pool.name)
         said = [
-            pool.problem or Said(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
+            pool.problem or PoolConditionUpdate(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
             readiness(pool.figures, deployment),
             scaling(
                 pool.object,
@@ -359,7 +366,7 @@ class PoolController:
             obj, status_of(pool.figures, said, components, list(pool.decisions), about)
         )
 
-    def _about(self, obj: Object) -> About:
+    def _about(self, obj: Object) -> PoolStatusContext:
         given = self._plane.parts.given
         generation = obj["metadata"]["generation"]
-        return About(generation, given.epoch, given.clock(), shown(obj))
+        return PoolStatusContext(generation, given.epoch, given.clock(), shown(obj))

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_core.spec.pool import EgressSpec, FlowMeshWorkerPool
 from flowmesh_operator.pools.names import object_metadata, selector_labels
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 _DNS_PORT = 53
 _EVERYWHERE = {"0.0.0.0/0": ["169.254.0.0/16"], "::/0": ["fe80::/10", "fd00:ec2::254/128"]}
@@ -16,7 +16,7 @@ _EVERYWHERE = {"0.0.0.0/0": ["169.254.0.0/16"], "::/0": ["fe80::/10", "fd00:ec2:
 Json = dict[str, Any]
 
 
-def network_policy(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """Default deny, and the ways out: DNS, gateway, bucket, what the pool names."""
     rules = [_dns(), _gateway(around), *_store(around), *map(_own, pool.spec.egress)]
     return {
@@ -36,14 +36,14 @@ def _dns() -> Json:
     return {"ports": ports}
 
 
-def _gateway(around: Surroundings) -> Json:
+def _gateway(around: PodEnvironment) -> Json:
     return {
         "to": [{"podSelector": {"matchLabels": around.operator_labels}}],
         "ports": [_tcp(around.gateway_port)],
     }
 
 
-def _store(around: Surroundings) -> list[Json]:
+def _store(around: PodEnvironment) -> list[Json]:
     if around.store_path:
         return []  # a mounted volume
     # The address behind a Service is a pod's, in this namespace: no range names it.

@@ -11,7 +11,7 @@ from flowmesh_core.spec.quantities import seconds
 from flowmesh_operator.pools.names import object_metadata, object_name, selector_labels
 from flowmesh_operator.pools.network import network_policy
 from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 WANTED_METRIC = "flowmesh_pool_workers_wanted"
 """What an HPA and KEDA read: how many workers a pool should have, and above them those that must
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def wanted_objects(
-    pool: FlowMeshWorkerPool, around: Surroundings, *, keda: bool = False, size: int = 0
+    pool: FlowMeshWorkerPool, around: PodEnvironment, *, keda: bool = False, size: int = 0
 ) -> list[Json]:
     """Every object of the pool, in the order in which they are applied.
 
@@ -49,7 +49,7 @@ def wanted_objects(
     return found
 
 
-def deployment(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+def deployment(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """The Deployment; ``replicas`` is in it only where nothing scales the pool."""
     spec: Json = {
         "selector": {"matchLabels": selector_labels(pool.metadata.name)},
@@ -153,7 +153,7 @@ def _behaviour(pool: FlowMeshWorkerPool) -> Json:
     }
 
 
-def trigger_authentication(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+def trigger_authentication(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """What KEDA shows the gateway, and trusts of it.
 
     The token may read metrics and nothing else. The pair is shown to nobody: KEDA checks a server's
@@ -179,7 +179,7 @@ def trigger_authentication(pool: FlowMeshWorkerPool, around: Surroundings) -> Js
     }
 
 
-def scaled_object(pool: FlowMeshWorkerPool, around: Surroundings, size: int = 0) -> Json:
+def scaled_object(pool: FlowMeshWorkerPool, around: PodEnvironment, size: int = 0) -> Json:
     """A ScaledObject that gives the pool as many workers as the operator's metric says.
 
     Args:

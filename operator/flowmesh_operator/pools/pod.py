@@ -17,7 +17,7 @@ from flowmesh_operator.pools.names import (
 )
 from flowmesh_operator.pools.overrides import overlaid
 from flowmesh_operator.pools.shape import engine_memory_mib, threads
-from flowmesh_operator.pools.surroundings import IMPORT_REFUSE, Surroundings
+from flowmesh_operator.pools.surroundings import IMPORT_REFUSE, PodEnvironment
 from flowmesh_operator.pools.volumes import (
     CA_FOLDER,
     CODE_FOLDER,
@@ -50,7 +50,7 @@ _CONFINED: Json = {
 }
 
 
-def pod_template(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+def pod_template(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """What the pool's pods are, its own ``podTemplate`` laid over."""
     spec = pool.spec
     labels = selector_labels(pool.metadata.name)
@@ -87,7 +87,7 @@ def pod_template(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
     return overlaid({"metadata": {"labels": labels}, "spec": pod}, spec.pod_template)
 
 
-def _worker(pool: FlowMeshWorkerPool, around: Surroundings) -> Json:
+def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     spec = pool.spec
     container: Json = {
         "name": WORKER_CONTAINER,
@@ -147,7 +147,7 @@ def _users_code(spec: WorkerPoolSpec) -> Json:
     return container
 
 
-def _arguments(pool: FlowMeshWorkerPool, around: Surroundings) -> list[str]:
+def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
     spec = pool.spec
     found = [
         f"--gateway={around.gateway}",

@@ -18,9 +18,9 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
-from flowmesh_operator.pools.autoscaling import FIRST_START_S, Plan, PoolScaler
+from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
 from flowmesh_operator.pools.shape import pool_shape
-from flowmesh_operator.pools.status import PoolFigures, Said
+from flowmesh_operator.pools.status import PoolConditionUpdate, PoolNumbers
 
 log = logging.getLogger("flowmesh.operator")
 
@@ -30,7 +30,7 @@ _SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling"}
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class PoolEntry:
     """What is known of a pool; all but ``object`` may be lost.
 
     Attributes:
@@ -51,10 +51,10 @@ class Pool:
     shape: WorkerShape
     brought: int = 0
     scaler: PoolScaler | None = None
-    problem: Said | None = None
-    plan: Plan = field(default_factory=lambda: Plan(0))
+    problem: PoolConditionUpdate | None = None
+    plan: ScalingPlan = field(default_factory=lambda: ScalingPlan(0))
     planned: bool = False
-    figures: PoolFigures = field(default_factory=PoolFigures)
+    figures: PoolNumbers = field(default_factory=PoolNumbers)
     decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_KEPT))
     look_from_s: float = 0.0
     cordoned: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
@@ -25,7 +25,7 @@ from flowmesh_operator.kinds import (
 )
 from flowmesh_operator.pools.names import POOL_LABEL, object_name
 from flowmesh_operator.pools.objects import wanted_objects
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ _NOT_OURS = frozenset({"apiVersion", "kind", "metadata", "spec", "status", "secr
 class Reconciler:
     """Knows the objects of pools as they are, and writes what is missing."""
 
-    def __init__(self, api: Api, around: Surroundings) -> None:
+    def __init__(self, api: KubeClient, around: PodEnvironment) -> None:
         """Takes the way to the API server, and where the pools' pods run."""
         self._api = api
         self._around = around

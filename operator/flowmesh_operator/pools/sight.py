@@ -4,25 +4,25 @@ from datetime import datetime
 from typing import Any
 
 from flowmesh_core.run.model import Worker
-from flowmesh_operator.pools.autoscaling import UNMARKED, PodSeen, WorkerSeen
+from flowmesh_operator.pools.autoscaling import UNMARKED, PodObservation, WorkerObservation
 from flowmesh_operator.pools.names import DELETION_COST
 
 ENDED = frozenset({"Failed", "Succeeded"})
 
 
-def worker_seen(worker: Worker) -> WorkerSeen:
+def worker_seen(worker: Worker) -> WorkerObservation:
     """A connected worker."""
     warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
-    return WorkerSeen(len(worker.held), warm_bytes)
+    return WorkerObservation(len(worker.held), warm_bytes)
 
 
-def pod_seen(obj: dict[str, Any]) -> PodSeen:
+def pod_seen(obj: dict[str, Any]) -> PodObservation:
     """A pod as the API server gives it; a deletion cost that is no number is somebody else's."""
     meta = obj["metadata"]
     status = obj.get("status") or {}
     conditions = status.get("conditions") or []
     cost = str((meta.get("annotations") or {}).get(DELETION_COST, UNMARKED))
-    return PodSeen(
+    return PodObservation(
         name=meta["name"],
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         # An evicted pod stays as an object, and the ReplicaSet has made another.

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class PoolFigures:
+class PoolNumbers:
     """A pool in numbers, for its status and for metrics.
 
     Attributes:
@@ -43,7 +43,7 @@ class PoolFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PoolConditionUpdate:
     """What is said of one condition."""
 
     type: PoolCondition
@@ -53,7 +53,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class PoolStatusContext:
     """What a status is about.
 
     Attributes:
@@ -67,11 +67,11 @@ class About:
 
 
 def status_of(
-    figures: PoolFigures,
-    said: Iterable[Said],
+    figures: PoolNumbers,
+    said: Iterable[PoolConditionUpdate],
     components: Sequence[Json],
     decisions: Sequence[Json],
-    about: About,
+    about: PoolStatusContext,
 ) -> Json:
     """The whole status."""
     return {
@@ -107,10 +107,10 @@ def warm(workers: Iterable[Worker]) -> list[Json]:
     return [{"digest": d, "sizeBytes": sizes[d], "workers": count[d]} for d in ranked]
 
 
-def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
+def readiness(figures: PoolNumbers, deployment: Json | None) -> PoolConditionUpdate:
     """Whether the workers are there, and what holds them up where Kubernetes says so."""
     if figures.connected >= figures.wanted:
-        return Said(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
+        return PoolConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
     stuck = _wrong(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if not stuck and figures.supply is not None:
@@ -119,13 +119,15 @@ def readiness(figures: PoolFigures, deployment: Json | None) -> Said:
             "events of its pods"
         )
     if stuck:
-        return Said(PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}")
-    return Said(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
+        return PoolConditionUpdate(
+            PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}"
+        )
+    return PoolConditionUpdate(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
 
 
 def scaling(
     pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None, scaled: Json | None = None
-) -> Said:
+) -> PoolConditionUpdate:
     """Who brings the number of workers to what is wanted.
 
     Args:
@@ -136,25 +138,25 @@ def scaling(
     """
     match pool.spec.autoscaling.mode:
         case "hpa" if asleep(hpa):
-            return Said(PoolCondition.SCALING, True, PoolReason.BY_HPA)
+            return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_HPA)
         case "hpa":
             why = _wrong(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
             reason = PoolReason.HPA_INACTIVE if why else PoolReason.BY_HPA
-            return Said(PoolCondition.SCALING, not why, reason, why)
+            return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "backlog":
-            return Said(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
+            return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
         case "keda" if keda:
             why = _why_keda_rests(scaled)
             reason = PoolReason.KEDA_INACTIVE if why else PoolReason.BY_KEDA
-            return Said(PoolCondition.SCALING, not why, reason, why)
+            return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "keda":
             message = (
                 "the operator was not told of KEDA, or the cluster has no ScaledObjects, or they "
                 "may not be written; install KEDA and set keda.enabled in the chart's values, or "
                 "set autoscaling.mode: backlog"
             )
-            return Said(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
-    return Said(PoolCondition.SCALING, False, PoolReason.FIXED)
+            return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
+    return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.FIXED)
 
 
 def _why_keda_rests(scaled: Json | None) -> str:
@@ -188,7 +190,7 @@ def _wrong(live: Json | None, bad: Mapping[str, str]) -> str:
     return ""
 
 
-def _condition(said: Said, about: About) -> Json:
+def _condition(said: PoolConditionUpdate, about: PoolStatusContext) -> Json:
     status = "True" if said.holds else "False"
     known = {c.get("type"): c for c in about.before.get("conditions") or []}.get(said.type, {})
     since = known.get("lastTransitionTime") if known.get("status") == status else None

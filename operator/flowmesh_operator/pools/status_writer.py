@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import POOLS
-from flowmesh_operator.mirror import Mirror, Object
+from flowmesh_operator.mirror import InformerCache, Object
 
 Json = dict[str, Any]
 
@@ -18,7 +18,7 @@ def shown(obj: Object) -> Json:
 class PoolStatusWriter:
     """Writes over what the mirror shows, and shows there what was written."""
 
-    def __init__(self, api: Api, mirror: Mirror) -> None:
+    def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
         """Takes where to write, and where a written object is shown at once."""
         self._api = api
         self._mirror = mirror

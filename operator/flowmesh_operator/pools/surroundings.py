@@ -10,7 +10,7 @@ IMPORT_REFUSE = "FLOWMESH_IMPORT_REFUSE"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PodEnvironment:
     """The same for all pools; from the operator's environment.
 
     Attributes:

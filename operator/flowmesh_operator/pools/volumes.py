@@ -5,7 +5,7 @@ from typing import Any
 from flowmesh_core.spec.pool import WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_operator.pools.names import TOKEN_AUDIENCE
-from flowmesh_operator.pools.surroundings import Surroundings
+from flowmesh_operator.pools.surroundings import PodEnvironment
 
 HOME = "/var/lib/flowmesh"
 TOKEN_FOLDER = "/var/run/secrets/flowmesh"
@@ -17,7 +17,7 @@ TOKEN_S = 3600
 Json = dict[str, Any]
 
 
-def mounts(spec: WorkerPoolSpec, around: Surroundings) -> list[Json]:
+def mounts(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
     """What the worker sees of the pod's volumes."""
     found: list[Json] = [
         {"name": "cache", "mountPath": HOME},
@@ -34,7 +34,7 @@ def mounts(spec: WorkerPoolSpec, around: Surroundings) -> list[Json]:
     return found
 
 
-def volumes(spec: WorkerPoolSpec, around: Surroundings) -> list[Json]:
+def volumes(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
     """The pod's volumes; nothing of the node but what is fresh, and claims."""
     cache: Json = {"name": "cache"}
     if spec.cache.claim_name is not None:

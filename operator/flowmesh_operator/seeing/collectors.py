@@ -6,14 +6,14 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from flowmesh_control.metrics.families import counters, gauges
-from flowmesh_operator.api import Api
-from flowmesh_operator.mirror import Mirror
+from flowmesh_operator.api import KubeClient
+from flowmesh_operator.mirror import InformerCache
 
 
 class OperatorCollector(Collector):
     """Requests to the API server, and what the watches hold."""
 
-    def __init__(self, api: Api, mirror: Mirror) -> None:
+    def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
         """Takes what counts its requests, and what is watched."""
         self._api = api
         self._mirror = mirror

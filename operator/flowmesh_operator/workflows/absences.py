@@ -9,9 +9,9 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from flowmesh_operator.api import Api
+from flowmesh_operator.api import KubeClient
 from flowmesh_operator.kinds import WORKFLOWS
-from flowmesh_operator.mirror import Mirror, Object
+from flowmesh_operator.mirror import InformerCache, Object
 
 DELETED = "its object was deleted"
 GAP_S = 2.0
@@ -21,13 +21,13 @@ _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Runs submitted without an object have names of another form."""
 
 
-class Absences:
+class DeletionDetector:
     """Lists the workflows' names at the start and whenever a watch has listed."""
 
     def __init__(
         self,
-        api: Api,
-        mirror: Mirror,
+        api: KubeClient,
+        mirror: InformerCache,
         *,
         live: Callable[[], Iterable[str]],
         absent: Callable[[str], None],
@@ -78,7 +78,7 @@ class Absences:
                 self._absent(uid)
 
 
-async def list_workflows(api: Api, mirror: Mirror) -> list[Object]:
+async def list_workflows(api: KubeClient, mirror: InformerCache) -> list[Object]:
     """All workflows' names; the mirror is told of them, and complete.
 
     Raises:
@@ -91,7 +91,9 @@ async def list_workflows(api: Api, mirror: Mirror) -> list[Object]:
     return found
 
 
-async def withdrawn(api: Api, mirror: Mirror, uids: Sequence[str]) -> Mapping[str, str]:
+async def withdrawn(
+    api: KubeClient, mirror: InformerCache, uids: Sequence[str]
+) -> Mapping[str, str]:
     """Those of the runs whose object is gone or going, and why they end.
 
     Args:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flowmesh_core.status.conditions import WorkflowCondition
-from flowmesh_operator.api import CONFLICT, Api, ApiError
+from flowmesh_operator.api import CONFLICT, ApiError, KubeClient
 from flowmesh_operator.kinds import EVENTS
 from flowmesh_operator.mirror import Object
 from flowmesh_operator.workflows.projection import Status
@@ -17,7 +17,7 @@ MOST_CHARS = 1000
 """The API server takes at most 1,024 bytes' worth of a note."""
 
 
-async def announce_end(api: Api, obj: Object, status: Status) -> None:
+async def announce_end(api: KubeClient, obj: Object, status: Status) -> None:
     """Says once how a workflow ended: refused, failed, or complete with what it cost."""
     conditions = {c["type"]: c for c in status["conditions"]}
     failed = conditions[WorkflowCondition.FAILED]
@@ -32,7 +32,7 @@ async def announce_end(api: Api, obj: Object, status: Status) -> None:
     await _create(api, obj, "Normal", conditions[WorkflowCondition.COMPLETE]["reason"], note)
 
 
-async def _create(api: Api, obj: Object, kind: str, reason: str, note: str) -> None:
+async def _create(api: KubeClient, obj: Object, kind: str, reason: str, note: str) -> None:
     """Creates an event under a name of its own: said again by another leader it is the same."""
     meta, now = obj["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     generation = meta.get("generation", 0)

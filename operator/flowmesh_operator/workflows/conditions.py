@@ -19,7 +19,7 @@ _CAUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class WorkflowConditionUpdate:
     """What is said of one condition."""
 
     type: WorkflowCondition
@@ -28,49 +28,54 @@ class Said:
     message: str = ""
 
 
-def of_run(run: RunStatus) -> list[Said]:
+def of_run(run: RunStatus) -> list[WorkflowConditionUpdate]:
     """The four conditions of an accepted run."""
-    said = [Said(WorkflowCondition.ACCEPTED, True, WorkflowReason.ADMITTED)]
+    said = [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, True, WorkflowReason.ADMITTED)]
     match run.phase:
         case Phase.SUCCEEDED:
             return [
                 *said,
-                Said(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
-                Said(WorkflowCondition.COMPLETE, True, WorkflowReason.SUCCEEDED),
-                Said(WorkflowCondition.FAILED, False, WorkflowReason.SUCCEEDED),
+                WorkflowConditionUpdate(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
+                WorkflowConditionUpdate(WorkflowCondition.COMPLETE, True, WorkflowReason.SUCCEEDED),
+                WorkflowConditionUpdate(WorkflowCondition.FAILED, False, WorkflowReason.SUCCEEDED),
             ]
         case Phase.FAILED | Phase.CANCELLED:
             reason, message = _cause(run), ending(run)
             return [
                 *said,
-                Said(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
-                Said(WorkflowCondition.COMPLETE, False, reason, message),
-                Said(WorkflowCondition.FAILED, True, reason, message),
+                WorkflowConditionUpdate(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
+                WorkflowConditionUpdate(WorkflowCondition.COMPLETE, False, reason, message),
+                WorkflowConditionUpdate(WorkflowCondition.FAILED, True, reason, message),
             ]
         case _:
             return [
                 *said,
                 _under_way(run),
-                Said(WorkflowCondition.COMPLETE, False, WorkflowReason.UNFINISHED),
-                Said(WorkflowCondition.FAILED, False, WorkflowReason.UNFINISHED),
+                WorkflowConditionUpdate(
+                    WorkflowCondition.COMPLETE, False, WorkflowReason.UNFINISHED
+                ),
+                WorkflowConditionUpdate(WorkflowCondition.FAILED, False, WorkflowReason.UNFINISHED),
             ]
 
 
-def refused(reason: WorkflowReason, message: str) -> list[Said]:
+def refused(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
     """The conditions of a workflow that is not accepted, and will not be as it stands."""
     return [
-        Said(WorkflowCondition.ACCEPTED, False, reason, message),
-        Said(WorkflowCondition.FAILED, True, reason, message),
+        WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, False, reason, message),
+        WorkflowConditionUpdate(WorkflowCondition.FAILED, True, reason, message),
     ]
 
 
-def held_up(reason: WorkflowReason, message: str) -> list[Said]:
+def held_up(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
     """The conditions of a workflow that is not accepted yet; it is tried again."""
-    return [Said(WorkflowCondition.ACCEPTED, False, reason, message)]
+    return [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, False, reason, message)]
 
 
 def stamped(
-    said: Iterable[Said], before: Sequence[Mapping[str, Any]], generation: int, now_s: float
+    said: Iterable[WorkflowConditionUpdate],
+    before: Sequence[Mapping[str, Any]],
+    generation: int,
+    now_s: float,
 ) -> list[dict[str, Any]]:
     """Conditions as the API server keeps them; the time is the former one where nothing changed.
 
@@ -119,15 +124,21 @@ def _cause(run: RunStatus) -> WorkflowReason:
     return WorkflowReason.CANCELLED if cancelled else WorkflowReason.STEP_FAILED
 
 
-def _under_way(run: RunStatus) -> Said:
+def _under_way(run: RunStatus) -> WorkflowConditionUpdate:
     if run.phase == Phase.SUSPENDED:
         message = "nothing new is started until spec.suspend is false"
-        return Said(WorkflowCondition.RUNNING, False, WorkflowReason.SUSPENDED, message)
+        return WorkflowConditionUpdate(
+            WorkflowCondition.RUNNING, False, WorkflowReason.SUSPENDED, message
+        )
     if run.counts.get(StepState.RUNNING):
-        return Said(WorkflowCondition.RUNNING, True, WorkflowReason.STEPS_RUNNING)
+        return WorkflowConditionUpdate(
+            WorkflowCondition.RUNNING, True, WorkflowReason.STEPS_RUNNING
+        )
     waiting = next((s for s in run.steps if s.state == StepState.READY and s.reason), None)
     message = run.message if waiting is None else _waits(waiting)
-    return Said(WorkflowCondition.RUNNING, False, WorkflowReason.WAITING, message)
+    return WorkflowConditionUpdate(
+        WorkflowCondition.RUNNING, False, WorkflowReason.WAITING, message
+    )
 
 
 def _waits(step: StepStatus) -> str:

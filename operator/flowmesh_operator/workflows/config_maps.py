@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from flowmesh_control.content import UploadStore
 from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
 from flowmesh_operator.access.grants import grant
-from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import CONFIG_MAPS
 from flowmesh_operator.mirror import Object
 from flowmesh_operator.settings import OperatorSettings
@@ -19,7 +19,7 @@ class UnreadableError(FlowMeshError):
 class ConfigMapInputs:
     """Turns ConfigMap inputs into references."""
 
-    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+    def __init__(self, api: KubeClient, settings: OperatorSettings) -> None:
         """Takes the way to the API server, and whom a Role must name."""
         self._api = api
         self._settings = settings

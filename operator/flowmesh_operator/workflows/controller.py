@@ -25,18 +25,18 @@ from flowmesh_core.errors import (
 )
 from flowmesh_core.run.events import Amended
 from flowmesh_core.status.conditions import WorkflowReason
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import WORKFLOWS
 from flowmesh_operator.leading.lease import LeadershipLostError
-from flowmesh_operator.mirror import ENDED, Mirror, Object
+from flowmesh_operator.mirror import ENDED, InformerCache, Object
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.waiting import first
 from flowmesh_operator.work_queue import WorkQueue
-from flowmesh_operator.workflows.absences import DELETED, Absences
+from flowmesh_operator.workflows.absences import DELETED, DeletionDetector
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.documents import submission, words
-from flowmesh_operator.workflows.needs import Need, amendments, need
+from flowmesh_operator.workflows.needs import ReconcileDecision, amendments, need
 from flowmesh_operator.workflows.writer import StatusWriter
 
 log = logging.getLogger("flowmesh.operator")
@@ -59,7 +59,11 @@ class WorkflowController:
     """Submits, amends, cancels, shows and expires workflows."""
 
     def __init__(
-        self, api: Api, mirror: Mirror, plane: ControlPlane, settings: OperatorSettings
+        self,
+        api: KubeClient,
+        mirror: InformerCache,
+        plane: ControlPlane,
+        settings: OperatorSettings,
     ) -> None:
         """Takes what all controllers take."""
         self._api = api
@@ -78,7 +82,7 @@ class WorkflowController:
         """
         parts = self._plane.parts
         self.writer = StatusWriter(self._api, self._mirror, parts)
-        absences = Absences(
+        absences = DeletionDetector(
             self._api, self._mirror, live=lambda: _live(parts), absent=self._queue.add
         )
         await first(
@@ -120,19 +124,19 @@ class WorkflowController:
             )
             self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, mistake)
 
-    async def _do(self, what: Need, uid: str, obj: Object | None) -> None:
+    async def _do(self, what: ReconcileDecision, uid: str, obj: Object | None) -> None:
         parts = self._plane.parts
         if obj is None:
             self.writer.forget(uid)
             self._waits.pop(uid, None)
         match what:
-            case Need.CANCEL:
+            case ReconcileDecision.CANCEL:
                 await cancel(parts, uid, DELETED)
-            case Need.SUBMIT if obj is not None:
+            case ReconcileDecision.SUBMIT if obj is not None:
                 await self._submit(parts, uid, obj)
-            case Need.AMEND if obj is not None:
+            case ReconcileDecision.AMEND if obj is not None:
                 await self._amend(parts, uid, obj)
-            case Need.SHOW if obj is not None:
+            case ReconcileDecision.SHOW if obj is not None:
                 self.writer.show(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)

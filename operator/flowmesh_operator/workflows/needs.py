@@ -10,7 +10,7 @@ from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_operator.mirror import ENDED, Object
 
 
-class Need(Enum):
+class ReconcileDecision(Enum):
     """What is to be done about one object."""
 
     NOTHING = "nothing"
@@ -24,7 +24,7 @@ class Need(Enum):
     """its run goes on, and the object is gone or going"""
 
 
-def need(obj: Object | None, *, live: bool, epoch: int) -> Need:
+def need(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
     """Decides.
 
     Args:
@@ -33,18 +33,18 @@ def need(obj: Object | None, *, live: bool, epoch: int) -> Need:
         epoch: the leader's.
     """
     if obj is None or obj["metadata"].get("deletionTimestamp"):
-        return Need.CANCEL if live else Need.NOTHING
+        return ReconcileDecision.CANCEL if live else ReconcileDecision.NOTHING
     status = obj.get("status") or {}
     looked_at = observed(obj)
     if live:
         if not looked_at:  # it may have changed before the first look was shown
-            return Need.AMEND
-        return Need.NOTHING if status.get("epoch") == epoch else Need.SHOW
+            return ReconcileDecision.AMEND
+        return ReconcileDecision.NOTHING if status.get("epoch") == epoch else ReconcileDecision.SHOW
     if status.get("phase") not in ENDED:
-        return Need.SUBMIT
+        return ReconcileDecision.SUBMIT
     if looked_at:
-        return Need.NOTHING
-    return Need.SUBMIT if is_refused(status) else Need.SHOW
+        return ReconcileDecision.NOTHING
+    return ReconcileDecision.SUBMIT if is_refused(status) else ReconcileDecision.SHOW
 
 
 def observed(obj: Object) -> bool:

@@ -11,7 +11,7 @@ from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_core.units import usd_text
 from flowmesh_operator.workflows import conditions
-from flowmesh_operator.workflows.conditions import Said, stamped, timestamp
+from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, stamped, timestamp
 
 MOST_VALUE_BYTES = 1024
 """Of an output's value."""
@@ -23,7 +23,7 @@ Status = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class WorkflowStatusContext:
     """What a status is written for.
 
     Attributes:
@@ -38,7 +38,7 @@ class About:
     epoch: int
     now_s: float
 
-    def said(self, phase: str, said: list[Said]) -> Status:
+    def said(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
         """The fields that every status has."""
         former = self.before.get("conditions") or []
         return {
@@ -49,7 +49,7 @@ class About:
         }
 
 
-def of_run(run: RunStatus, about: About, steps_ref: str = "") -> Status:
+def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") -> Status:
     """The status of an accepted workflow.
 
     Args:
@@ -80,7 +80,7 @@ def of_run(run: RunStatus, about: About, steps_ref: str = "") -> Status:
     return status
 
 
-def of_refusal(said: list[Said], about: About) -> Status:
+def of_refusal(said: list[WorkflowConditionUpdate], about: WorkflowStatusContext) -> Status:
     """The status of a workflow that was not accepted: for good (it has failed), or not yet."""
     over = any(s.type is WorkflowCondition.FAILED for s in said)
     status = about.said("Failed" if over else "Pending", said)

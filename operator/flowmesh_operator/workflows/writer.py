@@ -18,15 +18,15 @@ from flowmesh_control.status_document import store_document
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
 from flowmesh_core.status.view import RunStatus
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, Api, ApiError
+from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import WORKFLOWS
 from flowmesh_operator.leading.lease import LeadershipLostError
-from flowmesh_operator.mirror import ENDED, Mirror, Object
+from flowmesh_operator.mirror import ENDED, InformerCache, Object
 from flowmesh_operator.work_queue import WorkQueue
 from flowmesh_operator.workflows import projection
 from flowmesh_operator.workflows.announcements import announce_end
-from flowmesh_operator.workflows.conditions import Said
-from flowmesh_operator.workflows.projection import About, Status
+from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate
+from flowmesh_operator.workflows.projection import Status, WorkflowStatusContext
 
 log = logging.getLogger("flowmesh.operator")
 
@@ -65,7 +65,7 @@ class _Entry:
     """
 
     generation: int
-    said: list[Said] | None = None
+    said: list[WorkflowConditionUpdate] | None = None
     next_s: float = 0.0
     minor_s: float = 0.0
     wrote_s: float = 0.0
@@ -75,7 +75,7 @@ class _Entry:
 class StatusWriter:
     """Brings statuses to what the runs are."""
 
-    def __init__(self, api: Api, mirror: Mirror, parts: Parts) -> None:
+    def __init__(self, api: KubeClient, mirror: InformerCache, parts: Parts) -> None:
         """Takes where to write, what is written there, and what should be."""
         self._api = api
         self._patient_api = api.impatient(LARGE_TIMEOUT_S)
@@ -88,7 +88,9 @@ class StatusWriter:
         self._sleep = asyncio.sleep
         self.written = 0
 
-    def show(self, uid: str, generation: int, said: list[Said] | None = None) -> None:
+    def show(
+        self, uid: str, generation: int, said: list[WorkflowConditionUpdate] | None = None
+    ) -> None:
         """From now on a workflow's status is about this generation.
 
         Args:
@@ -183,7 +185,7 @@ class StatusWriter:
                 await announce_end(self._api, obj, status)
 
     async def _project(self, uid: str, entry: _Entry, obj: Object) -> Status | None:
-        about = About(
+        about = WorkflowStatusContext(
             before=obj.get("status") or {},
             generation=entry.generation,
             epoch=self._parts.given.epoch,
@@ -198,7 +200,7 @@ class StatusWriter:
             return None
         return projection.of_run(run, about, await self._steps_ref(run, about))
 
-    async def _steps_ref(self, run: RunStatus, about: About) -> str:
+    async def _steps_ref(self, run: RunStatus, about: WorkflowStatusContext) -> str:
         if run.phase not in ENDED or not overflows(run):
             return ""
         known = str(about.before.get("stepsRef", ""))

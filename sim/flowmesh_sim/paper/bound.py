@@ -13,15 +13,15 @@ from math import inf
 
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.run.events import ActionKey
-from flowmesh_sim.devices import GB, Device, Hardware, Model
-from flowmesh_sim.duties import HOST, SERVING, Duties, Duty
+from flowmesh_sim.devices import GB, Device, HardwareCatalog, LanguageModel
+from flowmesh_sim.duties import HOST, SERVING, WorkItem, WorkModel
 from flowmesh_sim.paper.witness import StepTrace
 
 HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LowerBoundInput:
     """What an action takes at the very least.
 
     Attributes:
@@ -37,7 +37,7 @@ class Least:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LowerBound:
     """The bound of a simulation, given when its runs were submitted.
 
     Attributes:
@@ -57,10 +57,10 @@ def bound_of(
     first: dict[ActionKey, Assignment],
     traces: dict[str, list[StepTrace]],
     submitted_s: dict[str, float],
-    hardware: Hardware,
-    duties: Duties,
+    hardware: HardwareCatalog,
+    duties: WorkModel,
     devices: dict[str, int],
-) -> Bound:
+) -> LowerBound:
     """The bound.
 
     Args:
@@ -77,7 +77,7 @@ def bound_of(
     latencies, last_s = _latencies(least, traces, submitted_s)
     _, longest_s = _latencies(least, traces, dict.fromkeys(submitted_s, began_s))
     volume_s = sum(x.device_s for x in least.values()) / max(1, sum(devices.values()))
-    return Bound(
+    return LowerBound(
         latency_s=sum(latencies) / max(1, len(latencies)),
         makespan_s=last_s - began_s,
         work_s=max(volume_s, longest_s - began_s),
@@ -86,7 +86,7 @@ def bound_of(
 
 
 def _latencies(
-    least: dict[ActionKey, Least],
+    least: dict[ActionKey, LowerBoundInput],
     traces: dict[str, list[StepTrace]],
     submitted_s: dict[str, float],
 ) -> tuple[list[float], float]:
@@ -114,14 +114,14 @@ def _latencies(
 class _Relaxed:
     """What single actions take, each on its best device."""
 
-    def __init__(self, hardware: Hardware, duties: Duties, devices: list[str]) -> None:
+    def __init__(self, hardware: HardwareCatalog, duties: WorkModel, devices: list[str]) -> None:
         self._hardware = hardware
         self._duties = duties
         self._devices = [hardware.devices[name] for name in devices]
         facts = hardware.facts
         self._bytes_per_s = facts.group("network").bucket_bytes_per_s
 
-    def least(self, a: Assignment) -> Least:
+    def least(self, a: Assignment) -> LowerBoundInput:
         """The least over all devices that have the memory."""
         model = self._duties.model_of(a)
         alone_s, device_s, usd, ready_s = inf, inf, inf, inf
@@ -134,9 +134,9 @@ class _Relaxed:
             device_s = min(device_s, seconds)
             usd = min(usd, seconds * float(device.facts.price_usd_h) / HOUR_S)
             ready_s = min(ready_s, self._ready_s(a, device, model))
-        return Least(alone_s, device_s, usd, ready_s)
+        return LowerBoundInput(alone_s, device_s, usd, ready_s)
 
-    def _ready_s(self, a: Assignment, device: Device, model: Model | None) -> float:
+    def _ready_s(self, a: Assignment, device: Device, model: LanguageModel | None) -> float:
         """Since the first second; 0 for an engine without a model, or with one that was made."""
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
         if model is None or size != model.weights_bytes or self._made(a):
@@ -156,7 +156,7 @@ class _Relaxed:
         return {contents.model(m.name, m.weights_bytes).digest for m in models}
 
 
-def lone_s(device: Device, model: Model | None, duty: Duty) -> float:
+def lone_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float:
     """Seconds of a duty that has the device to itself."""
     if duty.kind != SERVING or model is None:
         return duty.steps
@@ -166,7 +166,7 @@ def lone_s(device: Device, model: Model | None, duty: Duty) -> float:
     return duty.steps * (step_s / turn + duty.prefill_s)
 
 
-def full_s(device: Device, model: Model | None, duty: Duty) -> float:
+def full_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float:
     """Device-seconds of a duty as a part of the largest batch, whose weights are read once for all.
 
     A step of S sequences takes at least its bytes over the bandwidth and the engine's part; both

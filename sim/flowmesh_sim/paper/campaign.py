@@ -38,7 +38,7 @@ SAYS_ONLY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CampaignJob:
     """A simulation that is to be made."""
 
     label: str
@@ -79,15 +79,15 @@ class Campaign:
         paths = {seed: self.path(cell, seed) for seed in cell.seeds}
         return {seed: json.loads(p.read_text()) for seed, p in paths.items() if p.exists()}
 
-    def missing(self, cells: Iterable[Cell]) -> list[Job]:
+    def missing(self, cells: Iterable[Cell]) -> list[CampaignJob]:
         """What is still to be simulated, each once though several tables show it."""
-        jobs: dict[Path, Job] = {}
+        jobs: dict[Path, CampaignJob] = {}
         pairs = [(n, cell, seed) for cell in cells for n, seed in enumerate(cell.seeds)]
         # Every cell at one seed before any at the next: what is broken off early is still a page.
         for _, cell, seed in sorted(pairs, key=lambda pair: pair[0]):
             path, label = self.path(cell, seed), f"{cell.label}, seed {seed}"
             if not path.exists():
-                jobs.setdefault(path, Job(label, cell.document, seed, path))
+                jobs.setdefault(path, CampaignJob(label, cell.document, seed, path))
         return list(jobs.values())
 
     def run(self, cells: list[Cell], *, processes: int) -> None:
@@ -109,7 +109,7 @@ class Campaign:
                 _say(number, len(jobs), futures[future], future.result(), began_s)
 
 
-def perform(job: Job) -> float:
+def perform(job: CampaignJob) -> float:
     """Simulates, writes the result whole or not at all, and says how long it took."""
     began_s = time.monotonic()
     try:
@@ -122,7 +122,7 @@ def perform(job: Job) -> float:
     return time.monotonic() - began_s
 
 
-def _say(number: int, many: int, job: Job, took_s: float, began_s: float) -> None:
+def _say(number: int, many: int, job: CampaignJob, took_s: float, began_s: float) -> None:
     left_s = (time.monotonic() - began_s) / number * (many - number)
     line = f"[{number}/{many}] {job.label}: {took_s:.1f} s; about {left_s / 60:.0f} min left"
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - progress of a command

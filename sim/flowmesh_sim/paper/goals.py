@@ -11,7 +11,7 @@ WRONG_PERCENT, WRONG_S = 5.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GoalVerdict:
     """What was found about one goal."""
 
     found: str
@@ -29,7 +29,7 @@ class Goal:
     name: str
     paper: str
     reach: str
-    judge: Callable[[Results], Verdict]
+    judge: Callable[[Results], GoalVerdict]
 
 
 def goals(results: Results, before: str = "") -> str:
@@ -52,26 +52,26 @@ def goals(results: Results, before: str = "") -> str:
     return table(["", "paper reports", "goal", "simulated here", ""], rows)
 
 
-def _ratios(name: str, best: float, worst: float) -> Callable[[Results], Verdict]:
+def _ratios(name: str, best: float, worst: float) -> Callable[[Results], GoalVerdict]:
     """Against the baseline that is best in this measure, and the one that is worst."""
     return lambda results: _better(results, "flowmesh", name, best, worst)
 
 
-def _cost(results: Results) -> Verdict:
+def _cost(results: Results) -> GoalVerdict:
     """With the default weights and with those for cost; reached where one of the two sets is."""
     default, thrifty = (_better(results, s, "usd", 1.8, 3.8) for s in ("flowmesh", "flowmesh-cost"))
     said = f"default weights: {default.found}; cost: {thrifty.found}"
-    return Verdict(said, default.reached or thrifty.reached)
+    return GoalVerdict(said, default.reached or thrifty.reached)
 
 
-def _better(results: Results, system: str, name: str, best: float, worst: float) -> Verdict:
+def _better(results: Results, system: str, name: str, best: float, worst: float) -> GoalVerdict:
     ours = results.of("fig5", system)
     found = [ratio(results.of("fig5", s), ours, name).median for s in BASELINES]
     said = f"{min(found):.2f}x against the best, {max(found):.2f}x against the worst"
-    return Verdict(said, min(found) >= best and max(found) >= worst)
+    return GoalVerdict(said, min(found) >= best and max(found) >= worst)
 
 
-def _latency(results: Results) -> Verdict:
+def _latency(results: Results) -> GoalVerdict:
     """Over the best baseline at each size, with the default weights and with those for latency.
 
     Reached where one of the two sets is at every size: an operator chooses one for a fabric.
@@ -88,10 +88,10 @@ def _latency(results: Results) -> Verdict:
             all_of_them = all_of_them and mean <= 1.0 and p99 <= 1.0
         said.append(f"{weights}: {', '.join(sizes)}")
         reached = reached or all_of_them
-    return Verdict("over the best baseline; " + "; ".join(said), reached)
+    return GoalVerdict("over the best baseline; " + "; ".join(said), reached)
 
 
-def _ablation(results: Results) -> Verdict:
+def _ablation(results: Results) -> GoalVerdict:
     """Each part taken away.
 
     Consolidation and placement: latency and the cost of what is used, on the fixed fleet, whose
@@ -114,53 +114,53 @@ def _ablation(results: Results) -> Verdict:
         slower, dearer = (ratio(found, full, x).median for x in ("latency_s", "usd"))
         said.append(f"without elasticity, {what}, latency {slower:.2f}x, cost {dearer:.2f}x")
         reached = reached and (dearer if found is fixed else slower) > 1.0
-    return Verdict("; ".join(said), reached)
+    return GoalVerdict("; ".join(said), reached)
 
 
-def _crash(results: Results) -> Verdict:
+def _crash(results: Results) -> GoalVerdict:
     calm = results.of("table4", "flowmesh-fixed", variant="calm")
     crash = results.of("table4", "flowmesh-fixed", variant="crash")
     noise = results.of("table4", "flowmesh-fixed", variant="noise")
     more = 100 * (ratio(crash, calm, "latency_s").median - 1)
     known, falsely = figure(crash, "detection_s").median, figure(noise, "falsely_lost").median
     said = f"{more:+.1f} % latency, {known:.1f} s detection; {falsely:.0f} lost falsely under noise"
-    return Verdict(said, more <= CRASH_PERCENT and known <= CRASH_S and falsely == 0)
+    return GoalVerdict(said, more <= CRASH_PERCENT and known <= CRASH_S and falsely == 0)
 
 
-def _wrong(results: Results) -> Verdict:
+def _wrong(results: Results) -> GoalVerdict:
     right = results.of("table4", "flowmesh-fixed", load="a-right", variant="right")
     wrong = results.of("table4", "flowmesh-fixed", load="a-tight", variant="wrong")
     more = 100 * (ratio(wrong, right, "latency_s").median - 1)
     known, again = figure(wrong, "short_known_s").median, figure(wrong, "short_again").median
     said = f"{more:+.1f} %, {known:.1f} s; {again:.0f} later attempts ran out again"
-    return Verdict(said, more <= WRONG_PERCENT and known <= WRONG_S and again == 0)
+    return GoalVerdict(said, more <= WRONG_PERCENT and known <= WRONG_S and again == 0)
 
 
-def _scale(results: Results) -> Verdict:
+def _scale(results: Results) -> GoalVerdict:
     said, reached = [], True
     for (group, nodes), rate in PAPER_RATES.items():
         found = results.of("fig7", "flowmesh-fixed", load=f"{group}-64", workers=nodes)
         runs, steps = (figure(found, x).median for x in ("runs_per_min", "steps_per_min"))
         said.append(f"{group.upper()} {nodes}: {runs:.1f} workflows, {steps:.0f} steps")
         reached = reached and runs > rate
-    return Verdict(f"a minute, {'; '.join(said)}", reached)
+    return GoalVerdict(f"a minute, {'; '.join(said)}", reached)
 
 
-def _bound(results: Results) -> Verdict:
+def _bound(results: Results) -> GoalVerdict:
     said = []
     for load in ("a-64", "b-64", "a-64-heavy", "b-64-heavy"):
         cells = [results.of("fig7", "flowmesh-fixed", load=load, workers=n) for n in NODES]
         far = [figure(c, "makespan_s").median / figure(c, "bound_work_s").median for c in cells]
         said.append(f"{load}: {' / '.join(f'{x:.1f}x' for x in far)}")
-    return Verdict("; ".join(said) + f" at {' / '.join(map(str, NODES))} workers", reached=True)
+    return GoalVerdict("; ".join(said) + f" at {' / '.join(map(str, NODES))} workers", reached=True)
 
 
-def _elastic(results: Results) -> Verdict:
+def _elastic(results: Results) -> GoalVerdict:
     ours = results.of("fig9", "leased")
     oracle = results.of("fig9", "oracle-120")
     lag = figure(ours, "lag_up_s").median
     cost, slow = (ratio(ours, oracle, x).median for x in ("usd", "latency_s"))
-    return Verdict(
+    return GoalVerdict(
         f"{lag:.0f} s lag; {cost:.2f}x the oracle's cost, {slow:.2f}x its latency", reached=True
     )
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from flowmesh_sim.duties import Duties
-from flowmesh_sim.measures import Result
+from flowmesh_sim.duties import WorkModel
+from flowmesh_sim.measures import SimulationResult
 from flowmesh_sim.paper.bound import bound_of
-from flowmesh_sim.paper.witness import Witness
+from flowmesh_sim.paper.witness import EvaluationObserver
 from flowmesh_sim.scenario import Scenario
 from flowmesh_sim.simulation import Simulation
 
@@ -19,7 +19,7 @@ def measure(scenario: Scenario, seed: int) -> Figures:
     Raises:
         InvariantError: something happened that must not.
     """
-    witness = Witness()
+    witness = EvaluationObserver()
     simulation = Simulation(scenario, seed=seed, checker=witness)
     witness.workers = simulation.measures.workers
     result = simulation.run()
@@ -32,7 +32,7 @@ def measure(scenario: Scenario, seed: int) -> Figures:
     }
 
 
-def _usual(r: Result) -> Figures:
+def _usual(r: SimulationResult) -> Figures:
     usd, mean_s = r.usd, r.latency_s["mean"]
     return {
         "latency_s": mean_s,
@@ -69,12 +69,12 @@ def _use(simulation: Simulation) -> Figures:
     return {"used_usd": used}
 
 
-def _bound(simulation: Simulation, witness: Witness) -> Figures:
+def _bound(simulation: Simulation, witness: EvaluationObserver) -> Figures:
     counts = Counter[str]()
     for pool in simulation.provisioner.pools:
         counts[pool.spec.device] += pool.spec.maximum or pool.spec.workers
     fabric = simulation.fabric
-    duties = Duties(simulation.hardware, fabric.store.contents, fabric.catalog)
+    duties = WorkModel(simulation.hardware, fabric.store.contents, fabric.catalog)
     found = bound_of(
         witness.first, witness.traces, fabric.wanted, simulation.hardware, duties, dict(counts)
     )
@@ -86,7 +86,7 @@ def _bound(simulation: Simulation, witness: Witness) -> Figures:
     }
 
 
-def _failures(scenario: Scenario, witness: Witness) -> Figures:
+def _failures(scenario: Scenario, witness: EvaluationObserver) -> Figures:
     crashes = [f.at_s for f in scenario.faults if f.kind == "crash" and f.at_s is not None]
     noticed = sorted(witness.lost.values())
     firsts: dict[str, float] = {}
@@ -103,7 +103,7 @@ def _failures(scenario: Scenario, witness: Witness) -> Figures:
     }
 
 
-def _elasticity(simulation: Simulation, witness: Witness) -> Figures:
+def _elasticity(simulation: Simulation, witness: EvaluationObserver) -> Figures:
     waited = [s for pool in simulation.provisioner.pools for s in pool.waited_s]
     left = [
         w.left_s - w.attempts.freed_s for w in simulation.measures.workers if w.gone and w.draining

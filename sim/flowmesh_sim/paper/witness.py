@@ -15,7 +15,7 @@ from flowmesh_sim.invariants import Checker
 
 if TYPE_CHECKING:
     from flowmesh_core.protocol.messages import Assignment
-    from flowmesh_sim.control import Control
+    from flowmesh_sim.control import SimulatedControlPlane
     from flowmesh_sim.worker import SimWorker
 
 
@@ -41,7 +41,7 @@ class ShortOfMemory:
     took_s: float
 
 
-class Witness(Checker):
+class EvaluationObserver(Checker):
     """The checker of invariants, with a memory.
 
     Attributes:
@@ -67,7 +67,7 @@ class Witness(Checker):
         self._signatures: dict[str, str] = {}
         self._seen: set[str] = set()
 
-    def assigned(self, control: "Control", c: Assign) -> None:
+    def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
         """Remembers what every action was."""
         super().assigned(control, c)
         a = c.assignment
@@ -76,7 +76,7 @@ class Witness(Checker):
         now_s = control.now_s() - EPOCH_S
         self.worker_runs.setdefault(c.worker, []).extend((now_s, uid) for uid in a.run_uids)
 
-    def applied(self, control: "Control", event: Event) -> None:
+    def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
         """Notes losses and shortages as the control plane hears of them."""
         super().applied(control, event)
         if type(event) is WorkerLost:
@@ -86,7 +86,7 @@ class Witness(Checker):
             self._shortages(control, event)
         self.peak_workers = max(self.peak_workers, len(control.machine.state.workers))
 
-    def _shortages(self, control: "Control", event: WorkerSynced) -> None:
+    def _shortages(self, control: "SimulatedControlPlane", event: WorkerSynced) -> None:
         for end in event.sync.ended:
             failure = end.failure
             if failure is None or failure.kind != FailureKind.OUT_OF_MEMORY:
@@ -102,7 +102,7 @@ class Witness(Checker):
                     )
                 )
 
-    def finished(self, control: "Control", uid: str, status: RunStatus) -> None:
+    def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
         """Keeps the run's graph before it is forgotten."""
         super().finished(control, uid, status)
         run = control.machine.state.runs.get(uid)

@@ -6,7 +6,7 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
-from flowmesh_sim.policies.filling import Filling
+from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class Fifo:
@@ -17,7 +17,7 @@ class Fifo:
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Places in order; who does not fit keeps nobody else back."""
-        filling = Filling(snapshot, model, state)
+        filling = CapacityTracker(snapshot, model, state)
         full = Counter[Digest]()
         for action in filling.due():
             if full[action.signature]:

@@ -14,7 +14,7 @@ ON_DEVICE = ("llm.", "train.")
 """Engines whose actions need a device; all others do light work on a worker's processor."""
 
 
-class Filling:
+class CapacityTracker:
     """Takes placements one by one; capacity and memory are respected as the scheduler does.
 
     Attributes:

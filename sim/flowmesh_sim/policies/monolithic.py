@@ -8,7 +8,7 @@ from flowmesh_core.run.model import Run, StepRun
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.accounts import WorkerCapacity
 from flowmesh_core.units import Digest
-from flowmesh_sim.policies.filling import Filling
+from flowmesh_sim.policies.filling import CapacityTracker
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ class Monolithic:
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Frees what ended, then serves the steps of workflows in order of readiness."""
-        filling = Filling(snapshot, model, state)
+        filling = CapacityTracker(snapshot, model, state)
         present = {account.view.name for account in filling.accounts}
         self.holder = {
             w: uid for w, uid in self.holder.items() if w in present and _goes_on(state, uid)
@@ -46,7 +46,7 @@ class Monolithic:
                 filling.give(account, action)
         return filling.decision()
 
-    def _worker_of(self, filling: Filling, run: Run) -> WorkerCapacity | None:
+    def _worker_of(self, filling: CapacityTracker, run: Run) -> WorkerCapacity | None:
         """The worker that the run holds, or the first free one that suffices for all of it."""
         for account in filling.accounts:
             if self.holder.get(account.view.name) == run.uid:

@@ -5,7 +5,7 @@ from random import Random
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
-from flowmesh_sim.policies.filling import Filling
+from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class RandomPlacement:
@@ -20,7 +20,7 @@ class RandomPlacement:
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Places all that fits anywhere."""
-        filling = Filling(snapshot, model, state)
+        filling = CapacityTracker(snapshot, model, state)
         for action in filling.due():
             found = [
                 a

@@ -5,7 +5,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.accounts import WorkerCapacity
-from flowmesh_sim.policies.filling import Filling
+from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class RoundRobin:
@@ -22,7 +22,7 @@ class RoundRobin:
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Deals the ready steps in order of readiness."""
-        filling = Filling(snapshot, model, state)
+        filling = CapacityTracker(snapshot, model, state)
         for action in filling.due():
             account = self._next(filling, action)
             if account is not None:
@@ -30,7 +30,7 @@ class RoundRobin:
                 self._last = account.view.name
         return filling.decision()
 
-    def _next(self, filling: Filling, action: ReadyAction) -> WorkerCapacity | None:
+    def _next(self, filling: CapacityTracker, action: ReadyAction) -> WorkerCapacity | None:
         among = filling.free if filling.on_device(action) else filling.accounts
         after = [a for a in among if a.view.name > self._last]
         before = [a for a in among if a.view.name <= self._last]

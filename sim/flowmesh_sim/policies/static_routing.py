@@ -7,7 +7,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.run.state import State
 from flowmesh_core.scheduler.accounts import WorkerCapacity
-from flowmesh_sim.policies.filling import Filling
+from flowmesh_sim.policies.filling import CapacityTracker
 
 GB = 1e9
 SIZES = (("large", 10.0), ("middle", 4.0), ("small", 0.0))
@@ -39,7 +39,7 @@ class StaticRouting:
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Serves each kind's queue on its workers."""
-        filling = Filling(snapshot, model, state)
+        filling = CapacityTracker(snapshot, model, state)
         routes = designate(filling.accounts, self._shares)
         for action in filling.due():
             light = not filling.on_device(action)
@@ -76,7 +76,7 @@ def designate(
     return routes
 
 
-def kind_of(filling: Filling, action: ReadyAction) -> str:
+def kind_of(filling: CapacityTracker, action: ReadyAction) -> str:
     """Training, or inference of a size of model."""
     info = filling.snapshot.signatures[action.signature]
     if info.requirement.engine.startswith("train."):
@@ -86,7 +86,7 @@ def kind_of(filling: Filling, action: ReadyAction) -> str:
 
 
 def _route(
-    filling: Filling, routes: dict[str, list[WorkerCapacity]], action: ReadyAction
+    filling: CapacityTracker, routes: dict[str, list[WorkerCapacity]], action: ReadyAction
 ) -> list[WorkerCapacity]:
     """The designated workers, or the nearest larger kind's that could ever run the step."""
     kind = kind_of(filling, action)

@@ -15,7 +15,7 @@ from flowmesh_worker.engines.environment import apply_environment, import_enviro
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
+class HostPreload:
     """One way to prepare a host.
 
     Attributes:
@@ -30,11 +30,11 @@ class Preparation:
 
 
 _VLLM = ("vllm.v1.engine.async_llm", "vllm.v1.engine.core")
-VLLM_ON_CPU = Preparation("vLLM", (*_VLLM, "vllm.v1.worker.cpu_worker"), 700)
-VLLM_ON_DEVICES = Preparation("vLLM", (*_VLLM, "vllm.v1.worker.gpu_worker"), 700)
+VLLM_ON_CPU = HostPreload("vLLM", (*_VLLM, "vllm.v1.worker.cpu_worker"), 700)
+VLLM_ON_DEVICES = HostPreload("vLLM", (*_VLLM, "vllm.v1.worker.gpu_worker"), 700)
 _TORCH_MODEL = ("flowmesh_worker.engines.llm.torch_model", "transformers.modeling_utils")
-TRANSFORMERS = Preparation("transformers", _TORCH_MODEL, 500)
-TRL = Preparation(
+TRANSFORMERS = HostPreload("transformers", _TORCH_MODEL, 500)
+TRL = HostPreload(
     "TRL",
     (
         "flowmesh_worker.engines.train.base_model",
@@ -46,7 +46,7 @@ TRL = Preparation(
 )
 
 
-def of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+def of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
     """The preparation of an engine that serves with the library which its signature names.
 
     Args:
@@ -65,7 +65,7 @@ def prepare(modules: Iterable[str], threads: int, *, on_devices: bool) -> None:
     """Brings this process as far as it can be without knowing what it will load.
 
     Args:
-        modules: as in :class:`Preparation`.
+        modules: as in :class:`HostPreload`.
         threads: CPU threads that it may use.
         on_devices: whether it will own devices.
     """

@@ -15,7 +15,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.protocol.messages import EngineVariant
-from flowmesh_worker.engines.preparations import Preparation
+from flowmesh_worker.engines.preparations import HostPreload
 
 CONTRACTS_GROUP = "flowmesh.contracts"
 ENGINES_GROUP = "flowmesh.engines"
@@ -120,7 +120,7 @@ class Engines:
         """How many devices a host of this engine owns."""
         return max(1, tensor_parallel) if self.on_devices and self._accelerated(name) else 0
 
-    def preparation(self, name: str, params: Mapping[str, Any]) -> Preparation | None:
+    def preparation(self, name: str, params: Mapping[str, Any]) -> HostPreload | None:
         """What a host of this engine can do before it knows what it will load; None: nothing.
 
         Args:
@@ -133,7 +133,7 @@ class Engines:
         prepares = getattr(_class_of(entry.loads), "prepares", None)
         if prepares is None:
             return None
-        found: Preparation | None = prepares(params, on_devices=self.on_devices)
+        found: HostPreload | None = prepares(params, on_devices=self.on_devices)
         return found
 
     def threads(self, name: str, cpus: int) -> int:

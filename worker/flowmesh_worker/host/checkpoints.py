@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 
 from flowmesh_worker.host.frames import Checkpointed
-from flowmesh_worker.host.telling import Telling
+from flowmesh_worker.host.telling import ThreadSafeSender
 
 _numbers = itertools.count(1)
 
 
-class Signals:
+class AttemptSignals:
     """What an attempt is told while it runs; the engine may look at it from any thread."""
 
     __slots__ = ("cancelled", "stopping")
@@ -32,7 +32,9 @@ class CheckpointTaker:
 
     __slots__ = ("_attempt_id", "_scratch", "_signals", "_tell")
 
-    def __init__(self, attempt_id: str, scratch: Path, tell: Telling, signals: Signals) -> None:
+    def __init__(
+        self, attempt_id: str, scratch: Path, tell: ThreadSafeSender, signals: AttemptSignals
+    ) -> None:
         """Takes where directories may come from and whom to tell."""
         self._attempt_id = attempt_id
         self._scratch = scratch

@@ -93,7 +93,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     mixed: tuple[str, ...] = ()
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Do one attempt; ``resume`` is the directory of the checkpoint that it begins at."""
 
     attempt_id: str
@@ -171,7 +171,7 @@ class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint
     done: float
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """An attempt ended.
 
     Attributes:
@@ -187,5 +187,5 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     libraries: dict[str, str] | None = None
 
 
-ToHost = Prepare | Start | Run | Stop | Cancel | Release | Close
-FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | Ended
+ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close
+FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded

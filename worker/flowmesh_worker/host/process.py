@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import Close, Ended, FromHost, ToHost
+from flowmesh_worker.host.frames import AttemptEnded, Close, FromHost, ToHost
 from flowmesh_worker.host.heartbeat import BEAT_S
 
 LOG_LINES_KEPT = 50
@@ -170,7 +170,7 @@ class HostProcess:
 
     def _told(self, message: FromHost) -> None:
         """A message of the host: what it printed before comes first."""
-        if isinstance(message, Ended):
+        if isinstance(message, AttemptEnded):
             self._read_lines()
         self._on_message(message)
 

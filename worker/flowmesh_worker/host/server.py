@@ -17,11 +17,11 @@ from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
 from flowmesh_worker.engines.preparations import prepare
 from flowmesh_worker.failures import engine_failure
 from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.checkpoints import CheckpointTaker, Signals
+from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
 from flowmesh_worker.host.frames import (
+    AttemptEnded,
     Cancel,
     Close,
-    Ended,
     FromHost,
     HostUsage,
     Loaded,
@@ -30,7 +30,7 @@ from flowmesh_worker.host.frames import (
     Prepared,
     Progressed,
     Release,
-    Run,
+    RunAttempt,
     Start,
     Stop,
     ToHost,
@@ -38,7 +38,7 @@ from flowmesh_worker.host.frames import (
 from flowmesh_worker.host.libraries import loaded_libraries
 from flowmesh_worker.host.peak import PeakMemory
 from flowmesh_worker.host.results import prepare_outputs
-from flowmesh_worker.host.telling import Telling
+from flowmesh_worker.host.telling import ThreadSafeSender
 from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
 
 _PROGRESS_EVERY_S = 0.25
@@ -58,7 +58,7 @@ class HostServer:
         self._scratch = Path()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._directories: dict[str, AttemptDir] = {}
-        self._signals: dict[str, Signals] = {}
+        self._signals: dict[str, AttemptSignals] = {}
         self._numbers = itertools.count(1)
         self._peak = PeakMemory()
         self._libraries: dict[str, str] = {}
@@ -90,8 +90,8 @@ class HostServer:
 
     def _receive(self, message: ToHost) -> None:
         match message:
-            case Run():
-                self._signals[message.attempt_id] = Signals()
+            case RunAttempt():
+                self._signals[message.attempt_id] = AttemptSignals()
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.attempt_id] = task
             case Release():
@@ -152,7 +152,7 @@ class HostServer:
         """A directory that no other attempt of this host has or had."""
         return AttemptDir(f"{self._scratch}/attempts/{next(self._numbers)}")
 
-    async def _run(self, run: Run) -> None:
+    async def _run(self, run: RunAttempt) -> None:
         began = time.perf_counter()
         directory = self.new_directory()
         self._directories[run.attempt_id] = directory
@@ -178,7 +178,9 @@ class HostServer:
         self._signals.pop(run.attempt_id, None)
         if not keeps_files:
             self._remove(run.attempt_id)
-        ended = Ended(run.attempt_id, outputs, failure, used, keeps_files, self._imported_since())
+        ended = AttemptEnded(
+            run.attempt_id, outputs, failure, used, keeps_files, self._imported_since()
+        )
         self._send(ended)
 
     def _imported_since(self) -> dict[str, str] | None:
@@ -189,10 +191,10 @@ class HostServer:
         self._libraries = now
         return now
 
-    async def _work(self, run: Run, directory: AttemptDir) -> Result:
+    async def _work(self, run: RunAttempt, directory: AttemptDir) -> Result:
         assert self._engine is not None
         signals = self._signals[run.attempt_id]
-        tell = Telling(self._send)
+        tell = ThreadSafeSender(self._send)
         taker = CheckpointTaker(run.attempt_id, self._scratch, tell, signals)
         work = HostWork(run, local_inputs(run.inputs), directory, taker, signals)
         return await self._engine.run(work, _Progress(tell, run.attempt_id))
@@ -219,7 +221,7 @@ class _Progress:
 
     __slots__ = ("_attempt_id", "_next_s", "_tell")
 
-    def __init__(self, tell: Telling, attempt_id: str) -> None:
+    def __init__(self, tell: ThreadSafeSender, attempt_id: str) -> None:
         self._tell = tell
         self._attempt_id = attempt_id
         self._next_s = 0.0

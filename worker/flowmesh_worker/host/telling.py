@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flowmesh_worker.host.frames import FromHost
 
 
-class Telling:
+class ThreadSafeSender:
     """Sends messages on the event loop, in the order in which one thread says them."""
 
     __slots__ = ("_loop", "_send", "_thread")

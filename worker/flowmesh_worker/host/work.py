@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowmesh_worker.engine_api import BlobInput, DatasetInput, Input, TreeInput, Work
-from flowmesh_worker.host.checkpoints import CheckpointTaker, Signals
-from flowmesh_worker.host.frames import HostInput, Run
+from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
+from flowmesh_worker.host.frames import HostInput, RunAttempt
 
 
 class AttemptDir:
@@ -43,11 +43,11 @@ class HostWork(Work):
 
     def __init__(
         self,
-        run: Run,
+        run: RunAttempt,
         inputs: Mapping[str, Input],
         outputs: AttemptDir,
         checkpoint: CheckpointTaker,
-        signals: Signals,
+        signals: AttemptSignals,
     ) -> None:
         """Takes what the agent sent, the inputs made of it, and what goes on beside the run."""
         resume = run.resume

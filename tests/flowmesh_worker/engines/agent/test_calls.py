@@ -5,7 +5,13 @@ import json
 import pytest
 
 from flowmesh_core.identity import canonical_bytes
-from flowmesh_worker.engines.agent.calls import MAX_CALLS, Reading, ToolCall, read_free, read_held
+from flowmesh_worker.engines.agent.calls import (
+    MAX_CALLS,
+    ParsedCompletion,
+    ToolCall,
+    read_free,
+    read_held,
+)
 
 ADD = ToolCall("calculator", {"expression": "1+1"})
 JSON = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
@@ -14,22 +20,27 @@ JSON = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (f"<tool_call>\n{JSON}\n</tool_call>", Reading(calls=(ADD,))),
-        (f"I look. <tool_call>{JSON}</tool_call>", Reading("I look.", (ADD,))),
-        (f"<tool_call>{JSON}", Reading(calls=(ADD,))),
-        (f"<tool_call>{JSON}</tool_call>" * 2, Reading(calls=(ADD, ADD))),
-        (JSON, Reading(calls=(ADD,))),
-        (f"```json\n{JSON}\n```", Reading(calls=(ADD,))),
-        (f"[{JSON}]", Reading(calls=(ADD,))),
-        (JSON.replace("arguments", "parameters"), Reading(calls=(ADD,))),
-        ('{"name": "f", "arguments": "{\\"a\\": 1}"}', Reading(calls=(ToolCall("f", {"a": 1}),))),
-        ("It is 2.", Reading(answer="It is 2.")),
-        ('{"total": 2}', Reading(answer='{"total": 2}')),
-        ("[]", Reading(answer="[]")),
-        ("", Reading(answer="")),
+        (f"<tool_call>\n{JSON}\n</tool_call>", ParsedCompletion(calls=(ADD,))),
+        (f"I look. <tool_call>{JSON}</tool_call>", ParsedCompletion("I look.", (ADD,))),
+        (f"<tool_call>{JSON}", ParsedCompletion(calls=(ADD,))),
+        (f"<tool_call>{JSON}</tool_call>" * 2, ParsedCompletion(calls=(ADD, ADD))),
+        (JSON, ParsedCompletion(calls=(ADD,))),
+        (f"```json\n{JSON}\n```", ParsedCompletion(calls=(ADD,))),
+        (f"[{JSON}]", ParsedCompletion(calls=(ADD,))),
+        (JSON.replace("arguments", "parameters"), ParsedCompletion(calls=(ADD,))),
+        (
+            '{"name": "f", "arguments": "{\\"a\\": 1}"}',
+            ParsedCompletion(calls=(ToolCall("f", {"a": 1}),)),
+        ),
+        ("It is 2.", ParsedCompletion(answer="It is 2.")),
+        ('{"total": 2}', ParsedCompletion(answer='{"total": 2}')),
+        ("[]", ParsedCompletion(answer="[]")),
+        ("", ParsedCompletion(answer="")),
     ],
 )
-def test_calls_are_found_in_the_forms_that_models_write(said: str, expected: Reading) -> None:
+def test_calls_are_found_in_the_forms_that_models_write(
+    said: str, expected: ParsedCompletion
+) -> None:
     assert read_free(said) == expected
 
 
@@ -81,14 +92,16 @@ def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (JSON, Reading(calls=(ADD,))),
-        ('{"answer": "two"}', Reading(answer="two")),
-        ('{"answer": "tw', Reading(answer="tw")),
-        (' {"answer": "say \\"two\\" or \\u00', Reading(answer='say "two" or ')),
-        ('{"answer": "a\\', Reading(answer="a")),
+        (JSON, ParsedCompletion(calls=(ADD,))),
+        ('{"answer": "two"}', ParsedCompletion(answer="two")),
+        ('{"answer": "tw', ParsedCompletion(answer="tw")),
+        (' {"answer": "say \\"two\\" or \\u00', ParsedCompletion(answer='say "two" or ')),
+        ('{"answer": "a\\', ParsedCompletion(answer="a")),
     ],
 )
-def test_held_completions_are_calls_or_answers_even_cut_off(said: str, expected: Reading) -> None:
+def test_held_completions_are_calls_or_answers_even_cut_off(
+    said: str, expected: ParsedCompletion
+) -> None:
     assert read_held(said) == expected
 
 

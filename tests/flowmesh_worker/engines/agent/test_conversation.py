@@ -3,18 +3,23 @@
 import pytest
 
 from flowmesh_worker.engines.agent.conversation import Conversation
-from flowmesh_worker.engines.agent.protocols import CallProtocol, Held, Taught, Written
-from flowmesh_worker.engines.agent.tools.calculator import Calculator
+from flowmesh_worker.engines.agent.protocols import (
+    CallProtocol,
+    ConstrainedCalls,
+    PromptedCalls,
+    TemplateCalls,
+)
+from flowmesh_worker.engines.agent.tools.calculator import CalculatorTool
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 
-TOOLS = Toolbox([Calculator()], 100).descriptions()
+TOOLS = Toolbox([CalculatorTool()], 100).descriptions()
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1+1"}}</tool_call>'
 BAD = "<tool_call>calculator</tool_call>"
 ASKED = (("system", "be brief"), ("user", "1+1?"))
 
 
 def conversation(protocol: CallProtocol | None = None, max_turns: int = 4) -> Conversation:
-    return Conversation(ASKED, protocol or Written(TOOLS), max_turns)
+    return Conversation(ASKED, protocol or PromptedCalls(TOOLS), max_turns)
 
 
 def test_a_call_and_its_result_lead_to_an_answer() -> None:
@@ -43,13 +48,13 @@ def test_the_model_is_told_of_tools_in_a_system_message_where_its_template_canno
     assert system["content"].startswith("be brief\n\nYou may call tools.")
     assert '"name": "calculator"' in system["content"]
     assert user == {"role": "user", "content": "1+1?"}
-    bare = Conversation([("user", "hi")], Written(TOOLS), 4)
+    bare = Conversation([("user", "hi")], PromptedCalls(TOOLS), 4)
     assert [m["role"] for m in bare.messages] == ["system", "user"]
     assert [m["role"] for m in bare.transcript] == ["user"]
 
 
 def test_results_are_text_of_the_chat_or_messages_of_the_template() -> None:
-    written, taught = conversation(), conversation(Taught(TOOLS))
+    written, taught = conversation(), conversation(TemplateCalls(TOOLS))
     for c in (written, taught):
         c.take(CALL, cut=False)
         c.give(["2"])
@@ -73,7 +78,7 @@ def test_results_of_one_turn_keep_roles_in_turn_where_they_are_text() -> None:
     c.give(["2", "3"])
     assert [m["role"] for m in c.messages] == ["system", "user", "assistant", "user"]
     assert c.messages[-1]["content"].count("<tool_response>") == 2
-    taught = conversation(Taught(TOOLS))
+    taught = conversation(TemplateCalls(TOOLS))
     for _ in range(2):
         taught.take(CALL + CALL, cut=False)
         taught.give(["2", "3"])
@@ -116,7 +121,7 @@ def test_bad_calls_end_with_the_turns_too() -> None:
 
 
 def test_a_held_conversation_begins_with_a_call_and_ends_with_an_answer() -> None:
-    c = conversation(Held(TOOLS), max_turns=3)
+    c = conversation(ConstrainedCalls(TOOLS), max_turns=3)
     kinds = []
     for said in ('{"name": "calculator", "arguments": {"expression": "1+1"}}',) * 2:
         schema = c.schema() or {}
@@ -129,10 +134,12 @@ def test_a_held_conversation_begins_with_a_call_and_ends_with_an_answer() -> Non
     assert (c.finish_reason, c.answer) == ("answered", "2")
 
 
-@pytest.mark.parametrize("protocol", [Written(TOOLS), Held(TOOLS), Taught(TOOLS)])
+@pytest.mark.parametrize(
+    "protocol", [PromptedCalls(TOOLS), ConstrainedCalls(TOOLS), TemplateCalls(TOOLS)]
+)
 def test_the_seed_follows_from_all_that_was_said(protocol: CallProtocol) -> None:
     one, other = conversation(protocol), conversation(protocol)
-    said = CALL if not isinstance(protocol, Held) else CALL[11:-12]
+    said = CALL if not isinstance(protocol, ConstrainedCalls) else CALL[11:-12]
     assert one.canonical() == other.canonical()
     seen = {one.canonical()}
     for c, result in ((one, "2"), (other, "3")):

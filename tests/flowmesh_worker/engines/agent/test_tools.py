@@ -16,11 +16,11 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_store.datasets.chunks import as_single_chunk
 from flowmesh_worker.engine_api import DatasetInput, Work
 from flowmesh_worker.engines.agent.calls import ToolCall
-from flowmesh_worker.engines.agent.tools.calculator import Calculator, evaluate
-from flowmesh_worker.engines.agent.tools.retrieve import Index
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.calculator import CalculatorTool, evaluate
+from flowmesh_worker.engines.agent.tools.retrieve import RowIndex
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
-from flowmesh_worker.engines.agent.workshop import Workshop
+from flowmesh_worker.engines.agent.workshop import ToolFactory
 from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
@@ -38,20 +38,20 @@ def dataset(rows: list[dict[str, Any]]) -> DatasetInput:
     return DatasetInput(manifest, tuple(blobs[c.blob] for c in manifest.chunks))
 
 
-async def box(workshop: Workshop, *tools: str, **params: Any) -> Toolbox:
+async def box(workshop: ToolFactory, *tools: str, **params: Any) -> Toolbox:
     given = {"tools": tools, "maxResultChars": 400, "toolTimeoutS": 20.0, "httpHosts": [], **params}
     inputs = {"books": dataset(BOOKS), "rows": dataset([{"q": "x"}])}
     return await workshop.toolbox(Work("action", "attempt", given, {}, inputs, Path("unused")))
 
 
 async def use(toolbox: Toolbox, name: str, **arguments: Any) -> str:
-    [result] = await toolbox.run([ToolCall(name, arguments)], Place("action", "0/0"))
+    [result] = await toolbox.run([ToolCall(name, arguments)], CallSite("action", "0/0"))
     return result
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path)
+def workshop(tmp_path: Path) -> ToolFactory:
+    return ToolFactory(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_calculator_does_nothing_else(expression: str, words: str) -> None:
         evaluate(expression)
 
 
-async def test_sql_answers_over_the_data_sets_alone(workshop: Workshop) -> None:
+async def test_sql_answers_over_the_data_sets_alone(workshop: ToolFactory) -> None:
     tools = await box(workshop, "sql")
     assert "books(about, title, year)" in tools.descriptions()[0]["function"]["description"]
     found = await use(tools, "sql", query="select title, year from books where year > 1940")
@@ -131,14 +131,16 @@ async def test_sql_answers_over_the_data_sets_alone(workshop: Workshop) -> None:
     )
 
 
-async def test_a_query_without_end_is_ended_and_the_next_one_answered(workshop: Workshop) -> None:
+async def test_a_query_without_end_is_ended_and_the_next_one_answered(
+    workshop: ToolFactory,
+) -> None:
     tools = await box(workshop, "sql", toolTimeoutS=0.2)
     endless = "select count(*) from range(1000000000) a, range(1000000) b where a.range <> b.range"
     assert "longer than 0.2 s" in await use(tools, "sql", query=endless)
     assert await use(tools, "sql", query="select 1 as one") == '{"one": 1}'
 
 
-async def test_retrieve_finds_rows_by_their_words(workshop: Workshop) -> None:
+async def test_retrieve_finds_rows_by_their_words(workshop: ToolFactory) -> None:
     tools = await box(workshop, "retrieve", maxResultChars=4000)
     found = await use(tools, "retrieve", input="books", query="Lighthouse by sea?")
     rows = [json.loads(line) for line in found.splitlines()]
@@ -154,20 +156,20 @@ async def test_retrieve_finds_rows_by_their_words(workshop: Workshop) -> None:
 
 def test_rows_of_equal_scores_keep_their_order_and_rows_without_words_are_none() -> None:
     texts = [None, "b c", "a b", "?", "b a", "x y", "y z", "z q"]
-    index = Index(dataset([{"n": i, "text": t} for i, t in enumerate(texts)]))
+    index = RowIndex(dataset([{"n": i, "text": t} for i, t in enumerate(texts)]))
     assert [r["n"] for r in index.search("B, aa", 2)] == [1, 2]
     assert [r["n"] for r in index.search("b", 9)] == [1, 2, 4]
-    assert Index(dataset([{"text": None}, {"text": "!"}])).search("bee", 9) == []
+    assert RowIndex(dataset([{"text": None}, {"text": "!"}])).search("bee", 9) == []
 
 
-async def test_tables_and_indexes_are_made_once(workshop: Workshop) -> None:
+async def test_tables_and_indexes_are_made_once(workshop: ToolFactory) -> None:
     first, second = [await box(workshop, "sql", "retrieve") for _ in range(2)]
     assert first._tools["sql"]._database is second._tools["sql"]._database  # type: ignore[attr-defined]
     one, other = (t._tools["retrieve"]._indexes["books"] for t in (first, second))  # type: ignore[attr-defined]
     assert one is other
 
 
-async def test_scripts_run_in_the_sandbox(workshop: Workshop) -> None:
+async def test_scripts_run_in_the_sandbox(workshop: ToolFactory) -> None:
     tools = await box(workshop, "python")
     code = "import math\nprint('hi')\nmath.factorial(5)"
     assert await use(tools, "python", code=code) == "hi\n120\n"
@@ -185,7 +187,7 @@ async def test_scripts_run_in_the_sandbox(workshop: Workshop) -> None:
 
 
 async def test_http_asks_listed_hosts_alone(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    workshop: ToolFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REQUEST_ALLOW_VARIABLE, "127.0.0.1/32")
     paths: Mapping[str, Any] = {
@@ -207,7 +209,7 @@ async def test_http_asks_listed_hosts_alone(
             await workshop.close()
 
 
-async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: Workshop) -> None:
+async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: ToolFactory) -> None:
     with pytest.raises(AttemptError, match="may ask no host"):
         await box(workshop, "http")
     work = Work("a", "b", {"tools": ["sql"], "toolTimeoutS": 1.0, "maxResultChars": 9}, {}, {},
@@ -227,13 +229,13 @@ async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: Workshop
     ],
 )
 async def test_wrong_calls_are_told(name: str, arguments: dict[str, Any], words: str) -> None:
-    result = await use(Toolbox([Calculator()], 400), name, **arguments)
+    result = await use(Toolbox([CalculatorTool()], 400), name, **arguments)
     assert result.startswith("error: ")
     assert words in result
 
 
 async def test_results_are_cut_and_say_so() -> None:
-    result = await use(Toolbox([Calculator()], 20), "calculator", expression="9 ** 1000")
+    result = await use(Toolbox([CalculatorTool()], 20), "calculator", expression="9 ** 1000")
     assert result.endswith("\n[cut; it has 955 characters]")
     assert len(result.splitlines()[0]) == 20
 
@@ -248,7 +250,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         await asyncio.sleep(0)
         raise self._error
 

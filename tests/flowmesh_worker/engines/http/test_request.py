@@ -14,8 +14,8 @@ from flowmesh_worker.engines.http.request import HttpRequest
 from flowmesh_worker.engines.net.addresses import (
     ALLOW_VARIABLE,
     REQUEST_ALLOW_VARIABLE,
-    AddressRule,
-    JudgingResolver,
+    AddressPolicy,
+    FilteringResolver,
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -191,7 +191,7 @@ async def test_addresses_that_are_not_public_are_refused(
 async def test_without_encryption_only_opened_addresses_are_asked(site: Site) -> None:
     assert "not encrypted" in (await failure([{"a": 1}], url="http://8.8.8.8/")).message
     with pytest.raises(AttemptError, match="not encrypted"):  # what a name is looked up as
-        await JudgingResolver(AddressRule(), opened_only=True).resolve("8.8.8.8")
+        await FilteringResolver(AddressPolicy(), opened_only=True).resolve("8.8.8.8")
     port = site.url.rpartition(":")[2]
     [row] = await request([{"a": 1}], url=f"http://localhost:{port}/cookie")
     assert row["response"] == "ok"

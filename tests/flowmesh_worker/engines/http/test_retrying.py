@@ -3,12 +3,12 @@
 import pytest
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
 from flowmesh_worker.engines.http.row_calls import idempotency_key
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
-BUSY = Answer("u", 503, "")
+BUSY = HttpResponse("u", 503, "")
 BROKEN = CallError(FailureKind.ENGINE, "broken", sent=True)
 UNSENT = CallError(FailureKind.ENGINE, "no connection", sent=False)
 REFUSED = CallError(FailureKind.BAD_INPUT, "refused", sent=False)
@@ -44,14 +44,14 @@ def test_without_a_word_of_the_server_waits_double_up_to_a_bound() -> None:
         (OFTEN, BROKEN, True),
         (OFTEN, UNSENT, True),
         (OFTEN, REFUSED, False),
-        (OFTEN, Answer("u", 404, ""), False),
+        (OFTEN, HttpResponse("u", 404, ""), False),
         (ONCE, BUSY, False),
         (ONCE, BROKEN, False),
         (ONCE, UNSENT, True),
     ],
 )
 def test_what_a_server_may_have_seen_is_repeated_only_where_that_is_harmless(
-    call: Call, ended: Answer | CallError, again: bool
+    call: Call, ended: HttpResponse | CallError, again: bool
 ) -> None:
     assert may_retry(call, 1, ended, 0.0) is again
     assert not may_retry(call, 3, ended, 0.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flowmesh_core.catalog.verifiers import VERIFIERS
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engines.judging.final_choice import LABELS, final_choice
-from flowmesh_worker.engines.judging.verifiers import Completion, compile_checks
+from flowmesh_worker.engines.judging.verifiers import JudgedCompletion, compile_checks
 
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
 
@@ -17,7 +17,7 @@ PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "require
 def judged(check: dict[str, Any], text: str, tokens: int = 3, **row: Any) -> float | None:
     (compiled,) = compile_checks([check])
     assert compiled.name == check["name"]
-    return compiled.judge(Completion(text, tokens), row)
+    return compiled.judge(JudgedCompletion(text, tokens), row)
 
 
 @pytest.mark.parametrize(

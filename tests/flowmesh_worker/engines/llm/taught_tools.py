@@ -9,8 +9,8 @@ import sys
 from transformers import AutoTokenizer
 
 from flowmesh_worker.engines.agent.conversation import Conversation
-from flowmesh_worker.engines.agent.protocols import Taught
-from flowmesh_worker.engines.agent.tools.calculator import Calculator
+from flowmesh_worker.engines.agent.protocols import TemplateCalls
+from flowmesh_worker.engines.agent.tools.calculator import CalculatorTool
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.tokens import Tokenizing
 
@@ -23,11 +23,11 @@ HERMES = (
 CALL = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
 
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-tools = Toolbox([Calculator()], 100).descriptions()
+tools = Toolbox([CalculatorTool()], 100).descriptions()
 plain = Tokenizing(tokenizer, 4096).takes_tools(tools)
 tokenizer.chat_template = HERMES
 tokenizing = Tokenizing(tokenizer, 4096)
-conversation = Conversation([("user", "1+1?")], Taught(tools), 3)
+conversation = Conversation([("user", "1+1?")], TemplateCalls(tools), 3)
 conversation.take(f"<tool_call>{CALL}</tool_call>", cut=False)
 conversation.give(["it is two"])
 text = tokenizer.decode(tokenizing.chat(conversation.messages, conversation.described))

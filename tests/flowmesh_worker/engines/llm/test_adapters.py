@@ -15,7 +15,7 @@ from conftest import adapters_of
 from jobs import PROMPTS, action, completions, job
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.adapters import Adaptable
+from flowmesh_worker.engines.llm.adapters import LoraTargets
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.models.model_facts import read_facts
 
@@ -66,7 +66,7 @@ def answers(tiny_model: Path, adapters: dict[str, Path], drive: Any) -> dict[str
 
 
 def test_two_adapters_fit_into_an_engine_of_this_size(tiny_model: Path) -> None:
-    slot_bytes = Adaptable.of_model(tiny_model).slot_bytes(4)
+    slot_bytes = LoraTargets.of_model(tiny_model).slot_bytes(4)
     host = HostSettings((), MEMORY_MIB, 2, {}, tiny_model)
     assert sizes_for(read_facts(tiny_model), "float32", host, slot_bytes).adapter_slots == 2
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowmesh_worker.engines.train.memory import ModelSize, Plan, need, what_fits
+from flowmesh_worker.engines.train.memory import ModelSize, TrainingPlan, need, what_fits
 
 MIB = 1024 * 1024
 # SmolLM2-135M: 30 layers of width 576, 49,152 tokens, embeddings shared with the head.
@@ -18,7 +18,7 @@ SMOL = ModelSize(
     vocabulary=49_152,
     weight_bytes=4,
 )
-FULL = Plan(
+FULL = TrainingPlan(
     size=SMOL,
     use_peft=False,
     load_in_8bit=False,
@@ -33,7 +33,7 @@ FULL = Plan(
 LORA = replace(FULL, use_peft=True)
 
 
-def proposals(plan: Plan, memory_mib: int, *, on_device: bool = False) -> list[str]:
+def proposals(plan: TrainingPlan, memory_mib: int, *, on_device: bool = False) -> list[str]:
     return list(what_fits(plan, memory_mib, on_device=on_device))
 
 

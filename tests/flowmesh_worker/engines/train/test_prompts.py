@@ -7,12 +7,12 @@ import pytest
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.train.examples import held_out
 from flowmesh_worker.engines.train.ppo import episodes, spare_token
-from flowmesh_worker.engines.train.prompts import Room, read_prompts
+from flowmesh_worker.engines.train.prompts import ContextBudget, read_prompts
 from flowmesh_worker.engines.train.reinforcement import completions_a_step
 
 ROWS = [{"q": "x" * n} for n in range(1, 11)]
 LONG = [{"q": "x" * n} for n in (9, 99)]
-ROOM = Room(context=12, completion=4, parameter="response_length")
+ROOM = ContextBudget(context=12, completion=4, parameter="response_length")
 PARAMS = {"prompt": "{{ q }}", "seed": 7}
 
 
@@ -56,10 +56,12 @@ def test_rows_held_out_are_those_of_every_trainer() -> None:
     [
         ([], ROOM, "there are no rows"),
         (LONG, ROOM, "no row to learn from leaves room for a completion: 2 of 2 prompts"),
-        (ROWS, Room(4, 4, "response_length"), "4 tokens are all that the model reads"),
+        (ROWS, ContextBudget(4, 4, "response_length"), "4 tokens are all that the model reads"),
     ],
 )
-def test_what_leaves_nothing_to_learn_is_refused(rows: Any, room: Room, message: str) -> None:
+def test_what_leaves_nothing_to_learn_is_refused(
+    rows: Any, room: ContextBudget, message: str
+) -> None:
     with pytest.raises(AttemptError, match=message) as error:
         read_prompts(rows, PARAMS, Letters(), room)
     assert error.value.failure.kind is FailureKind.BAD_INPUT

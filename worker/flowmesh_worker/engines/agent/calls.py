@@ -33,7 +33,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedCompletion:
     """What a completion is: calls, an answer, or something that cannot be read.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reading:
     problem: str = ""
 
 
-def read_free(said: str) -> Reading:
+def read_free(said: str) -> ParsedCompletion:
     """Reads a completion that nothing constrained: without a call it is an answer."""
     blocks = _BLOCK.findall(said)
     if blocks:
@@ -60,35 +60,35 @@ def read_free(said: str) -> Reading:
     listed = value if isinstance(value, list) else [value]
     if listed and all(_names_a_call(v) for v in listed):
         return _calls([json.dumps(v) for v in listed], "")
-    return Reading(answer=said.strip())
+    return ParsedCompletion(answer=said.strip())
 
 
-def read_held(said: str) -> Reading:
+def read_held(said: str) -> ParsedCompletion:
     """Reads a completion that was held to the form of a call or of an answer.
 
     It may still be cut off; an answer's beginning is an answer.
     """
     value = _json(said)
     if isinstance(value, dict) and isinstance(value.get("answer"), str):
-        return Reading(answer=value["answer"])
+        return ParsedCompletion(answer=value["answer"])
     if value is None and (partial := _PARTIAL_ANSWER.match(said)):
         text = _json(f'"{_HALF_ESCAPE.sub("", partial[1])}"')
-        return Reading(answer=text if isinstance(text, str) else partial[1])
+        return ParsedCompletion(answer=text if isinstance(text, str) else partial[1])
     return _calls([said], "")
 
 
-def _calls(blocks: list[str], text: str) -> Reading:
+def _calls(blocks: list[str], text: str) -> ParsedCompletion:
     if len(blocks) > MAX_CALLS:
-        return Reading(
+        return ParsedCompletion(
             text=text, problem=f"{len(blocks)} calls at once; at most {MAX_CALLS} are taken"
         )
     found = []
     for block in blocks:
         call = _call(block)
         if isinstance(call, str):
-            return Reading(text=text, problem=call)
+            return ParsedCompletion(text=text, problem=call)
         found.append(call)
-    return Reading(text=text, calls=tuple(found))
+    return ParsedCompletion(text=text, calls=tuple(found))
 
 
 def _call(block: str) -> ToolCall | str:

@@ -24,15 +24,20 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.agent.conversation import CONTEXT, Conversation
-from flowmesh_worker.engines.agent.protocols import CallProtocol, Held, Taught, Written
-from flowmesh_worker.engines.agent.tools.tool import Place
+from flowmesh_worker.engines.agent.protocols import (
+    CallProtocol,
+    ConstrainedCalls,
+    PromptedCalls,
+    TemplateCalls,
+)
+from flowmesh_worker.engines.agent.tools.tool import CallSite
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
-from flowmesh_worker.engines.agent.workshop import Workshop
+from flowmesh_worker.engines.agent.workshop import ToolFactory
 from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preparations import Preparation, of_implementation
+from flowmesh_worker.engines.preparations import HostPreload, of_implementation
 from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.together import all_or_none
@@ -49,7 +54,7 @@ class LlmAgent:
         self.capacity = _CAPACITY
         self._backend: Backend | None = None
         self._tokenizing: Tokenizing | None = None
-        self._workshop: Workshop | None = None
+        self._workshop: ToolFactory | None = None
         self._held = True
 
     @staticmethod
@@ -58,7 +63,7 @@ class LlmAgent:
         return honoured("llm.agent", device_class)
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """What its host can import beforehand."""
         return of_implementation(params, on_devices=on_devices)
 
@@ -68,7 +73,7 @@ class LlmAgent:
         backend = await start_backend(facts, settings)
         self._backend = backend
         self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
-        self._workshop = Workshop(settings.scratch)
+        self._workshop = ToolFactory(settings.scratch)
         self._held = settings.signature_params.get("implementation", "vllm") == "vllm"
 
     async def run(self, work: Work, progress: Progress) -> Result:
@@ -130,7 +135,7 @@ class _Run:
             completion = await self.backend.complete(request, _ignore)
             self.tokens_in += len(ids)
             self.tokens_out += completion.tokens_out
-            place = Place(self.work.action_id, f"{number}/{conversation.turns}")
+            place = CallSite(self.work.action_id, f"{number}/{conversation.turns}")
             cut = completion.finish_reason == "length"
             calls = conversation.take(completion.text, cut=cut)
             if calls:
@@ -179,8 +184,10 @@ def _prepare(
 def _protocol(choice: str, tokenizing: Tokenizing, toolbox: Toolbox) -> CallProtocol:
     described = toolbox.descriptions()
     if choice == "required":
-        return Held(described)
-    return Taught(described) if tokenizing.takes_tools(described) else Written(described)
+        return ConstrainedCalls(described)
+    return (
+        TemplateCalls(described) if tokenizing.takes_tools(described) else PromptedCalls(described)
+    )
 
 
 def _row(

@@ -9,7 +9,7 @@ _KEPT = 4
 T = TypeVar("T")
 
 
-class Kept:
+class LruCache:
     """The last few things made, by what they were made of. What is in use outlives its place."""
 
     def __init__(self) -> None:

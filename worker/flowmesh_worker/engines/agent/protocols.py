@@ -1,14 +1,14 @@
-"""How a model is told of tools and how its calls are read: three ways, one interface.
+"""Ways to describe tools to a model and to read its calls, behind one interface.
 
-``Taught`` leaves it to the model's chat template, ``Written`` says it in the system message, and
-``Held`` constrains every turn to JSON of a call or an answer.
+``TemplateCalls`` uses the model's chat template, ``PromptedCalls`` describes the tools in the
+system message, and ``ConstrainedCalls`` constrains each turn to the JSON of a call or an answer.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from flowmesh_worker.engines.agent.calls import Reading, ToolCall, read_free, read_held
+from flowmesh_worker.engines.agent.calls import ParsedCompletion, ToolCall, read_free, read_held
 
 Message = dict[str, Any]
 Description = Mapping[str, Any]
@@ -47,11 +47,11 @@ class CallProtocol(Protocol):
         """What the next completion is held to."""
         ...
 
-    def read(self, said: str) -> Reading:
+    def read(self, said: str) -> ParsedCompletion:
         """What a completion is."""
         ...
 
-    def said(self, text: str, reading: Reading, number: int) -> Message:
+    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """A completion as a message of the chat."""
         ...
 
@@ -67,7 +67,7 @@ def told(text: str) -> Message:
     return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
 
 
-class Taught:
+class TemplateCalls:
     """The chat template knows tools."""
 
     def __init__(self, tools: Sequence[Description]) -> None:
@@ -81,11 +81,11 @@ class Taught:
     def schema(self, *, first: bool, last: bool) -> None:
         """See :class:`CallProtocol`."""
 
-    def read(self, said: str) -> Reading:
+    def read(self, said: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
         return read_free(said)
 
-    def said(self, text: str, reading: Reading, number: int) -> Message:
+    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
         if not reading.calls:
             return {"role": "assistant", "content": text}
@@ -114,7 +114,7 @@ class Taught:
         ]
 
 
-class Written:
+class PromptedCalls:
     """The system message says how to call; calls and results are text of the chat."""
 
     described: Sequence[Description] = ()
@@ -136,11 +136,11 @@ class Written:
         """See :class:`CallProtocol`."""
         return None
 
-    def read(self, said: str) -> Reading:
+    def read(self, said: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
         return read_free(said)
 
-    def said(self, text: str, reading: Reading, number: int) -> Message:
+    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
         return {"role": "assistant", "content": text}
 
@@ -151,7 +151,7 @@ class Written:
         return [{"role": "user", "content": "\n".join(told(t)["content"] for t in texts)}]
 
 
-class Held(Written):
+class ConstrainedCalls(PromptedCalls):
     """Each completion is one JSON object: a call, or an answer; the first is a call."""
 
     _how = _HELD
@@ -167,7 +167,7 @@ class Held(Written):
             return ANSWER_SCHEMA
         return {"anyOf": self._calls if first else [*self._calls, ANSWER_SCHEMA]}
 
-    def read(self, said: str) -> Reading:
+    def read(self, said: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
         return read_held(said)
 

@@ -8,26 +8,26 @@ from typing import Any
 from flowmesh_core.catalog.builtin.agent import AGENT
 from flowmesh_core.dataset import dataset_digest
 from flowmesh_worker.engine_api import DatasetInput, Work
-from flowmesh_worker.engines.agent.kept import Kept
-from flowmesh_worker.engines.agent.tools.calculator import Calculator
+from flowmesh_worker.engines.agent.kept import LruCache
+from flowmesh_worker.engines.agent.tools.calculator import CalculatorTool
 from flowmesh_worker.engines.agent.tools.tool import Tool
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 from flowmesh_worker.engines.http.client import HttpClient
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 from flowmesh_worker.engines.refusal import bad_input
 
 _SCRIPTS_AT_ONCE = 2
 _OWN_PORTS = frozenset(p.name for p in AGENT.inputs)
 
 
-class Workshop:
+class ToolFactory:
     """The tools of one engine instance."""
 
     def __init__(self, scratch: Path) -> None:
         """Takes where scripts of models may have their directories."""
         self._scratch = scratch
-        self._kept = Kept()
+        self._kept = LruCache()
         self._client: HttpClient | None = None
         self._scripts: tuple[LockedCalls, asyncio.Semaphore] | None = None
 
@@ -65,7 +65,7 @@ class Workshop:
             )
         match name:
             case "calculator":
-                return Calculator()
+                return CalculatorTool()
             case "sql":
                 return await self._sql(data, timeout_s)
             case "retrieve":
@@ -78,35 +78,35 @@ class Workshop:
 
     async def _sql(self, data: Mapping[str, DatasetInput], timeout_s: float) -> Tool:
         from flowmesh_worker.engines.agent.tools.sql import (  # noqa: PLC0415 - DuckDB is heavy
-            Database,
-            Sql,
+            SqlTool,
+            TableDatabase,
         )
 
         key = ("sql", *((n, dataset_digest(d.manifest)) for n, d in sorted(data.items())))
-        return Sql(await self._kept.get(key, lambda: Database(data)), timeout_s)
+        return SqlTool(await self._kept.get(key, lambda: TableDatabase(data)), timeout_s)
 
     async def _retrieve(self, data: Mapping[str, DatasetInput]) -> Tool:
         from flowmesh_worker.engines.agent.tools.retrieve import (  # noqa: PLC0415 - as needed
-            Index,
-            Retrieve,
+            RetrieveTool,
+            RowIndex,
         )
 
-        async def index(given: DatasetInput) -> Index:
+        async def index(given: DatasetInput) -> RowIndex:
             key = ("retrieve", dataset_digest(given.manifest))
-            return await self._kept.get(key, lambda: Index(given))
+            return await self._kept.get(key, lambda: RowIndex(given))
 
-        return Retrieve({name: await index(given) for name, given in data.items()})
+        return RetrieveTool({name: await index(given) for name, given in data.items()})
 
     def _python(self, timeout_s: float) -> Tool:
-        from flowmesh_worker.engines.agent.tools.python import Python  # noqa: PLC0415 - as needed
+        from flowmesh_worker.engines.agent.tools.python import PythonTool  # noqa: PLC0415 - as needed
 
         if self._scripts is None:
             calls = LockedCalls(self._scratch, "the tool python")
             self._scripts = (calls, asyncio.Semaphore(_SCRIPTS_AT_ONCE))
-        return Python(*self._scripts, timeout_s)
+        return PythonTool(*self._scripts, timeout_s)
 
     def _http(self, params: Mapping[str, Any], timeout_s: float) -> Tool:
-        from flowmesh_worker.engines.agent.tools.http import Http  # noqa: PLC0415 - as needed
+        from flowmesh_worker.engines.agent.tools.http import HttpTool  # noqa: PLC0415 - as needed
 
         hosts = [str(h) for h in params["httpHosts"]]
         if not hosts:
@@ -114,8 +114,8 @@ class Workshop:
                 "the tool 'http' may ask no host", "list some: httpHosts: [docs.example.com]"
             )
         if self._client is None:
-            self._client = HttpClient(AddressRule.from_environment(REQUEST_ALLOW_VARIABLE))
-        return Http(self._client, hosts, timeout_s)
+            self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
+        return HttpTool(self._client, hosts, timeout_s)
 
 
 def _all_tools() -> tuple[str, ...]:

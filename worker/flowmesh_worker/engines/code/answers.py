@@ -8,7 +8,7 @@ import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.code.answer_size import decoded_bytes
-from flowmesh_worker.engines.code.limits import Answer
+from flowmesh_worker.engines.code.limits import SandboxResult
 
 ANSWER_MIB_MAX = 256
 _DECODED_FACTOR = 4
@@ -38,7 +38,7 @@ class AnswerBytes:
             raise self._too_much(f"the code returned more than {self._limit_mib} MiB")
         self.data += data
 
-    def decoded(self) -> Answer:
+    def decoded(self) -> SandboxResult:
         """The answer; the bytes are let go.
 
         Raises:
@@ -50,7 +50,7 @@ class AnswerBytes:
             raise self._too_much(
                 f"what the code returned would take more than {limit >> 20} MiB of memory"
             )
-        answer = msgspec.msgpack.decode(self.data, type=Answer)
+        answer = msgspec.msgpack.decode(self.data, type=SandboxResult)
         self.data = bytearray()
         return answer
 

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Task(msgspec.Struct, frozen=True):
+class SandboxRequest(msgspec.Struct, frozen=True):
     """What the runner reads from its standard input.
 
     Attributes:
@@ -27,7 +27,7 @@ class Task(msgspec.Struct, frozen=True):
     own_user: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class SandboxResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the runner writes.
 
     Attributes:

@@ -17,7 +17,7 @@ import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.code.answers import AnswerBytes, user_code_failed
-from flowmesh_worker.engines.code.limits import Answer, Task
+from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
 from flowmesh_worker.engines.code.processes import Take, run_process
 from flowmesh_worker.engines.code.sidecar import VARIABLE, call_sidecar
 
@@ -45,7 +45,7 @@ class LockedCalls:
         args: Mapping[str, object],
         timeout_s: float,
         memory_mib: int,
-    ) -> Answer:
+    ) -> SandboxResult:
         """Calls a function of a module.
 
         Args:
@@ -63,7 +63,7 @@ class LockedCalls:
             AttemptError: kind ``timeout``, ``user-code`` where the process did not come back, or
                 ``engine`` where it was killed.
         """
-        task = Task(
+        task = SandboxRequest(
             code=code,
             function=function,
             inputs=dict(inputs),
@@ -88,7 +88,7 @@ class LockedCalls:
             sys.stdout.write(f"{self._caller} runs here without {'; '.join(answer.lacks)}\n")
         return answer
 
-    async def _run(self, task: Task, timeout_s: float, take: Take) -> int:
+    async def _run(self, task: SandboxRequest, timeout_s: float, take: Take) -> int:
         socket = os.environ.get(VARIABLE)
         if not socket:
             async with asyncio.timeout(timeout_s):
@@ -107,7 +107,7 @@ class LockedCalls:
             ) from error
 
 
-def _read(answer: AnswerBytes, code: int, task: Task) -> Answer:
+def _read(answer: AnswerBytes, code: int, task: SandboxRequest) -> SandboxResult:
     if answer.data:
         try:
             return answer.decoded()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from flowmesh_worker.engines.code.limits import Task
+from flowmesh_worker.engines.code.limits import SandboxRequest
 
 _PIECE_BYTES = 1 << 16
 _FIRST_UID = 1_879_048_192
@@ -23,7 +23,7 @@ Take = Callable[[bytes], Awaitable[None]]
 
 
 async def run_process(
-    task: Task, scratch: Path, number: int, take: Take, *, output: int | None = None
+    task: SandboxRequest, scratch: Path, number: int, take: Take, *, output: int | None = None
 ) -> int:
     """Runs a task to its end; cancelled, it leaves no process behind.
 

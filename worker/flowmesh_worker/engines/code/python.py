@@ -15,7 +15,7 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.code.answers import user_code_failed
-from flowmesh_worker.engines.code.limits import Answer
+from flowmesh_worker.engines.code.limits import SandboxResult
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 
 _LOOKS = "look at the lines above; print() shows in the step's log"
@@ -57,7 +57,7 @@ class Python:
         """Frees nothing: every process has ended with its work."""
 
 
-def _require_columns(answer: Answer) -> None:
+def _require_columns(answer: SandboxResult) -> None:
     """Says now, as the user's own fault, what typing the rows would say later."""
     from flowmesh_core.dataset import columns_of, infer_schema  # noqa: PLC0415 - only here
     from flowmesh_core.identity import canonical_bytes  # noqa: PLC0415

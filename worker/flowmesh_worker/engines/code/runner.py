@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_worker.engines.code import sandbox
-from flowmesh_worker.engines.code.limits import Answer, Task
+from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
 from flowmesh_worker.host.parent_death import die_with_parent
 
 FILE = "code"
@@ -34,7 +34,7 @@ def main() -> None:
     """Reads the task, runs it, writes the answer."""
     answer_to, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
-    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)
+    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SandboxRequest)
     lacks = sandbox.enter(task)
     own = os.getpid()
     answer = msgspec.structs.replace(run(task), lacks=lacks)
@@ -44,14 +44,14 @@ def main() -> None:
         data = msgspec.msgpack.encode(answer, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         why = f"{task.function}() returned a value that no column can hold: {error}"
-        data = msgspec.msgpack.encode(Answer(error=why, remedy=_PLAIN_VALUES, lacks=lacks))
+        data = msgspec.msgpack.encode(SandboxResult(error=why, remedy=_PLAIN_VALUES, lacks=lacks))
     sys.stdout.flush()
     with os.fdopen(answer_to, "wb") as out:
         out.write(data)
     os._exit(0)
 
 
-def run(task: Task) -> Answer:
+def run(task: SandboxRequest) -> SandboxResult:
     """Runs the module and calls its function."""
     linecache.cache[FILE] = (len(task.code), None, task.code.splitlines(keepends=True), FILE)
     module: dict[str, Any] = {"__name__": "user_code", "__builtins__": __builtins__}
@@ -60,16 +60,16 @@ def run(task: Task) -> Answer:
         function = module.get(task.function)
         if not callable(function):
             why = f"the code defines no function {task.function}()"
-            return Answer(error=why, remedy=_DEFINE)
+            return SandboxResult(error=why, remedy=_DEFINE)
         rows, metrics = _split(function(**task.inputs, **task.args), task.function)
     except _WrongResultError as error:
-        return Answer(error=str(error), remedy=_SHAPE)
+        return SandboxResult(error=str(error), remedy=_SHAPE)
     except MemoryError:
         why = f"the code used more than its {task.memory_mib} MiB of memory"
-        return Answer(error=why, remedy="raise with.memoryMib, or hold less at once")
+        return SandboxResult(error=why, remedy="raise with.memoryMib, or hold less at once")
     except BaseException as error:
-        return Answer(error=_told(error), traceback=_own_lines(error))
-    return Answer(rows=rows, metrics=metrics)
+        return SandboxResult(error=_told(error), traceback=_own_lines(error))
+    return SandboxResult(rows=rows, metrics=metrics)
 
 
 def _split(value: Any, function: str) -> tuple[list[dict[str, object]], dict[str, object]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flowmesh_worker.engines.code import landlock, syscalls
-from flowmesh_worker.engines.code.limits import Task
+from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.host.parent_death import die_with_parent
 
 _LIBRARIES = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
@@ -25,7 +25,7 @@ _MIB = 1 << 20
 _WHOLE = "a file system, network and processes of its own"
 
 
-def enter(task: Task) -> list[str]:
+def enter(task: SandboxRequest) -> list[str]:
     """Locks this process in. It returns in a child of its own process namespace where it can.
 
     Returns:
@@ -55,7 +55,7 @@ def _try(lacks: list[str], what: str, do: Callable[..., None], *arguments: objec
     return True
 
 
-def _private(task: Task, root: bool) -> None:
+def _private(task: SandboxRequest, root: bool) -> None:
     spaces = (
         syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWPID
     )
@@ -69,7 +69,7 @@ def _private(task: Task, root: bool) -> None:
     _first_process()
 
 
-def _shut_in(task: Task) -> None:
+def _shut_in(task: SandboxRequest) -> None:
     """Where the machine forbids namespaces: the same files, and no signals to others."""
     os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
     os.chdir(task.jail)
@@ -138,7 +138,7 @@ def _become(uid: int) -> None:
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
-def _limit(task: Task, *, own_uid: bool) -> None:
+def _limit(task: SandboxRequest, *, own_uid: bool) -> None:
     limits = {
         resource.RLIMIT_CPU: task.cpu_s,
         resource.RLIMIT_AS: _address_space() + task.memory_mib * _MIB,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from flowmesh_worker.engines.code.limits import Task
+from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.processes import Take, run_process
 
 VARIABLE = "FLOWMESH_CODE_SOCKET"
@@ -53,10 +53,10 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 _frames = msgspec.msgpack.Decoder(Started | Printed | Answered | Ended)
-_tasks = msgspec.msgpack.Decoder(Task)
+_tasks = msgspec.msgpack.Decoder(SandboxRequest)
 
 
-async def call_sidecar(socket: str, task: Task, timeout_s: float, take: Take) -> int:
+async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take: Take) -> int:
     """Runs a task in the container beside this one; what it prints is printed here.
 
     Args:
@@ -128,7 +128,7 @@ class Sidecar:
         finally:
             writer.close()
 
-    async def _call(self, task: Task, writer: asyncio.StreamWriter) -> None:
+    async def _call(self, task: SandboxRequest, writer: asyncio.StreamWriter) -> None:
         async with self._turn:
             _write(writer, Started())
 

@@ -11,7 +11,7 @@ from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput, Rows
 from flowmesh_worker.engines.eval.intervals import wilson_of_means
 from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
-from flowmesh_worker.engines.judging.verifiers import Completion, compile_checks
+from flowmesh_worker.engines.judging.verifiers import JudgedCompletion, compile_checks
 from flowmesh_worker.engines.refusal import bad_input
 
 SAMPLES, PASSED = "samples", "passed"
@@ -97,7 +97,7 @@ def _judge(params: Mapping[str, Any]) -> Right:
     checks, column = compile_checks(params["judge"]), str(params["completion"])
 
     def right(row: Mapping[str, Any], number: int) -> bool:
-        completion = Completion("" if row[column] is None else str(row[column]), 0)
+        completion = JudgedCompletion("" if row[column] is None else str(row[column]), 0)
         verdicts = [check.judge(completion, row) for check in checks]
         for check, verdict in zip(checks, verdicts, strict=True):
             if verdict is None:

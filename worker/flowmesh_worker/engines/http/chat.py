@@ -16,7 +16,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.credentials import (
     KEY_HEADER,
@@ -29,7 +29,7 @@ from flowmesh_worker.engines.http.request_templates import (
     rendered_headers,
 )
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls, idempotency_key
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 from flowmesh_worker.engines.prompts import Prompt
 
 _PATH = "/chat/completions"
@@ -43,7 +43,7 @@ class HttpChat:
 
     def __init__(self) -> None:
         """Reads an administrator's exceptions for addresses."""
-        self._client = HttpClient(AddressRule.from_environment(REQUEST_ALLOW_VARIABLE))
+        self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
@@ -114,7 +114,7 @@ def _body(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reader(output: str) -> Any:
-    def read(answer: Answer) -> dict[str, Any]:
+    def read(answer: HttpResponse) -> dict[str, Any]:
         try:
             said = orjson.loads(answer.text)
             choice = said["choices"][0]

@@ -14,9 +14,9 @@ from urllib.parse import urljoin
 import aiohttp
 
 from flowmesh_core.errors import AttemptError, FailureKind
-from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
-from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
 from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -31,14 +31,14 @@ class HttpClient:
     """A client without cookies, proxies or credentials of its own. Close it at the end."""
 
     def __init__(
-        self, rule: AddressRule, wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, rule: AddressPolicy, wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """Takes the rule of addresses, and what waits between two tries."""
         self._rule = rule
         self._wait = wait
         self._sessions: dict[tuple[str, bool], aiohttp.ClientSession] = {}
 
-    async def call(self, call: Call) -> Answer:
+    async def call(self, call: Call) -> HttpResponse:
         """Asks until there is an answer that need not or must not be asked for again.
 
         Returns:
@@ -51,7 +51,7 @@ class HttpClient:
         while True:
             tried += 1
             asked_s = None
-            ended: Answer | CallError
+            ended: HttpResponse | CallError
             try:
                 ended, asked_s = await self._once(call)
             except CallError as error:
@@ -70,7 +70,7 @@ class HttpClient:
             await session.close()
         self._sessions.clear()
 
-    async def _once(self, call: Call) -> tuple[Answer, float | None]:
+    async def _once(self, call: Call) -> tuple[HttpResponse, float | None]:
         """One try: follows redirects of what only reads; gives what the server asked to wait."""
         url = call.url
         sent = False
@@ -140,7 +140,7 @@ class HttpClient:
         session = self._sessions.get(key)
         if session is None:
             connector = aiohttp.TCPConnector(
-                resolver=JudgingResolver(self._rule, opened_only=key[0] == "http"),
+                resolver=FilteringResolver(self._rule, opened_only=key[0] == "http"),
                 use_dns_cache=False,
                 force_close=not call.repeatable,
                 limit=0,
@@ -171,7 +171,7 @@ def _headers(call: Call, url: str) -> dict[str, str]:
 
 async def _take(
     call: Call, response: aiohttp.ClientResponse, url: str
-) -> tuple[Answer, float | None]:
+) -> tuple[HttpResponse, float | None]:
     pieces, size = [], 0
     async for piece in response.content.iter_chunked(_PIECE):
         size += len(piece)
@@ -185,7 +185,7 @@ async def _take(
         pieces.append(piece)
     asked_s = retry_after_s(response.headers, time.time())
     text = _decoded(b"".join(pieces), response.charset)
-    return Answer(url, response.status, call.hide(text), asked_s or 0.0), asked_s
+    return HttpResponse(url, response.status, call.hide(text), asked_s or 0.0), asked_s
 
 
 def _decoded(content: bytes, charset: str | None) -> str:

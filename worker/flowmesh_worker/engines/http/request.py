@@ -16,11 +16,11 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.http.call import Answer, CallError
+from flowmesh_worker.engines.http.call import CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.request_templates import RequestTemplates
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressRule
+from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 
 
 class HttpRequest:
@@ -30,7 +30,7 @@ class HttpRequest:
 
     def __init__(self) -> None:
         """Reads an administrator's exceptions for addresses."""
-        self._client = HttpClient(AddressRule.from_environment(REQUEST_ALLOW_VARIABLE))
+        self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
@@ -44,7 +44,7 @@ class HttpRequest:
         templates = RequestTemplates(work.params, work.secrets)
         calls = [templates.call(work.action_id, row, n) for n, row in enumerate(rows, 1)]
 
-        def read(answer: Answer) -> dict[str, Any]:
+        def read(answer: HttpResponse) -> dict[str, Any]:
             return {output: _parsed(answer) if as_json else answer.text}
 
         cells = await self._calls.run(
@@ -64,7 +64,7 @@ class HttpRequest:
         await self._client.close()
 
 
-def _parsed(answer: Answer) -> Any:
+def _parsed(answer: HttpResponse) -> Any:
     if not answer.text:
         return None
     try:

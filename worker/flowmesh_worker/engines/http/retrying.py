@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same call may succeed."""
@@ -48,7 +48,7 @@ def wait_s(tried: int, asked_s: float | None) -> float:
     return min(_FIRST_WAIT_S * 2.0 ** (tried - 1), _WAIT_S_MAX)
 
 
-def may_retry(call: Call, tried: int, ended: Answer | CallError, wait: float) -> bool:
+def may_retry(call: Call, tried: int, ended: HttpResponse | CallError, wait: float) -> bool:
     """Whether a call is made again.
 
     A call that the server may have seen is repeated only where that is harmless.
@@ -61,7 +61,7 @@ def may_retry(call: Call, tried: int, ended: Answer | CallError, wait: float) ->
     """
     if tried > call.retries or wait > WAIT_MAX_S:
         return False
-    if isinstance(ended, Answer):
+    if isinstance(ended, HttpResponse):
         return call.repeatable and ended.status in BUSY
     if ended.kind is not FailureKind.ENGINE:
         return False

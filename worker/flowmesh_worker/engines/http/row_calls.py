@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engine_api import Progress, Work
-from flowmesh_worker.engines.http.call import Answer, Call, CallError
+from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.retrying import BUSY
 from flowmesh_worker.engines.net.urls import origin, shown
@@ -26,7 +26,7 @@ _KEY_BYTES = 16
 _OK = range(200, 300)
 _DETAIL_CHARS = 500
 Cells = dict[str, Any]
-Read = Callable[[Answer], Mapping[str, Any]]
+Read = Callable[[HttpResponse], Mapping[str, Any]]
 """Makes a row's cells of a good answer; raises :class:`CallError` where it is none."""
 
 
@@ -89,7 +89,7 @@ class RowCalls:
         return self._gates.setdefault((origin(call.url), at_once), asyncio.Semaphore(at_once))
 
 
-def _read(call: Call, answer: Answer, read: Read) -> Mapping[str, Any]:
+def _read(call: Call, answer: HttpResponse, read: Read) -> Mapping[str, Any]:
     if answer.status not in _OK:
         raise CallError(
             FailureKind.ENGINE if answer.status in BUSY else FailureKind.BAD_INPUT,

@@ -22,7 +22,7 @@ from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.hub_files import files_of_rows
 from flowmesh_worker.engines.imports.sources import (
     HUB_REMEDIES,
-    Source,
+    FileSource,
     find_source,
     hub_address,
     hub_file,
@@ -31,7 +31,7 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
-from flowmesh_worker.engines.net.addresses import AddressRule
+from flowmesh_worker.engines.net.addresses import AddressPolicy
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
@@ -47,7 +47,7 @@ class DatasetImport:
 
     def __init__(self) -> None:
         """Reads an administrator's exceptions for addresses."""
-        self._rule = AddressRule.from_environment()
+        self._rule = AddressPolicy.from_environment()
         self._bound = _BYTES_MIN
         self._download = Downloader(self._rule, self._bound)
         self._memory_bytes = 0
@@ -104,7 +104,7 @@ class DatasetImport:
 
     async def _fetched(
         self,
-        source: Source,
+        source: FileSource,
         work: Work,
         progress: Progress,
         *,

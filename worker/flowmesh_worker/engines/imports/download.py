@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 import aiohttp
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_worker.engines.net.addresses import AddressRule, JudgingResolver
+from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
 from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -38,7 +38,7 @@ class Downloaded:
 class Downloader:
     """Fetches by one rule of addresses."""
 
-    def __init__(self, rule: AddressRule, max_bytes: int) -> None:
+    def __init__(self, rule: AddressPolicy, max_bytes: int) -> None:
         """Takes the rule and the most that one answer may hold."""
         self._rule = rule
         self._max_bytes = max_bytes
@@ -67,7 +67,7 @@ class Downloader:
             AttemptError: the URL is refused, gone, changed, too large, or does not answer.
         """
         connector = aiohttp.TCPConnector(
-            resolver=JudgingResolver(self._rule), use_dns_cache=False, force_close=True
+            resolver=FilteringResolver(self._rule), use_dns_cache=False, force_close=True
         )
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_read=_SILENCE_S)
         first = origin(url)

@@ -20,7 +20,7 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
-from flowmesh_worker.engines.net.addresses import AddressRule
+from flowmesh_worker.engines.net.addresses import AddressPolicy
 from flowmesh_worker.engines.refusal import unplaceable
 
 _ANSWER_BYTES_MAX = 16 << 20
@@ -35,7 +35,7 @@ class Resolve:
 
     def __init__(self) -> None:
         """Reads an administrator's exceptions for addresses."""
-        self._download = Downloader(AddressRule.from_environment(), _ANSWER_BYTES_MAX)
+        self._download = Downloader(AddressPolicy.from_environment(), _ANSWER_BYTES_MAX)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads nothing."""

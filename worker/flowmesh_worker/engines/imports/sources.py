@@ -29,7 +29,7 @@ HUB_REMEDIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FileSource:
     """A place to fetch one file from.
 
     Attributes:
@@ -43,7 +43,7 @@ class Source:
     sign: Sign | None
 
 
-def find_source(uri: str, secrets: Mapping[str, str]) -> Source:
+def find_source(uri: str, secrets: Mapping[str, str]) -> FileSource:
     """Reads a URI that names one file; of a hub see :func:`hub_file`.
 
     Args:
@@ -57,7 +57,7 @@ def find_source(uri: str, secrets: Mapping[str, str]) -> Source:
     name = unquote(parts.path.rsplit("/", 1)[-1])
     match parts.scheme:
         case "https" | "http":
-            return Source(uri, name, None)
+            return FileSource(uri, name, None)
         case "s3":
             return _s3(uri, secrets)
         case "file" | "":
@@ -139,17 +139,17 @@ def refused(message: str, remedy: str = "") -> AttemptError:
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 
 
-def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> Source:
+def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> FileSource:
     """One file of a repository, at the address's revision."""
     prefix = "datasets/" if address.dataset else ""
     at = quote(address.revision or "main", safe="")
     url = f"{hub_url()}/{prefix}{address.repository}/resolve/{at}/{quote(address.file)}"
-    return Source(url, address.file.rsplit("/", 1)[-1], hub_headers(secrets))
+    return FileSource(url, address.file.rsplit("/", 1)[-1], hub_headers(secrets))
 
 
-def _s3(uri: str, secrets: Mapping[str, str]) -> Source:
+def _s3(uri: str, secrets: Mapping[str, str]) -> FileSource:
     (root, key), name, sign = _s3_place(uri, secrets)
-    return Source(f"{root}/{quote(key, safe='/-_.~')}", name, sign)
+    return FileSource(f"{root}/{quote(key, safe='/-_.~')}", name, sign)
 
 
 def _s3_place(uri: str, secrets: Mapping[str, str]) -> tuple[tuple[str, str], str, Sign | None]:

@@ -20,14 +20,14 @@ from flowmesh_worker.engines.eval.exact_match import same
 from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.judging.final_number import final_number, same_number
 
-Judge = Callable[["Completion", Mapping[str, Any]], float | None]
+Judge = Callable[["JudgedCompletion", Mapping[str, Any]], float | None]
 _LETTERS_ALONE = ("",) * 10
 _SEARCH_S = 1.0
 _FENCE = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class JudgedCompletion:
     """What is judged.
 
     Attributes:
@@ -40,22 +40,22 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class VerifierCheck:
     """One verifier with its arguments, ready to judge."""
 
     name: str
     judge: Judge
 
 
-def compile_checks(given: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
+def compile_checks(given: Sequence[Mapping[str, Any]]) -> tuple[VerifierCheck, ...]:
     """The functions for a list of verifiers, in order."""
-    return tuple(Check(str(c[NAME]), _MAKERS[str(c[NAME])](c)) for c in given)
+    return tuple(VerifierCheck(str(c[NAME]), _MAKERS[str(c[NAME])](c)) for c in given)
 
 
 def _number_equals(args: Mapping[str, Any]) -> Judge:
     column, tolerance = args["target"], float(args.get("tolerance", 0.0))
 
-    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+    def judge(completion: JudgedCompletion, row: Mapping[str, Any]) -> float | None:
         wanted = final_number(row[column])
         if wanted is None:
             return None
@@ -68,7 +68,7 @@ def _number_equals(args: Mapping[str, Any]) -> Judge:
 def _choice_equals(args: Mapping[str, Any]) -> Judge:
     column, choices = args["target"], args.get("choices")
 
-    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+    def judge(completion: JudgedCompletion, row: Mapping[str, Any]) -> float | None:
         texts = _LETTERS_ALONE if choices is None else tuple(map(str, row[choices] or ()))
         wanted = _choice(row[column], texts)
         return None if wanted is None else float(read_choice(completion.text, texts) == wanted)
@@ -88,7 +88,7 @@ def _choice(target: Any, texts: Sequence[str]) -> int | None:
 def _equals(args: Mapping[str, Any]) -> Judge:
     column, normalize = args["target"], bool(args.get("normalize", False))
 
-    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+    def judge(completion: JudgedCompletion, row: Mapping[str, Any]) -> float | None:
         wanted = row[column]
         if wanted is None:
             return None
@@ -101,7 +101,7 @@ def _equals(args: Mapping[str, Any]) -> Judge:
 def _contains(args: Mapping[str, Any]) -> Judge:
     column, normalize = args["target"], bool(args.get("normalize", False))
 
-    def judge(completion: Completion, row: Mapping[str, Any]) -> float | None:
+    def judge(completion: JudgedCompletion, row: Mapping[str, Any]) -> float | None:
         wanted = row[column]
         if wanted is None or wanted == "":
             return None
@@ -116,7 +116,7 @@ def _contains(args: Mapping[str, Any]) -> Judge:
 def _matches(args: Mapping[str, Any]) -> Judge:
     pattern = regex.compile(args["pattern"])
 
-    def judge(completion: Completion, _: Mapping[str, Any]) -> float:
+    def judge(completion: JudgedCompletion, _: Mapping[str, Any]) -> float:
         try:
             return float(pattern.search(completion.text, timeout=_SEARCH_S) is not None)
         except TimeoutError as e:
@@ -135,7 +135,7 @@ def _json_valid(args: Mapping[str, Any]) -> Judge:
     schema = args.get("schema")
     held = None if schema is None else JsonSchema(schema, "schema")
 
-    def judge(completion: Completion, _: Mapping[str, Any]) -> float:
+    def judge(completion: JudgedCompletion, _: Mapping[str, Any]) -> float:
         text = completion.text.strip()
         fenced = _FENCE.match(text)
         try:

@@ -39,7 +39,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Adaptable:
+class LoraTargets:
     """The layers of a model that adapters may change, from its weights' headers.
 
     Attributes:
@@ -53,7 +53,7 @@ class Adaptable:
     has_experts: bool
 
     @classmethod
-    def of_model(cls, folder: Path) -> "Adaptable":
+    def of_model(cls, folder: Path) -> "LoraTargets":
         """Reads the headers of a model's weights."""
         layers = {}
         for tensor, shape in tensor_shapes(folder).items():

@@ -15,7 +15,7 @@ from flowmesh_worker.engines.llm.torch_model import TorchModel
 
 
 @dataclass(slots=True)
-class Draw:
+class SampledSequence:
     """A request while it is drawn.
 
     Attributes:
@@ -36,7 +36,7 @@ class Draw:
 
 
 def draw_together(
-    model: TorchModel, eos: frozenset[int], draws: Sequence[Draw], context_length: int
+    model: TorchModel, eos: frozenset[int], draws: Sequence[SampledSequence], context_length: int
 ) -> list[Completion]:
     """Draws requests with the same adapter in one batch, padded on the left.
 
@@ -98,7 +98,7 @@ def choose(logits: Any, sampling: Sampling, generator: Any) -> int:
 
 
 def _advance(
-    draw: Draw,
+    draw: SampledSequence,
     logits: Any,
     generator: Any,
     eos: frozenset[int],
@@ -129,14 +129,14 @@ def _stop_at(tokens: list[int], stop: Sequence[str], tokenizer: Any) -> int:
     return min(found, default=-1)
 
 
-def _completion(draw: Draw, tokenizer: Any) -> Completion:
+def _completion(draw: SampledSequence, tokenizer: Any) -> Completion:
     text = tokenizer.decode(draw.tokens, skip_special_tokens=True)
     if draw.text_end >= 0:
         text = text[: draw.text_end]
     return Completion(text, draw.finish_reason or "length", len(draw.tokens))
 
 
-def _padded(draws: Sequence[Draw], device: Any) -> tuple[Any, Any]:
+def _padded(draws: Sequence[SampledSequence], device: Any) -> tuple[Any, Any]:
     width = max(len(d.request.token_ids) for d in draws)
     ids = torch.zeros((len(draws), width), dtype=torch.long)
     mask = torch.zeros_like(ids)

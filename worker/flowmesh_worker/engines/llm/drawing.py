@@ -26,7 +26,7 @@ Key = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CompletionSample:
     """One completion to make; samples of equal keys share a request.
 
     Attributes:
@@ -43,14 +43,14 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampledBatch:
     """The samples of an action in the order of its rows, and what was drawn for them."""
 
-    samples: Sequence[Sample]
+    samples: Sequence[CompletionSample]
     completions: Mapping[Key, Completion]
     usage: Usage
 
-    def __iter__(self) -> Iterator[tuple[Sample, Completion]]:
+    def __iter__(self) -> Iterator[tuple[CompletionSample, Completion]]:
         """Pairs of (sample, completion) in order."""
         return ((s, self.completions[s.key]) for s in self.samples)
 
@@ -62,7 +62,7 @@ async def draw(
     backend: Backend,
     tokenizing: Tokenizing,
     progress: Progress,
-) -> Drawn:
+) -> SampledBatch:
     """Completes all rows of one action.
 
     Args:
@@ -81,7 +81,7 @@ async def draw(
     tokens_in = sum(len(r.token_ids) for r in requests.values())
     tokens_out = sum(c.tokens_out for c in done.values())
     usage = Usage(units=tokens_in + tokens_out, tokens_in=tokens_in, tokens_out=tokens_out)
-    return Drawn(samples, done, usage)
+    return SampledBatch(samples, done, usage)
 
 
 class _Drawing:
@@ -119,19 +119,19 @@ class _Drawing:
 
 def _prepare(
     work: Work, params: Mapping[str, Any], source: DatasetInput, tokenizing: Tokenizing
-) -> tuple[Sequence[Sample], dict[Key, Request]]:
+) -> tuple[Sequence[CompletionSample], dict[Key, Request]]:
     """Renders and tokenises every row: all refusals come before the first request is sent."""
     prompt, sampling = Prompt(params), Sampling.from_params(params)
     step_seed, per_row = int(params.get("seed", 0)), int(params.get("samples", 1))
     adapter = work.inputs.get(ADAPTER)
-    samples: list[Sample] = []
+    samples: list[CompletionSample] = []
     requests: dict[Key, Request] = {}
     for number, row in enumerate(source.rows(), 1):
         rendered = prompt.render(row, number)
         name, token_ids = rendered.canonical(), tokenizing.encode(rendered, number)
         for index in range(per_row):
             key = (name, index)
-            samples.append(Sample(row, number, index, key))
+            samples.append(CompletionSample(row, number, index, key))
             if key in requests:
                 continue
             requests[key] = Request(

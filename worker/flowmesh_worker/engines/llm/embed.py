@@ -23,7 +23,7 @@ from flowmesh_worker.engine_api import (
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.llm.backends import embedding_honoured
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
-from flowmesh_worker.engines.preparations import TRANSFORMERS, Preparation
+from flowmesh_worker.engines.preparations import TRANSFORMERS, HostPreload
 from flowmesh_worker.engines.prompts import Rendered, RowTemplate
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -49,7 +49,7 @@ class LlmEmbed:
         return embedding_honoured("llm.embed")
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
         """What its host can import beforehand."""
         del params, on_devices
         return TRANSFORMERS

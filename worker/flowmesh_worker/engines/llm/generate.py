@@ -24,10 +24,10 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
-from flowmesh_worker.engines.llm.drawing import Drawn, Sample, draw
+from flowmesh_worker.engines.llm.drawing import CompletionSample, SampledBatch, draw
 from flowmesh_worker.engines.llm.requests import Backend, Completion
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preparations import Preparation, of_implementation
+from flowmesh_worker.engines.preparations import HostPreload, of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
@@ -54,7 +54,7 @@ class LlmGenerate:
         return honoured("llm.generate", device_class)
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """What its host can import beforehand."""
         return of_implementation(params, on_devices=on_devices)
 
@@ -86,7 +86,7 @@ class LlmGenerate:
             self._backend = None
 
 
-def _require(schema: JsonSchema, drawn: Drawn) -> None:
+def _require(schema: JsonSchema, drawn: SampledBatch) -> None:
     """Refuses the first completion that does not satisfy the schema, and with it the action."""
     held = set()
     for sample, completion in drawn:
@@ -108,7 +108,7 @@ def _require(schema: JsonSchema, drawn: Drawn) -> None:
             )
 
 
-def _row(sample: Sample, completion: Completion, output: str) -> dict[str, Any]:
+def _row(sample: CompletionSample, completion: Completion, output: str) -> dict[str, Any]:
     return {
         **sample.row,
         output: completion.text,

@@ -32,7 +32,7 @@ from flowmesh_worker.engines.llm.sequences import Continuations, RewardText
 from flowmesh_worker.engines.llm.verdicts import Verdicts
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.models.safetensors_header import head_labels
-from flowmesh_worker.engines.preparations import TRANSFORMERS, Preparation, of_implementation
+from flowmesh_worker.engines.preparations import TRANSFORMERS, HostPreload, of_implementation
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
 
@@ -72,7 +72,7 @@ class LlmScore:
         return scoring_honoured("llm.score")
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation | None:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """What its host can import beforehand: only a judge is served by vLLM."""
         judges = params.get("method") == "judge"
         return of_implementation(params, on_devices=on_devices) if judges else TRANSFORMERS

@@ -55,7 +55,7 @@ class TransformersBackend:
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
         """See :class:`Backend`."""
-        from flowmesh_worker.engines.llm.decoding import Draw  # noqa: PLC0415 - torch is there now
+        from flowmesh_worker.engines.llm.decoding import SampledSequence  # noqa: PLC0415 - torch is there now
 
         if request.sampling.json_schema is not None:
             raise bad_input(
@@ -67,7 +67,7 @@ class TransformersBackend:
         def told(tokens: int) -> None:
             loop.call_soon_threadsafe(grew, tokens)
 
-        draw = Draw(request, told)
+        draw = SampledSequence(request, told)
         done: asyncio.Future[Completion] = loop.create_future()
         heapq.heappush(self._waiting, (-request.priority, next(self._order), draw, done))
         if self._runner is None or self._runner.done():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowmesh_worker.engine_api import TreeInput
-from flowmesh_worker.engines.llm.adapters import Adaptable
+from flowmesh_worker.engines.llm.adapters import LoraTargets
 from flowmesh_worker.engines.refusal import bad_input, unplaceable
 
 
@@ -24,7 +24,7 @@ class VllmAdapters:
     """
 
     engine: Any
-    adaptable: Adaptable | None
+    adaptable: LoraTargets | None
     _numbers: dict[str, int] = field(default_factory=dict)
     _checks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class VllmAdapters:
         await asyncio.shield(check)
         return request
 
-    async def _load(self, adaptable: Adaptable, adapter: TreeInput, request: Any) -> None:
+    async def _load(self, adaptable: LoraTargets, adapter: TreeInput, request: Any) -> None:
         await asyncio.to_thread(adaptable.check, adapter.path)
         try:
             await self.engine.add_lora(request)

@@ -14,7 +14,7 @@ from typing import Any
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import apply_environment, library_environment
-from flowmesh_worker.engines.llm.adapters import ADAPTER, Adaptable
+from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
@@ -39,7 +39,7 @@ class VllmBackend:
         engine: Any,
         thread: ThreadPoolExecutor,
         context_length: int,
-        adaptable: Adaptable | None = None,
+        adaptable: LoraTargets | None = None,
     ) -> None:
         """Takes a running ``AsyncLLM``, the thread that owns it, and the layers it can adapt."""
         self._engine = engine
@@ -126,13 +126,13 @@ async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
     thread.shutdown(wait=True)
 
 
-def _adaptable(facts: ModelFacts, settings: HostSettings) -> Adaptable | None:
+def _adaptable(facts: ModelFacts, settings: HostSettings) -> LoraTargets | None:
     """The layers that adapters may change, where this instance is for requests with adapters."""
-    return Adaptable.of_model(facts.path) if ADAPTER in settings.mixed else None
+    return LoraTargets.of_model(facts.path) if ADAPTER in settings.mixed else None
 
 
 def prepare_start(
-    facts: ModelFacts, settings: HostSettings, adaptable: Adaptable | None = None
+    facts: ModelFacts, settings: HostSettings, adaptable: LoraTargets | None = None
 ) -> Callable[[], Any]:
     """Decides how an engine is started, and sets the environment for it.
 

@@ -20,7 +20,7 @@ _GPU_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class VllmSizes:
     """What an engine instance is built for.
 
     Attributes:
@@ -37,7 +37,9 @@ class Sizes:
     adapter_slots: int = 0
 
 
-def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings, slot_bytes: int = 0) -> Sizes:
+def sizes_for(
+    facts: ModelFacts, dtype: str, settings: HostSettings, slot_bytes: int = 0
+) -> VllmSizes:
     """Chooses the sizes.
 
     Args:
@@ -72,7 +74,7 @@ def sizes_for(facts: ModelFacts, dtype: str, settings: HostSettings, slot_bytes:
         slots = min(ADAPTER_SLOTS, 1 + (room - least - slot_bytes) // 2 // slot_bytes)
         room -= slots * slot_bytes
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
-    return Sizes(
+    return VllmSizes(
         sequences=sequences,
         batched_tokens=BATCHED_TOKENS_GPU if gpu else max(BATCHED_TOKENS_CPU, facts.context_length),
         kv_cache_bytes=room if gpu else min(room, max(least, usual)),

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
-from flowmesh_worker.engines.llm.vllm_sizes import Sizes
+from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.engines.preparations import VLLM_ON_CPU
 
 _PR_SET_PDEATHSIG = 1
 
 
-def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[str, Any]) -> Any:
+def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dict[str, Any]) -> Any:
     """Builds an ``AsyncLLM``; blocks until the model is loaded.
 
     Args:
@@ -75,7 +75,7 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: Sizes, fields: dict[st
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
 
-def _adapter_arguments(sizes: Sizes, fields: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:
+def _adapter_arguments(sizes: VllmSizes, fields: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:
     if not sizes.adapter_slots:
         return {}
     if on_cpu:

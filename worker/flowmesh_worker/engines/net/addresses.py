@@ -55,7 +55,7 @@ _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 """The first half of an interface id whose second half is an IPv4 address (RFC 5214)."""
 
 
-class AddressRule:
+class AddressPolicy:
     """Says which addresses may be reached."""
 
     def __init__(
@@ -76,7 +76,7 @@ class AddressRule:
         self._opened_by = opened_by
 
     @classmethod
-    def from_environment(cls, opened_by: str = ALLOW_VARIABLE) -> "AddressRule":
+    def from_environment(cls, opened_by: str = ALLOW_VARIABLE) -> "AddressPolicy":
         """The rule with an administrator's exceptions.
 
         Args:
@@ -132,10 +132,10 @@ class AddressRule:
             )
 
 
-class JudgingResolver(AbstractResolver):
+class FilteringResolver(AbstractResolver):
     """Resolves names and lets only permitted addresses through to the connection."""
 
-    def __init__(self, rule: AddressRule, *, opened_only: bool = False) -> None:
+    def __init__(self, rule: AddressPolicy, *, opened_only: bool = False) -> None:
         """Takes the rule, and whether to let through what an administrator opened alone."""
         self._rule = rule
         self._opened_only = opened_only
@@ -166,7 +166,7 @@ class JudgingResolver(AbstractResolver):
         await self._inner.close()
 
 
-async def require_public(url: str, rule: AddressRule | None = None) -> None:
+async def require_public(url: str, rule: AddressPolicy | None = None) -> None:
     """Judges the host of a URL that another client will connect to, such as an S3 endpoint.
 
     Raises:
@@ -174,7 +174,7 @@ async def require_public(url: str, rule: AddressRule | None = None) -> None:
         OSError: the name does not resolve.
     """
     host = urlsplit(url).hostname or ""
-    resolver = JudgingResolver(rule or AddressRule.from_environment())
+    resolver = FilteringResolver(rule or AddressPolicy.from_environment())
     try:
         await resolver.resolve(host, 0, socket.AF_UNSPEC)
     finally:

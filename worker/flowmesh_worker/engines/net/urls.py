@@ -19,7 +19,7 @@ class HostError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UrlTarget:
     """Where a URL leads.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place:
     literal: str
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> UrlTarget:
     """Reads a URL.
 
     Raises:
@@ -49,7 +49,7 @@ def place_of(url: str) -> Place:
         literal = str(ipaddress.ip_address(host))
     except ValueError:
         literal = ""
-    return Place(parsed.scheme, host, literal)
+    return UrlTarget(parsed.scheme, host, literal)
 
 
 def require_canonical(host: str) -> None:

@@ -20,7 +20,7 @@ from transformers.utils import logging
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.engines.refusal import bad_input
-from flowmesh_worker.engines.train.trainee import Trainee
+from flowmesh_worker.engines.train.trainee import ModelConfig
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _SCORE = "score"
@@ -30,7 +30,7 @@ class BaseModel:
     """Weights, tokenizer and device. Used by one thread."""
 
     def __init__(
-        self, trainee: Trainee, settings: HostSettings, *, reward: bool, in_8bit: bool
+        self, trainee: ModelConfig, settings: HostSettings, *, reward: bool, in_8bit: bool
     ) -> None:
         """Prepares torch and reads the tokenizer; no weights yet.
 

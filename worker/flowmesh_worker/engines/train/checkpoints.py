@@ -61,7 +61,7 @@ def usable(folder: Path, engine: str) -> bool:
     return bool(header == _header(engine)) and all((folder / n).is_file() for n in names)
 
 
-class Resuming:
+class CheckpointRestore:
     """Puts a checkpoint back where a trainer would read its own."""
 
     def __init__(self, trainer: Any, folder: Path) -> None:

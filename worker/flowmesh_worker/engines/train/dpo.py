@@ -8,7 +8,7 @@ from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Example, Examples, assemble
 from flowmesh_worker.engines.train.preferences import Preferences
-from flowmesh_worker.engines.train.tokens import Tokens
+from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 
 
 class TrainDpo(TrainEngine):
@@ -25,7 +25,7 @@ class TrainDpo(TrainEngine):
                 "with.loss_type: exo_pair needs with.label_smoothing above 0",
                 "set label_smoothing: 0.001",
             )
-        preferences = Preferences(work.params, Tokens(tokenizer))
+        preferences = Preferences(work.params, TrainingTokenizer(tokenizer))
 
         def read(row: Mapping[str, Any], number: int) -> tuple[Example | None, int, bool]:
             pair = preferences.pair(row, number)

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
-from flowmesh_worker.engines.preparations import TRL, Preparation
+from flowmesh_worker.engines.preparations import TRL, HostPreload
 from flowmesh_worker.engines.refusal import bad_input, out_of_memory, unplaceable
 from flowmesh_worker.engines.train.environment import prepare_process
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.memory import Plan, need, what_fits
-from flowmesh_worker.engines.train.stopped import StoppedError
-from flowmesh_worker.engines.train.trainee import Trainee, read_trainee
+from flowmesh_worker.engines.train.memory import TrainingPlan, need, what_fits
+from flowmesh_worker.engines.train.stopped import TrainingCancelledError
+from flowmesh_worker.engines.train.trainee import ModelConfig, read_trainee
 
 _LIBRARIES = ("trl", "peft", "transformers", "torch")
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -49,7 +49,7 @@ class TrainEngine(ABC):
         self.capacity = 1
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="train")
         self._settings: HostSettings | None = None
-        self._trainee: Trainee | None = None
+        self._trainee: ModelConfig | None = None
         self._base: Any = None
 
     @classmethod
@@ -61,7 +61,7 @@ class TrainEngine(ABC):
         return [EngineVariant(cls.name, "", _DTYPES, (True, False))]
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> Preparation:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
         """What its host can import beforehand."""
         del params, on_devices
         return TRL
@@ -81,7 +81,7 @@ class TrainEngine(ABC):
 
     @abstractmethod
     def build(self, session: Any) -> Any:
-        """Makes the trainer of an action (a ``Session`` gives what it is made of)."""
+        """Makes the trainer of an action (a ``TrainingSession`` gives what it is made of)."""
 
     def full_logits(self, params: Mapping[str, Any]) -> bool:
         """Whether the trainer holds the logits of a whole batch at once."""
@@ -118,7 +118,7 @@ class TrainEngine(ABC):
             with suppress(Exception):
                 await running
             raise
-        except StoppedError:
+        except TrainingCancelledError:
             raise asyncio.CancelledError from None
 
     async def close(self) -> None:
@@ -167,7 +167,7 @@ class TrainEngine(ABC):
         sys.stdout.write(f"{len(examples.train)} rows to learn from{held}\n")
         return train(session, self.build)
 
-    def plan(self, work: Work, examples: Examples) -> Plan:
+    def plan(self, work: Work, examples: Examples) -> TrainingPlan:
         """What an action trains and holds, for the memory that it needs.
 
         Raises:
@@ -184,7 +184,7 @@ class TrainEngine(ABC):
         if params["use_peft"]:
             targets = target_modules(params, trainee.architecture)
         dtype = str(self._settings.signature_params.get("dtype", "auto"))
-        return Plan(
+        return TrainingPlan(
             size=trainee.size(dtype, int(params["lora_r"]), targets),
             use_peft=bool(params["use_peft"]),
             load_in_8bit=bool(params["load_in_8bit"]),
@@ -209,7 +209,7 @@ class TrainEngine(ABC):
                 "set one of " + ", ".join(fits),
             )
 
-    def _refuse_too_large(self, trainee: Trainee, settings: HostSettings) -> None:
+    def _refuse_too_large(self, trainee: ModelConfig, settings: HostSettings) -> None:
         """Refuses weights that do not fit by themselves, before they are read."""
         size = trainee.size(str(settings.signature_params.get("dtype", "auto")), 0, ("",))
         shrunk = size.matrices if settings.signature_params.get("load_in_8bit") else 0

@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_worker.engine_api import Work
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.memory import Plan
+from flowmesh_worker.engines.train.memory import TrainingPlan
 from flowmesh_worker.engines.train.reinforcement import (
     ReinforcementEngine,
     completions_a_step,
@@ -70,7 +70,7 @@ class TrainGrpo(ReinforcementEngine):
         """See :meth:`ReinforcementEngine.drawn_together`."""
         return completions_a_step(params)
 
-    def plan(self, work: Work, examples: Examples) -> Plan:
+    def plan(self, work: Work, examples: Examples) -> TrainingPlan:
         """See :meth:`TrainEngine.plan`; without ``beta`` there is nothing to compare with."""
         plan = super().plan(work, examples)
         compares = float(work.params["beta"]) > 0 and not plan.use_peft
@@ -82,7 +82,7 @@ class TrainGrpo(ReinforcementEngine):
         from trl import GRPOConfig  # noqa: PLC0415 - heavy
 
         from flowmesh_worker.engines.train.grpo_trainer import (  # noqa: PLC0415 - brings TRL
-            SteadyGRPOTrainer,
+            DeterministicGRPOTrainer,
         )
 
         params, examples = session.params, session.examples
@@ -103,7 +103,7 @@ class TrainGrpo(ReinforcementEngine):
             },
         )
         session.tokenizer.padding_side = "left"
-        return SteadyGRPOTrainer(
+        return DeterministicGRPOTrainer(
             session.model(),
             self._rewards(session),
             args,

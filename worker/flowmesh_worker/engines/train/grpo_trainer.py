@@ -10,7 +10,7 @@ from trl import GRPOTrainer
 _TIME = "step_time"
 
 
-class SteadyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # no types there
+class DeterministicGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # no types there
     """GRPO whose figures are numbers or not there, and that knows where it can be interrupted."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -28,7 +28,7 @@ class SteadyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # no types there
 
     @property
     def can_be_left(self) -> bool:
-        """Whether the next step draws completions of its own; see ``Keeping``.
+        """Whether the next step draws completions of its own; see ``CheckpointCallback``.
 
         A checkpoint holds no completions: one taken in the middle of several steps on the same
         completions would have to draw them again, from a policy that is another by then.

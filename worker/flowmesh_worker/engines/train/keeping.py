@@ -9,10 +9,10 @@ from typing import Any
 from transformers import TrainerCallback
 
 from flowmesh_worker.engine_api import HandedBackError, Work
-from flowmesh_worker.engines.train.checkpoints import Resuming, usable, write_checkpoint
+from flowmesh_worker.engines.train.checkpoints import CheckpointRestore, usable, write_checkpoint
 
 
-class Keeping(TrainerCallback):  # type: ignore[misc]  # no types there
+class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types there
     """Keeps checkpoints every ``save_steps`` steps, and one more when the worker leaves."""
 
     def __init__(self, work: Work, engine: str) -> None:
@@ -37,7 +37,7 @@ class Keeping(TrainerCallback):  # type: ignore[misc]  # no types there
         resume = self._work.resume
         if resume is None or not usable(resume.path, self._engine):
             return None
-        Resuming(trainer, resume.path)
+        CheckpointRestore(trainer, resume.path)
         return str(resume.path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

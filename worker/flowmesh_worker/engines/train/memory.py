@@ -47,7 +47,7 @@ class ModelSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """What is trained, and how.
 
     Attributes:
@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MemoryBreakdown:
     """Memory by what it is for, in MiB."""
 
     weights: int
@@ -107,7 +107,7 @@ class Need:
         return f"{self.total} MiB ({', '.join(f'{name} {mib}' for name, mib in parts if mib)})"
 
 
-def need(plan: Plan) -> Need:
+def need(plan: TrainingPlan) -> MemoryBreakdown:
     """What a plan needs."""
     size = plan.size
     shrunk = size.matrices if plan.load_in_8bit else 0
@@ -116,7 +116,7 @@ def need(plan: Plan) -> Need:
     # An adapter is trained in float32 whatever the model's dtype, and is held beside it.
     each = _FLOAT if plan.use_peft else size.weight_bytes
     own = size.lora * _FLOAT if plan.use_peft else 0
-    return Need(
+    return MemoryBreakdown(
         weights=_mib(one_copy * (1 + plan.references) + own),
         gradients=_mib(trained * each),
         moments=_mib(trained * each * _MOMENTS[plan.optim]),
@@ -126,7 +126,7 @@ def need(plan: Plan) -> Need:
     )
 
 
-def _activations(plan: Plan) -> float:
+def _activations(plan: TrainingPlan) -> float:
     size, tokens = plan.size, plan.batch * plan.length
     # Inputs of the norms, of attention and of the feed-forward part, and what these make.
     inside = 8 * size.hidden + 4 * size.inner
@@ -135,7 +135,7 @@ def _activations(plan: Plan) -> float:
     return tokens * kept * size.weight_bytes + _LOGIT_COPIES * logits * size.vocabulary * _FLOAT
 
 
-def what_fits(plan: Plan, memory_mib: int, *, on_device: bool) -> Iterator[str]:
+def what_fits(plan: TrainingPlan, memory_mib: int, *, on_device: bool) -> Iterator[str]:
     """Settings that would fit, each alone, in the words of ``with`` and ``resources``.
 
     Args:
@@ -162,7 +162,7 @@ def what_fits(plan: Plan, memory_mib: int, *, on_device: bool) -> Iterator[str]:
     yield f"resources.memory: {_total(plan)}Mi"
 
 
-def _largest_batch(plan: Plan, memory_mib: int) -> int:
+def _largest_batch(plan: TrainingPlan, memory_mib: int) -> int:
     least, most = 0, plan.batch
     while least < most:
         middle = (least + most + 1) // 2
@@ -173,11 +173,11 @@ def _largest_batch(plan: Plan, memory_mib: int) -> int:
     return least
 
 
-def _fits(plan: Plan, memory_mib: int) -> bool:
+def _fits(plan: TrainingPlan, memory_mib: int) -> bool:
     return _total(plan) <= memory_mib
 
 
-def _total(plan: Plan) -> int:
+def _total(plan: TrainingPlan) -> int:
     return need(plan).total
 
 

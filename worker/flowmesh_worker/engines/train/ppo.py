@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_worker.engine_api import Work
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.memory import Plan, need
+from flowmesh_worker.engines.train.memory import TrainingPlan, need
 from flowmesh_worker.engines.train.reinforcement import (
     MIB,
     ReinforcementEngine,
@@ -71,7 +71,7 @@ class TrainPpo(ReinforcementEngine):
         """See :meth:`ReinforcementEngine.drawn_together`."""
         return min(completions_a_step(params), int(params["local_rollout_forward_batch_size"]))
 
-    def plan(self, work: Work, examples: Examples) -> Plan:
+    def plan(self, work: Work, examples: Examples) -> TrainingPlan:
         """See :meth:`TrainEngine.plan`; the value model is trained beside the policy."""
         params = work.params
         plan = super().plan(work, examples)
@@ -93,8 +93,8 @@ class TrainPpo(ReinforcementEngine):
             ppo_models,
         )
         from flowmesh_worker.engines.train.ppo_trainer import (  # noqa: PLC0415 - brings TRL
-            CoursePPOTrainer,
             PromptBatches,
+            ResumablePPOTrainer,
         )
 
         params, tokenizer = session.params, session.tokenizer
@@ -114,7 +114,7 @@ class TrainPpo(ReinforcementEngine):
             num_sample_generations=0,
             bf16=False,
         )
-        return CoursePPOTrainer(
+        return ResumablePPOTrainer(
             prompts=PromptBatches(prompts, batch, pad, session.seed),
             callbacks=session.callbacks,
             args=args,

@@ -73,7 +73,7 @@ def drawn_seed(seed: int, number: int, purpose: str = "step") -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=_SEED_BYTES).digest(), "big")
 
 
-class CoursePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
+class ResumablePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
     """PPO that begins where it is told to, and logs figures that a second run gives again."""
 
     def __init__(
@@ -108,7 +108,7 @@ class CoursePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
 
         Args:
             resume_from_checkpoint: the folder of a checkpoint, which whoever wrote it also reads
-                (see ``Resuming``); None to begin at the start.
+                (see ``CheckpointRestore``); None to begin at the start.
         """
         if resume_from_checkpoint is not None:
             self._load_from_checkpoint(resume_from_checkpoint)
@@ -147,7 +147,7 @@ def _say_nothing(*_: Any, **__: Any) -> None:
 class _Begin(TrainerCallback):  # type: ignore[misc]  # no types there
     """The one place where TRL's loop can be told that it has begun before."""
 
-    def __init__(self, trainer: CoursePPOTrainer) -> None:
+    def __init__(self, trainer: ResumablePPOTrainer) -> None:
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.examples import templates
-from flowmesh_worker.engines.train.tokens import Tokens
+from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 
 Pair = tuple[list[int], list[int], list[int]]
 """Tokens of the prompt, of prompt and chosen answer, of prompt and rejected answer."""
@@ -15,7 +15,7 @@ Pair = tuple[list[int], list[int], list[int]]
 class Preferences:
     """Renders and tokenises the pairs of one action."""
 
-    def __init__(self, params: Mapping[str, Any], tokens: Tokens) -> None:
+    def __init__(self, params: Mapping[str, Any], tokens: TrainingTokenizer) -> None:
         """Compiles ``prompt`` or ``messages``, ``chosen`` and ``rejected``.
 
         Raises:

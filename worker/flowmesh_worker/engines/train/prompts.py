@@ -16,7 +16,7 @@ from flowmesh_worker.engines.train.examples import Examples, held_out, require_r
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ContextBudget:
     """How the model's context is shared.
 
     Attributes:
@@ -31,7 +31,10 @@ class Room:
 
 
 def read_prompts(
-    rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any], tokenizer: Any, room: Room
+    rows: Sequence[Mapping[str, Any]],
+    params: Mapping[str, Any],
+    tokenizer: Any,
+    room: ContextBudget,
 ) -> Examples:
     """The prompts of all rows, and which of them are held out.
 

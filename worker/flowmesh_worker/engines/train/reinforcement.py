@@ -12,9 +12,9 @@ from flowmesh_worker.engine_api import HostSettings, TreeInput, Work
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.memory import ModelSize, Plan
-from flowmesh_worker.engines.train.prompts import Room, read_prompts
-from flowmesh_worker.engines.train.trainee import Trainee, read_trainee
+from flowmesh_worker.engines.train.memory import ModelSize, TrainingPlan
+from flowmesh_worker.engines.train.prompts import ContextBudget, read_prompts
+from flowmesh_worker.engines.train.trainee import ModelConfig, read_trainee
 
 REWARD = "reward"
 """The port of the reward model."""
@@ -30,7 +30,7 @@ class ReinforcementEngine(TrainEngine):
     def __init__(self) -> None:
         """Knows nothing before ``load``."""
         super().__init__()
-        self._judge: Trainee | None = None
+        self._judge: ModelConfig | None = None
         self._judge_base: Any = None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
@@ -51,7 +51,7 @@ class ReinforcementEngine(TrainEngine):
 
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
         """See :meth:`TrainEngine.read`; examples are those of ``read_prompts``."""
-        room = Room(limit, int(work.params[self.completion]), self.completion)
+        room = ContextBudget(limit, int(work.params[self.completion]), self.completion)
         examples = read_prompts(work.dataset("rows").rows(), work.params, tokenizer, room)
         self.check(work, examples)
         return examples
@@ -68,7 +68,7 @@ class ReinforcementEngine(TrainEngine):
     def drawn_together(self, params: Mapping[str, Any]) -> int:
         """Completions that are drawn at once."""
 
-    def plan(self, work: Work, examples: Examples) -> Plan:
+    def plan(self, work: Work, examples: Examples) -> TrainingPlan:
         """See :meth:`TrainEngine.plan`; beside the policy, what drawing and judging hold."""
         assert self._trainee is not None
         plan = super().plan(work, examples)
@@ -87,7 +87,7 @@ class ReinforcementEngine(TrainEngine):
         assert self._judge is not None
         return self._judge.size(self._dtype(self._judge), rank, targets)
 
-    def _dtype(self, model: Trainee) -> str:
+    def _dtype(self, model: ModelConfig) -> str:
         assert self._settings is not None
         given = str(self._settings.signature_params.get("dtype", "auto"))
         return model.facts.resolve_dtype(given)

@@ -7,7 +7,7 @@ from flowmesh_worker.engine_api import Work
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Example, Examples, assemble
 from flowmesh_worker.engines.train.preferences import Preferences
-from flowmesh_worker.engines.train.tokens import Tokens
+from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 
 
 class TrainReward(TrainEngine):
@@ -19,7 +19,7 @@ class TrainReward(TrainEngine):
 
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
         """See :meth:`TrainEngine.read`; examples have ``chosen_ids`` and ``rejected_ids``."""
-        preferences = Preferences(work.params, Tokens(tokenizer))
+        preferences = Preferences(work.params, TrainingTokenizer(tokenizer))
 
         def read(row: Mapping[str, Any], number: int) -> tuple[Example | None, int, bool]:
             pair = preferences.pair(row, number)

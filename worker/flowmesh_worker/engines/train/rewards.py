@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 
-from flowmesh_worker.engines.judging.verifiers import Check, Completion, compile_checks
+from flowmesh_worker.engines.judging.verifiers import (
+    JudgedCompletion,
+    VerifierCheck,
+    compile_checks,
+)
 
 Rewards = Callable[..., list[float | None]]
 """Called by TRL with ``prompts``, ``completions``, ``completion_ids`` and the other columns."""
@@ -40,7 +44,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     return out
 
 
-def _reward(check: Check, name: str, rows: Sequence[Mapping[str, Any]]) -> Rewards:
+def _reward(check: VerifierCheck, name: str, rows: Sequence[Mapping[str, Any]]) -> Rewards:
     def reward(
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
@@ -48,7 +52,7 @@ def _reward(check: Check, name: str, rows: Sequence[Mapping[str, Any]]) -> Rewar
         **_: Any,
     ) -> list[float | None]:
         return [
-            check.judge(Completion(text_of(completion), len(ids)), rows[n])
+            check.judge(JudgedCompletion(text_of(completion), len(ids)), rows[n])
             for completion, ids, n in zip(completions, completion_ids, number, strict=True)
         ]
 

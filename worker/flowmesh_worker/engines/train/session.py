@@ -21,17 +21,17 @@ from flowmesh_worker.engines.train.arguments import trainer_arguments
 from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
 from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.keeping import Keeping
+from flowmesh_worker.engines.train.keeping import CheckpointCallback
 from flowmesh_worker.engines.train.lora import lora_config
 from flowmesh_worker.engines.train.saving import save_adapter, save_model
-from flowmesh_worker.engines.train.watching import Watch
+from flowmesh_worker.engines.train.watching import TrainingProgressCallback
 
-Build = Callable[["Session"], Any]
+Build = Callable[["TrainingSession"], Any]
 """Makes the trainer of one action: a ``transformers.Trainer`` that has not begun."""
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TrainingSession:
     """What the trainer of one action is made of.
 
     Attributes:
@@ -51,7 +51,7 @@ class Session:
     tokenizer: Any
     reward: bool
     arguments: Mapping[str, Any]
-    keeping: Keeping
+    keeping: CheckpointCallback
     callbacks: list[Any]
 
     @property
@@ -93,7 +93,7 @@ def open_session(
     reward: bool,
     told: Callable[[float, float], None],
     stop: Event,
-) -> Session:
+) -> TrainingSession:
     """Gathers what a trainer is made of.
 
     Args:
@@ -109,12 +109,15 @@ def open_session(
     arguments = trainer_arguments(
         work.params, work.out_dir / "trainer", on_cpu=base.on_cpu, evaluates=bool(examples.test)
     )
-    keeping = Keeping(work, engine)
-    callbacks = [Watch(told, lambda: stop.is_set() or work.cancelled.is_set()), keeping]
-    return Session(work, base, examples, tokenizer, reward, arguments, keeping, callbacks)
+    keeping = CheckpointCallback(work, engine)
+    callbacks = [
+        TrainingProgressCallback(told, lambda: stop.is_set() or work.cancelled.is_set()),
+        keeping,
+    ]
+    return TrainingSession(work, base, examples, tokenizer, reward, arguments, keeping, callbacks)
 
 
-def train(session: Session, build: Build) -> Result:
+def train(session: TrainingSession, build: Build) -> Result:
     """Trains, evaluates and writes the outputs.
 
     Args:
@@ -160,7 +163,7 @@ def _refuse_no_steps(params: Mapping[str, Any]) -> None:
             raise bad_input(f"with.{name} is 0: nothing would be learned", remedy)
 
 
-def _built(session: Session, build: Build) -> Any:
+def _built(session: TrainingSession, build: Build) -> Any:
     try:
         return build(session)
     except NoMatchingPeftModuleError as e:
@@ -182,7 +185,7 @@ def _evaluated_last(state: Any) -> bool:
     )
 
 
-def _result(session: Session, trainer: Any, config: Any) -> Result:
+def _result(session: TrainingSession, trainer: Any, config: Any) -> Result:
     work, examples = session.work, session.examples
     rows = curve_rows(trainer.state.log_history)
     counts = {

@@ -8,7 +8,7 @@ from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Example, Examples, assemble, templates
-from flowmesh_worker.engines.train.tokens import IGNORED, Tokens
+from flowmesh_worker.engines.train.tokens import IGNORED, TrainingTokenizer
 
 
 class TrainSft(TrainEngine):
@@ -22,7 +22,7 @@ class TrainSft(TrainEngine):
 
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
         """See :meth:`TrainEngine.read`; examples have ``input_ids`` and ``labels``."""
-        reader = _Reader(work.params, Tokens(tokenizer), limit)
+        reader = _Reader(work.params, TrainingTokenizer(tokenizer), limit)
         return assemble(work.dataset("rows").rows(), work.params, reader.read)
 
     def build(self, session: Any) -> Any:
@@ -53,7 +53,7 @@ class TrainSft(TrainEngine):
 class _Reader:
     """From a row to its tokens and those of them that are learned."""
 
-    def __init__(self, params: Mapping[str, Any], tokens: Tokens, limit: int) -> None:
+    def __init__(self, params: Mapping[str, Any], tokens: TrainingTokenizer, limit: int) -> None:
         self._params = params
         self._tokens = tokens
         self._limit = limit

@@ -1,5 +1,5 @@
 """The end of a training that nobody wants any more."""
 
 
-class StoppedError(Exception):
+class TrainingCancelledError(Exception):
     """The action was cancelled; raised out of the trainer at its next step."""

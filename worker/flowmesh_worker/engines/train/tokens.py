@@ -10,7 +10,7 @@ IGNORED = -100
 _GENERATION = "{% generation %}"
 
 
-class Tokens:
+class TrainingTokenizer:
     """A model's tokenizer and chat template. Used by one thread."""
 
     def __init__(self, tokenizer: Any) -> None:

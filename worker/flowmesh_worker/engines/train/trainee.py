@@ -21,7 +21,7 @@ _INNER_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trainee:
+class ModelConfig:
     """A model directory.
 
     Attributes:
@@ -62,7 +62,7 @@ class Trainee:
         )
 
 
-def read_trainee(path: Path) -> Trainee:
+def read_trainee(path: Path) -> ModelConfig:
     """Reads ``config.json`` and the headers of the weights.
 
     Raises:
@@ -70,7 +70,7 @@ def read_trainee(path: Path) -> Trainee:
     """
     facts = read_facts(path)
     config = json.loads((path / "config.json").read_text())
-    return Trainee(
+    return ModelConfig(
         facts=facts,
         architecture=str(config.get("model_type", "")),
         scores=any(str(a).endswith(_SCORES) for a in config.get("architectures") or ()),

@@ -12,13 +12,13 @@ from transformers import TrainerCallback
 
 from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.curve import diverged
-from flowmesh_worker.engines.train.stopped import StoppedError
+from flowmesh_worker.engines.train.stopped import TrainingCancelledError
 
 _LINE_EVERY_S = 1.0
 _SHOWN = ("loss", "reward", "kl", "grad_norm", "learning_rate", "eval_loss")
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]  # no types there
+class TrainingProgressCallback(TrainerCallback):  # type: ignore[misc]  # no types there
     """Progress, the loss on the host's log, and the end of a cancelled action."""
 
     def __init__(self, told: Callable[[float, float], None], cancelled: Callable[[], bool]) -> None:
@@ -72,4 +72,4 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # no types there
 
     def _look(self) -> None:
         if self._cancelled():
-            raise StoppedError
+            raise TrainingCancelledError

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 
 _CHARS_MAX = 120  # xgrammar, which holds models to schemas, fails on repetitions above 127
 _BITS_MAX = 4096
@@ -39,7 +39,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 
 
-class Calculator:
+class CalculatorTool:
     """Evaluates expressions."""
 
     name = "calculator"
@@ -58,7 +58,7 @@ class Calculator:
         }
     )
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """The value as a decimal."""
         expression = arguments["expression"]
         if len(expression) > _CHARS_MAX:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.http.call import Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.credentials import KEY_HEADER
@@ -14,7 +14,7 @@ _BYTES_MAX = 1 << 20
 _RETRIES = 1
 
 
-class Http:
+class HttpTool:
     """Reads pages."""
 
     name = "http"
@@ -27,7 +27,7 @@ class Http:
         self.description = f"Gets a page by its URL from {' or '.join(sorted(self._hosts))}."
         self.parameters = schema_of({"url": {"type": "string", "maxLength": _CHARS_MAX}})
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """The status and the page."""
         call = Call(
             "GET",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 
 _MEMORY_MIB = 256
@@ -27,7 +27,7 @@ def run(source):
 """
 
 
-class Python:
+class PythonTool:
     """Runs scripts; they keep nothing from one call to the next."""
 
     name = "python"
@@ -43,7 +43,7 @@ class Python:
         self._places = places
         self._timeout_s = timeout_s
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """What the script printed."""
         async with self._places:
             answer = await self._calls.call(

@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_core.dataset import ColumnType
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.refusal import unplaceable
 
 _K, _K_MAX = 3, 20
@@ -15,7 +15,7 @@ _CHARS_MAX = 1000
 _WORD = r"(?u)\b\w+\b"
 
 
-class Index:
+class RowIndex:
     """One data set's rows by the words of their columns of text.
 
     Scores are float32 sums in the order of the query's words; equal ones stand in the rows' order.
@@ -68,12 +68,12 @@ class Index:
         return found
 
 
-class Retrieve:
+class RetrieveTool:
     """Searches data sets."""
 
     name = "retrieve"
 
-    def __init__(self, indexes: Mapping[str, Index]) -> None:
+    def __init__(self, indexes: Mapping[str, RowIndex]) -> None:
         """Takes the indexes by the data sets' names."""
         self._indexes = indexes
         names = sorted(indexes)
@@ -87,7 +87,7 @@ class Retrieve:
             "k",
         )
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """The rows found."""
         query = arguments["query"]
         found = self._indexes[arguments["input"]].search(query, arguments.get("k", _K))

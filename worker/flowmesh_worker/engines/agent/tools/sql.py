@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_core.catalog.queries import tables_text
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
-from flowmesh_worker.engines.agent.tools.tool import Place, ToolError, schema_of
+from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.data.database import (
     columns_of_tables,
     connect,
@@ -22,7 +22,7 @@ _ROWS_SHOWN = 100
 _CHARS_MAX = 4000
 
 
-class Database:
+class TableDatabase:
     """Data sets as tables, loaded once; queries wait for one another."""
 
     def __init__(self, given: Mapping[str, DatasetInput]) -> None:
@@ -48,7 +48,7 @@ class Database:
         await stop(self._connection, query)
 
 
-class Sql:
+class SqlTool:
     """Answers queries."""
 
     name = "sql"
@@ -56,7 +56,7 @@ class Sql:
         {"query": {"type": "string", "description": "one SELECT", "maxLength": _CHARS_MAX}}
     )
 
-    def __init__(self, database: Database, timeout_s: float) -> None:
+    def __init__(self, database: TableDatabase, timeout_s: float) -> None:
         """Takes the tables, and the seconds that a query may take."""
         self._database = database
         self._timeout_s = timeout_s
@@ -64,7 +64,7 @@ class Sql:
             f"Answers one SELECT in DuckDB's SQL over these {tables_text(database.tables)}."
         )
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """The result's rows."""
         async with self._database.lock:
             query = asyncio.ensure_future(

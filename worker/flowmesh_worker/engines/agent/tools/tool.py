@@ -10,7 +10,7 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSite:
     """Where a call stands, the same in every attempt: the action, and a name inside it."""
 
     action_id: str
@@ -30,7 +30,7 @@ class Tool(Protocol):
     description: str
     parameters: Mapping[str, Any]
 
-    async def call(self, arguments: Mapping[str, Any], place: Place) -> str:
+    async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """Runs it on arguments that meet the schema.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engines.agent.calls import ToolCall
-from flowmesh_worker.engines.agent.tools.tool import Place, Tool, ToolError
+from flowmesh_worker.engines.agent.tools.tool import CallSite, Tool, ToolError
 from flowmesh_worker.engines.together import all_or_none
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -38,7 +38,7 @@ class Toolbox:
             for tool in self._tools.values()
         ]
 
-    async def run(self, calls: Sequence[ToolCall], place: Place) -> list[str]:
+    async def run(self, calls: Sequence[ToolCall], place: CallSite) -> list[str]:
         """The results of a turn's calls, in order; errors of the calls are results that say so.
 
         Raises:
@@ -46,11 +46,11 @@ class Toolbox:
                 would become part of a result that others reuse.
         """
         return await all_or_none(
-            self._one(call, Place(place.action_id, f"{place.name}/{i}"))
+            self._one(call, CallSite(place.action_id, f"{place.name}/{i}"))
             for i, call in enumerate(calls)
         )
 
-    async def _one(self, call: ToolCall, place: Place) -> str:
+    async def _one(self, call: ToolCall, place: CallSite) -> str:
         tool = self._tools.get(call.name)
         if tool is None:
             return f"error: {_unknown(call.name, list(self._tools))}"
