@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
+from tests.flowmesh_worker.engine_hosts import engine_hosts
 
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
@@ -163,12 +163,7 @@ async def test_the_newest_checkpoint_of_a_killed_host_is_told_before_its_end(
     attempt = steps(world, **LONG)
     await world.gateway.assign(attempt)
     await world.gateway.until(lambda: told(world, attempt.attempt_id))
-    hosts = [
-        p
-        for p in psutil.Process().children(recursive=True)
-        if "flowmesh_worker.host" in p.cmdline()
-    ]
-    for host in hosts:
+    for host in engine_hosts():
         host.kill()
     end = await world.gateway.end(attempt.attempt_id)
     assert end.failure is not None

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
+from tests.flowmesh_worker.engine_hosts import engine_hosts
 from tests.flowmesh_worker.test_process import until
 
 from flowmesh_core.errors import FailureKind
@@ -162,8 +162,7 @@ async def test_a_host_that_outgrows_its_reservation_is_ended_as_out_of_memory(
 
 def hosts() -> set[int]:
     """Process ids of the engine hosts that the agent of this process has started."""
-    children = psutil.Process().children()
-    return {p.pid for p in children if "flowmesh_worker.host" in p.cmdline()}
+    return {process.pid for process in engine_hosts(recursive=False)}
 
 
 @pytest.mark.slow
