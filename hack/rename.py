@@ -104,10 +104,8 @@ class Project:
         """Returns where a name that may be re-exported is defined."""
         module, _, name = dotted.rpartition(".")
         source = self.sources.get(module)
-        if source is None or dotted in self.sources or depth > REEXPORTS:
-            return dotted
-        bound = source.bound.get(name, dotted)
-        return dotted if bound == dotted else self.origin(bound, depth + 1)
+        bound = dotted if source is None else source.bound.get(name, dotted)
+        return dotted if bound == dotted or depth > REEXPORTS else self.origin(bound, depth + 1)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -361,7 +359,7 @@ class Renamer(ast.NodeVisitor):
         for alias in node.names:
             dotted = f"{node.module}.{alias.name}"
             base, name = str(node.module), alias.name
-            if dotted in self._modules:
+            if self._project.origin(dotted) == dotted in self._modules:
                 base, _, name = marked(self._modules[dotted]).rpartition(".")
             else:
                 base = marked(self._modules[base]) if base in self._modules else base
@@ -426,7 +424,8 @@ def paths_and_modules(modules: Mapping[str, str]) -> tuple[re.Pattern[str], dict
         found[old] = new
         old_path, new_path = path_of(old), path_of(new)
         found[f"{old_path}.py"] = f"{new_path}.py"
-        found["/".join(old_path.parts[1:]) + ".py"] = "/".join(new_path.parts[1:]) + ".py"
+        if old_path.parts[0] in ROOTS:
+            found["/".join(old_path.parts[1:]) + ".py"] = "/".join(new_path.parts[1:]) + ".py"
     longest = sorted(found, key=len, reverse=True)
     if not longest:
         return re.compile(r"(?!)"), found
