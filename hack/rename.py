@@ -47,9 +47,10 @@ def module_of(path: Path) -> str:
 
 
 def path_of(module: str) -> Path:
-    """Returns the file of a module of the packages; a package's is without ``__init__.py``."""
-    root = module.split(".", maxsplit=1)[0].removeprefix("flowmesh_")
-    return Path(root, *module.split("."))
+    """Returns the file of a module, without its suffix; for a package its folder."""
+    package, *rest = module.split(".")
+    root = package.removeprefix("flowmesh_")
+    return Path(package, *rest) if root == package else Path(root, package, *rest)
 
 
 @dataclass(slots=True)
@@ -423,7 +424,8 @@ def paths_and_modules(modules: Mapping[str, str]) -> tuple[re.Pattern[str], dict
     for old, new in modules.items():
         found[old] = new
         old_path, new_path = path_of(old), path_of(new)
-        found[f"{old_path}.py"] = f"{new_path}.py"
+        for prefix in ("", "a/", "b/"):  # as in the patches of tests
+            found[f"{prefix}{old_path}.py"] = f"{prefix}{new_path}.py"
         if old_path.parts[0] in ROOTS:
             found["/".join(old_path.parts[1:]) + ".py"] = "/".join(new_path.parts[1:]) + ".py"
     longest = sorted(found, key=len, reverse=True)
