@@ -19,8 +19,8 @@ from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.run.state import parse_attempt_id
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store

@@ -25,8 +25,8 @@ from results import Result, Table, spread
 from tick import case, measure
 
 from flowmesh_control.collector import collect_seldom
+from flowmesh_core.machine.events import WorkerConnected
 from flowmesh_core.protocol.messages import Assignment, Hello, WorkerShape
-from flowmesh_core.run.events import WorkerConnected
 
 TICK_READY = (100, 1_000, 10_000, 100_000)
 TICK_WORKERS = (1, 10, 100, 1_000)

@@ -27,8 +27,8 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.placement import decide
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler import decide
 from flowmesh_core.units import Digest
 
 NOW_S = 1_000_000.0

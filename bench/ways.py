@@ -11,8 +11,8 @@ from generate import BUILTIN, STEP_SEED, TEMPERATURE, prompts
 from peer import Peer
 from processor import own_s, trees_s
 
-from flowmesh_core.run.commands import Command, LookUp
-from flowmesh_core.run.events import ActionKey, Event, LookedUp
+from flowmesh_core.machine.commands import Command, LookUp
+from flowmesh_core.machine.events import ActionKey, Event, LookedUp
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 
 TENANTS = 8

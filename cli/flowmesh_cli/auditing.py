@@ -20,7 +20,7 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_control.auditing import AuditAccepted
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditReport, Verdict
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
 
 
 @dataclass(frozen=True, slots=True)

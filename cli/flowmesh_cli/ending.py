@@ -9,7 +9,7 @@ from flowmesh_cli.receipts import read_receipt, sharing, show_sharing, titles_of
 from flowmesh_cli.show.runs import show_fabric, show_failure, show_outputs, show_runs
 from flowmesh_cli.show.steps import title
 from flowmesh_cli.terminal import Terminal
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.view import FabricStatus, RunStatus
 

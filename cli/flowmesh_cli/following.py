@@ -8,7 +8,7 @@ from flowmesh_cli.client import ApiClient, FabricGoneError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.show.lines import LineProgress
 from flowmesh_cli.terminal import Terminal
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)

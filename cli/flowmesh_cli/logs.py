@@ -12,7 +12,7 @@ from flowmesh_cli.naming import find_run
 from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.kept_logs import StepLogLine
-from flowmesh_core.run.states import StepState
+from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.status.view import RunStatus
 
 

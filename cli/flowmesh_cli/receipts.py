@@ -13,7 +13,7 @@ from flowmesh_cli.place import Target
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.run_records import RunSummary
-from flowmesh_core.receipts.receipt import Receipt, ReceiptLine, ReceiptPage
+from flowmesh_core.accounting.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.status.view import FabricStatus
 
 

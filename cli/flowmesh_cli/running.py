@@ -26,8 +26,8 @@ from flowmesh_cli.uploading import upload_inputs
 from flowmesh_cli.validating import compile_sources
 from flowmesh_control.admission import RunAccepted
 from flowmesh_core.errors import SpecError
-from flowmesh_core.run.states import Phase
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 _WAIT_FOR_OTHERS_S = 0.2

@@ -16,13 +16,13 @@ from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import missing_files
 from flowmesh_control.plugins import load_catalog
 from flowmesh_core.errors import Problem
-from flowmesh_core.graph.check import check_loaded
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
-from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 STANDARD_INPUT = "-"

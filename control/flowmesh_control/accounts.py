@@ -16,12 +16,12 @@ import msgspec
 from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_control.run_records import decode_record
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
-from flowmesh_core.figures.figures import UsageRow
-from flowmesh_core.receipts.book import FabricAccount
-from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import HitKind
+from flowmesh_core.lifecycle_states import HitKind
+from flowmesh_core.machine.state import State
+from flowmesh_core.metrics.counters import UsageRow
 from flowmesh_store.ports import RecordStore
 
 log = logging.getLogger("flowmesh.control")

@@ -27,10 +27,10 @@ from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.plan import ArtifactSource, Plan
 from flowmesh_core.identity import SCHEME, digest_bytes
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.placement.engine_variants import VariantRequest, problem
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.events import Submitted
-from flowmesh_core.scheduler.honouring import VariantRequest, problem
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow

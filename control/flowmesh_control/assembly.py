@@ -39,16 +39,16 @@ from flowmesh_control.telling.tracing import OtlpExporter
 from flowmesh_control.trouble import StoreHealth
 from flowmesh_control.views import RunViews
 from flowmesh_control.work_owners import WorkOwners
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.machine.commands import AttemptSettled
+from flowmesh_core.machine.events import Event
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.machine.model import Run
+from flowmesh_core.placement import decide
 from flowmesh_core.protocol.wire_ids import attempt_key
-from flowmesh_core.run.commands import AttemptSettled
-from flowmesh_core.run.events import Event
-from flowmesh_core.run.ledger import Line
-from flowmesh_core.run.machine import Machine
-from flowmesh_core.run.model import Run
-from flowmesh_core.scheduler import decide
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.patient import patient

@@ -15,16 +15,16 @@ from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_pins import accepted_pins
 from flowmesh_control.run_records import PinsRecord
 from flowmesh_control.views import OVER, RunViews
-from flowmesh_core.audit.made import ReproducibleAction, made_by
 from flowmesh_core.audit.plan import audit_path, audit_plan
+from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
 from flowmesh_core.audit.report import AuditCheck, AuditOrder, AuditReport, AuditSkip, counts_of
-from flowmesh_core.audit.selection import choose
+from flowmesh_core.audit.sampling import choose
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.lifecycle import run_of
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.machine.run_lifecycle import run_of
 from flowmesh_core.sharing.scopes import audit_scopes
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest

@@ -16,8 +16,8 @@ from flowmesh_control.run_keys import audit_key, spec_key
 from flowmesh_control.run_records import spec_decoder
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditFinding, AuditOrder, AuditReport, counts_of, findings_of
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.model import Run
 from flowmesh_store.ports import RecordStore
 
 ORDER = "order"

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from flowmesh_control.clock import Clock
-from flowmesh_core.run.foreseen import in_demand
-from flowmesh_core.run.placing import snapshot
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.backlog import Backlog, signal_of
-from flowmesh_core.scheduler.openings import openings_of
-from flowmesh_core.scheduler.pools import PoolView, pool_views
-from flowmesh_core.scheduler.rightsizing import RightSizing
+from flowmesh_core.autoscaling.backlog import Backlog, signal_of
+from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
+from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.right_sizing import RightSizing
+from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.prewarm import in_demand
+from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
 log = logging.getLogger("flowmesh.control")

@@ -13,10 +13,10 @@ import msgspec
 from flowmesh_control.assembly import Parts
 from flowmesh_control.recovery import RecoveredState
 from flowmesh_control.run_keys import cancelled_key
+from flowmesh_core.accounting.ledger_lines import VerdictLine
 from flowmesh_core.errors import ConditionFailedError
-from flowmesh_core.run.events import CancelRequested, Submitted
-from flowmesh_core.run.ledger import VerdictLine
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import CancelRequested, Submitted
 from flowmesh_store.ports import RecordStore
 
 AT_ONCE = 16

@@ -7,7 +7,7 @@ audited action needs of that is put under ``cas/`` first.
 import asyncio
 from collections.abc import Sequence
 
-from flowmesh_core.audit.made import ReproducibleAction
+from flowmesh_core.audit.reconstruct import ReproducibleAction
 from flowmesh_core.errors import LostBlobError, StoreError, StoreUnavailableError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest

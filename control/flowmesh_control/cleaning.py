@@ -13,9 +13,9 @@ from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord, final_decoder
 from flowmesh_control.status_document import document_artifact
 from flowmesh_control.stored_roots import kept_artifacts
+from flowmesh_core.machine import checkpoints
+from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.state import State
 from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded

@@ -46,8 +46,8 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.figures.figures import MachineCounters
-from flowmesh_core.run.machine import Machine
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import Store
 

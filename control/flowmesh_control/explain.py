@@ -3,12 +3,12 @@
 import msgspec
 
 from flowmesh_control.views import RunViews
+from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.fleet.snapshot import Candidate
-from flowmesh_core.run.ledger import AttemptLine
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.placing import as_if_ready
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.explain import candidates_of
+from flowmesh_core.machine.dispatch import as_if_ready
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.explain import candidates_of
 
 ACTIONS_SHOWN = 20
 

@@ -14,14 +14,14 @@ from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import final_key
 from flowmesh_control.run_records import FinalRecord
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
+from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.lineage import derivations
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
+from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import Phase
-from flowmesh_core.run.steps import source_artifact
 from flowmesh_core.sharing import issue
-from flowmesh_core.status.project import run_status
+from flowmesh_core.status.projection import run_status
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
 

@@ -24,6 +24,7 @@ from flowmesh_control.intake import DropReason
 from flowmesh_control.joining import WorkerTokenVerifier
 from flowmesh_control.session import WorkerSession, refuse, welcome
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
@@ -36,7 +37,6 @@ from flowmesh_core.protocol.messages import (
 )
 from flowmesh_core.protocol.validation import of_hello
 from flowmesh_core.protocol.wire_ids import WireIds
-from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20

@@ -11,10 +11,10 @@ from flowmesh_control.logs import LogBuffer
 from flowmesh_control.replacing import put_last
 from flowmesh_control.run_keys import logs_key
 from flowmesh_control.run_records import decode_record
+from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_core.lifecycle_states import HitKind
+from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.protocol.messages import LogLine
-from flowmesh_core.run.ledger import HitLine
-from flowmesh_core.run.model import Run, StepRun
-from flowmesh_core.run.states import HitKind
 from flowmesh_store.ports import RecordStore
 
 STEP_LINES = 200

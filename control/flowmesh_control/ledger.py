@@ -16,8 +16,8 @@ import orjson
 from flowmesh_control.epochs import SupersededError
 from flowmesh_control.known_keys import known_keys
 from flowmesh_control.run_keys import ledger_prefix, parse_segment, segment_key
+from flowmesh_core.accounting.ledger_lines import Line, decode_lines, encode_lines
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, FlowMeshError
-from flowmesh_core.run.ledger import Line, decode_lines, encode_lines
 from flowmesh_store.ports import RecordStore
 
 FLUSHES = 32

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from flowmesh_control.clock import Clock
 from flowmesh_control.ports import Executor, MachinePort
-from flowmesh_core.figures.histogram import Histogram
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.commands import Command, ConfirmAttempts
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.commands import Command, ConfirmAttempts
+from flowmesh_core.machine.events import (
     ControlStalled,
     Event,
     PlacementDecided,
     TimeAdvanced,
     WorkerConnected,
 )
+from flowmesh_core.metrics.histogram import Histogram
 
 TICK_S = 0.25
 """How often time itself is an event."""

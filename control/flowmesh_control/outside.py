@@ -17,6 +17,7 @@ import msgspec
 from flowmesh_control.hands import TaskPool
 from flowmesh_control.pending_puts import PendingPut, PendingPuts
 from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.dataset import encode_manifest
 from flowmesh_core.errors import (
     BlobCorruptError,
@@ -28,8 +29,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
-from flowmesh_core.run.commands import (
+from flowmesh_core.machine.commands import (
     Acknowledge,
     AppendLedgerLine,
     Assign,
@@ -47,7 +47,7 @@ from flowmesh_core.run.commands import (
     PutManifest,
     RunChanged,
 )
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.events import (
     BlobsChecked,
     Event,
     LookedUp,
@@ -56,7 +56,7 @@ from flowmesh_core.run.events import (
     PublishFailed,
     RunFinalized,
 )
-from flowmesh_core.run.ledger import Line
+from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.ports import BlobStore

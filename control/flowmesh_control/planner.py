@@ -17,14 +17,14 @@ from flowmesh_control.failures import PlanRefusedError
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine.commands import Command, LookUp, Publish
+from flowmesh_core.machine.events import LookedUp, Published, Submitted
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.machine.model import Action, Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.run.commands import Command, LookUp, Publish
-from flowmesh_core.run.events import LookedUp, Published, Submitted
-from flowmesh_core.run.machine import Machine
-from flowmesh_core.run.model import Action, Run, StepRun
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import StepState
-from flowmesh_core.scheduler.constraints import unmet
 from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 

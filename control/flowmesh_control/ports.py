@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
+from flowmesh_core.machine.commands import CheckBlobs, Command, LookUp, Publish
+from flowmesh_core.machine.events import Event
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
-from flowmesh_core.run.commands import CheckBlobs, Command, LookUp, Publish
-from flowmesh_core.run.events import Event
 
 
 class MachinePort(Protocol):

@@ -36,12 +36,12 @@ from flowmesh_control.run_records import (
     unreadable,
 )
 from flowmesh_control.taken_up import read_taken, write_taken
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
-from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line
-from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.machine.events import Submitted
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
 

@@ -18,11 +18,11 @@ from flowmesh_control.ledger import LedgerWriter
 from flowmesh_control.run_keys import repins_key, spec_key
 from flowmesh_control.run_pins import read_pins
 from flowmesh_control.run_records import PinsRecord, SpecRecord, spec_decoder
+from flowmesh_core.accounting.ledger_lines import Line, VerdictLine
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.identity import SCHEME
-from flowmesh_core.run.events import Repinned, Submitted
-from flowmesh_core.run.ledger import Line, VerdictLine
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import Repinned, Submitted
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
 

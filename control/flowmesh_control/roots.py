@@ -3,9 +3,9 @@
 Called by the cleaning of the control plane, and by the simulator's.
 """
 
+from flowmesh_core.machine import checkpoints
+from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 
 

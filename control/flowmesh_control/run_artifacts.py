@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.run_records import PinsRecord
+from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.graph.plan import Source, StepSource
-from flowmesh_core.run.ledger import Line, StepLine
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.units import Digest
 
 

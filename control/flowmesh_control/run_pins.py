@@ -9,9 +9,9 @@ import msgspec
 
 from flowmesh_control.run_keys import pins_key, spec_key
 from flowmesh_control.run_records import PinsRecord, decode_record, pins_decoder
+from flowmesh_core.accounting.ledger_lines import AmendmentLine, Line
 from flowmesh_core.errors import DamagedRecordError
-from flowmesh_core.run.ledger import AmendmentLine, Line
-from flowmesh_core.run.repinning import PINS
+from flowmesh_core.machine.repin import PINS
 from flowmesh_store.ports import RecordStore
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.states import StepState
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest

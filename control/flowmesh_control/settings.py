@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.run.settings import Settings
+from flowmesh_core.machine.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

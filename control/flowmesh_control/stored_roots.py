@@ -7,9 +7,9 @@ for reading alone. What it was given, has made and begins at is told by its pins
 from flowmesh_control.ledger import read_segments
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_pins import read_pins
+from flowmesh_core.accounting.ledger_lines import CheckpointLine, StepLine
+from flowmesh_core.machine import checkpoints
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.ledger import CheckpointLine, StepLine
 from flowmesh_store.ports import RecordStore
 
 

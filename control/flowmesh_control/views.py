@@ -12,14 +12,14 @@ from flowmesh_control.kept_logs import RunLogArchive, StepLogLine
 from flowmesh_control.ledger import LedgerWriter, read_segments
 from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_records import RunSummary, decode_record, spec_decoder, summary_of
+from flowmesh_core.accounting.ledger_lines import HitLine, Line
+from flowmesh_core.accounting.receipt import Receipt, receipt
 from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.receipts.receipt import Receipt, receipt
-from flowmesh_core.run.ledger import HitLine, Line
-from flowmesh_core.run.model import Run, StepRun
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import Phase
-from flowmesh_core.status.project import run_status
+from flowmesh_core.status.projection import run_status
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
 

@@ -6,9 +6,9 @@ import msgspec
 
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.views import RunViews
-from flowmesh_core.run.ledger import AttemptLine, HitLine
-from flowmesh_core.run.model import Attempt, StepPart, StepRun
-from flowmesh_core.run.state import State
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_core.machine.model import Attempt, StepPart, StepRun
+from flowmesh_core.machine.state import State
 from flowmesh_core.status.view import StepStatus
 
 PARTS_SHOWN = 50

@@ -6,8 +6,9 @@ last asker has left (its run was cancelled, or has ended) is not put to the stor
 
 from collections.abc import Sequence
 
-from flowmesh_core.run.attempts import publishing_attempt
-from flowmesh_core.run.commands import (
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine.attempts import publishing_attempt
+from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
@@ -18,9 +19,8 @@ from flowmesh_core.run.commands import (
     PutBlob,
     PutManifest,
 )
-from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import ActionState
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.state import State
 
 
 class WorkOwners:

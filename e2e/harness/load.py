@@ -13,7 +13,7 @@ from e2e.harness.kube import Json, until
 from flowmesh_cli.attaching import look
 from flowmesh_cli.client import ApiClient, FabricGoneError
 from flowmesh_cli.place import Target
-from flowmesh_core.receipts.receipt import Receipt
+from flowmesh_core.accounting.receipt import Receipt
 from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
 
 CHAINS = 3

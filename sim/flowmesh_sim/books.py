@@ -7,9 +7,9 @@ rules of ``flowmesh_control.recovery`` and, for the money, by the same code (``a
 from dataclasses import dataclass, field
 
 from flowmesh_control.accounts import AccountsRecord, OpeningBalance, bring_up_to_date
+from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.ledger import Line
 from flowmesh_core.status.view import RunStatus
 
 

@@ -6,8 +6,8 @@ run or connected worker names.
 """
 
 from flowmesh_control.roots import held_digests, live_artifacts
+from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 from flowmesh_sim.books import SimBucket
 from flowmesh_sim.store import Key, SimStore

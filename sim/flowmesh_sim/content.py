@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import dataset_artifact
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.compose import dataset_artifact
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest

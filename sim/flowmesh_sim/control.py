@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from flowmesh_control.accounts import capture
 from flowmesh_control.finishing import outputs_of
 from flowmesh_control.loop import DECIDE_GAP_S, REST
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
-from flowmesh_core.figures.figures import MachineCounters
-from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.run.commands import Assign, ConfirmAttempts
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.commands import Assign, ConfirmAttempts
+from flowmesh_core.machine.events import (
     ActionKey,
     Event,
     PlacementDecided,
@@ -25,9 +24,10 @@ from flowmesh_core.run.events import (
     TimeAdvanced,
     WorkerConnected,
 )
-from flowmesh_core.run.ledger import Line
-from flowmesh_core.run.machine import Machine
-from flowmesh_core.status.project import run_status
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.metrics.counters import MachineCounters
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.status.projection import run_status
 from flowmesh_sim.books import SimLedger, recover
 from flowmesh_sim.gateway import SimGateway
 from flowmesh_sim.outside import SimCommandExecutor

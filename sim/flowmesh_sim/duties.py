@@ -10,14 +10,14 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifact
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.compose import dataset_artifact, metrics_artifact
 from flowmesh_core.units import Digest
 from flowmesh_sim.content import SCHEMA, SimContents, SimRows, SimWeights, grown
 from flowmesh_sim.devices import MIB, Device, HardwareCatalog, LanguageModel

@@ -7,9 +7,9 @@ was durable.
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.receipts.book import FabricAccount
-from flowmesh_core.run.events import Amended, CancelRequested, Event, Submitted
+from flowmesh_core.machine.events import Amended, CancelRequested, Event, Submitted
 from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.books import SimBucket
 from flowmesh_sim.control import SimulatedControlPlane

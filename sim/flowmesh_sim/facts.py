@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 CONFIDENCE = {"H", "M", "L", "A"}
 ASSUMED = "A"

@@ -7,7 +7,7 @@ from flowmesh_sim.network import LATE_S
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:
-    from flowmesh_core.run.state import State
+    from flowmesh_core.machine.state import State
     from flowmesh_sim.control import SimulatedControlPlane
     from flowmesh_sim.provisioning import Provisioner
     from flowmesh_sim.worker import SimWorker

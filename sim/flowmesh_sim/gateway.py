@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.protocol.messages import Assignment, Desired, Hello, PrewarmSpec, Sync
-from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_sim.dialling import SimConnection
 from flowmesh_sim.engine import Environment
 from flowmesh_sim.network import SimulatedLinkConnection

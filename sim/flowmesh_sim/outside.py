@@ -13,7 +13,7 @@ import msgspec
 from flowmesh_control.hands import FIRST_RETRY_S, LAST_RETRY_S
 from flowmesh_control.pending_puts import PendingPut, PendingPuts
 from flowmesh_core.dataset.manifest import encode_manifest
-from flowmesh_core.run.commands import (
+from flowmesh_core.machine.commands import (
     Acknowledge,
     AppendLedgerLine,
     Assign,
@@ -31,7 +31,7 @@ from flowmesh_core.run.commands import (
     PutManifest,
     RunChanged,
 )
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.events import (
     ActionKey,
     BlobsChecked,
     Event,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import WorkSize
-from flowmesh_core.trace import AttemptRecord, EngineRecord
+from flowmesh_core.recording import AttemptRecord, EngineRecord
 from flowmesh_core.units import Digest
 
 MADE = frozenset({"published", "adopted"})

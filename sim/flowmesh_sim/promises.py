@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from flowmesh_core.machine.commands import Assign
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.run.commands import Assign
-from flowmesh_core.run.events import ActionKey
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.state import parse_attempt_id
 from flowmesh_core.units import Digest
 from flowmesh_sim.store import Key, SimStore
 from flowmesh_sim.wrong import wrong

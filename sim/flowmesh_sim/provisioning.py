@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowmesh_core.autoscaling.backlog import signal_of
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_supply import PoolSupply
+from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.right_sizing import RightSizing
+from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.prewarm import in_demand, told_to_hold
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
-from flowmesh_core.run.events import CordonChanged, PrewarmPlanChanged
-from flowmesh_core.run.foreseen import in_demand, told_to_hold
-from flowmesh_core.run.placing import snapshot
-from flowmesh_core.scheduler.backlog import signal_of
-from flowmesh_core.scheduler.hysteresis import Hysteresis
-from flowmesh_core.scheduler.openings import openings_of
-from flowmesh_core.scheduler.pools import PoolView
-from flowmesh_core.scheduler.rightsizing import RightSizing
-from flowmesh_core.scheduler.supply import PoolSupply
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.devices import HardwareCatalog
 from flowmesh_sim.fabric import SimulatedFabric

@@ -22,10 +22,10 @@ from flowmesh_core.graph.plan import (
 )
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.compose import metrics_artifact
-from flowmesh_core.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
+from flowmesh_core.recording import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.units import Digest
 from flowmesh_sim.content import SimContents
 from flowmesh_sim.devices import Device, HardwareCatalog

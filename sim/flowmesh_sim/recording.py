@@ -14,14 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from flowmesh_core.errors import FlowMeshError, Problem, SpecError
-from flowmesh_core.run.states import Phase
-from flowmesh_core.trace import (
-    AttemptRecord,
-    EngineRecord,
-    PartRecord,
-    RecordedRun,
-    StepRecord,
-)
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.recording import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 
 VERSION = 1
 

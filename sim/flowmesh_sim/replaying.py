@@ -16,10 +16,10 @@ from ruamel.yaml.error import YAMLError
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.state import encode_model
 from flowmesh_core.errors import FlowMeshError, Problem, SpecError
-from flowmesh_core.run.events import Submitted
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.recording import RecordedRun
 from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
-from flowmesh_core.trace import RecordedRun
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.fabric import SimulatedFabric
 from flowmesh_sim.facts import read_facts

@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 from flowmesh_control.loop import TICK_S
 from flowmesh_core.errors import FailureKind, Problem, SpecError
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_sim.facts import read_facts
 from flowmesh_sim.group_a import GROUP_A
 from flowmesh_sim.group_b import GROUP_B

@@ -9,10 +9,10 @@ for the other one; there nothing is checked.
 from math import exp2, isclose
 from typing import TYPE_CHECKING
 
+from flowmesh_core.accounting.ledger_lines import AttemptLine, Line
 from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.ledger import AttemptLine, Line
-from flowmesh_core.scheduler.fairness import HALF_LIFE_S
+from flowmesh_core.placement.fair_share import HALF_LIFE_S
 from flowmesh_core.units import Digest
 from flowmesh_sim.wrong import wrong
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.run.settings import Settings
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.settings import Settings
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.content import SimContents
 from flowmesh_sim.devices import HardwareCatalog

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
+from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.results import ActionResult, Artifact
-from flowmesh_core.run.events import ActionKey
 from flowmesh_core.units import Digest
 from flowmesh_sim.content import SimContents
 

@@ -6,7 +6,7 @@ machine gets one.
 
 from collections.abc import Mapping
 
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.events import (
     Amended,
     BlobsChecked,
     CancelRequested,

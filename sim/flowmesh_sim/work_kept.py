@@ -3,9 +3,9 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from flowmesh_core.run.model import Action, Attempt, Worker
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import ActionState
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.state import State
 from flowmesh_sim.wrong import wrong
 
 if TYPE_CHECKING:

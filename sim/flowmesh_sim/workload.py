@@ -3,7 +3,7 @@
 from math import log
 from random import Random
 
-from flowmesh_core.run.events import Submitted
+from flowmesh_core.machine.events import Submitted
 from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing, plan_scopes
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.devices import HardwareCatalog

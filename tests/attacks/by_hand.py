@@ -16,6 +16,8 @@ from flowmesh_control.control import ControlPlane
 from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -31,8 +33,6 @@ from flowmesh_core.protocol.messages import (
     encode,
 )
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
-from flowmesh_core.run.compose import metrics_artifact
-from flowmesh_core.run.settings import Settings
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.store import Store, open_store

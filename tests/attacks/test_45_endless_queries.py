@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flowmesh_core.run import world as worlds
-from tests.flowmesh_core.run.world import World, plan, step
+from tests.flowmesh_core.machine import world as worlds
+from tests.flowmesh_core.machine.world import World, plan, step
 from tests.flowmesh_worker.test_sql import dataset
 
 from flowmesh_core.catalog.builtin.data import SQL

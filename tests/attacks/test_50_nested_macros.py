@@ -7,7 +7,7 @@ Must not happen: the evaluation takes more than its steps, or anything but a fai
 from typing import Any
 
 import pytest
-from tests.flowmesh_core.run.world import World, plan, step
+from tests.flowmesh_core.machine.world import World, plan, step
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_core.graph.cel import ConditionError, check_size

@@ -8,7 +8,7 @@ import msgspec
 import psutil
 from tests.flowmesh_control.fabric import Fabric
 
-from flowmesh_core.run.ledger import Line, decode_lines
+from flowmesh_core.accounting.ledger_lines import Line, decode_lines
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from tests.flowmesh_control.fabric import Fabric, workflow
 
 from flowmesh_control.archive import Archive
 from flowmesh_control.cleaning import CacheAdmin
+from flowmesh_core.accounting.ledger_lines import AttemptLine, CheckpointLine
 from flowmesh_core.identity import digest_bytes, digest_value
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.ledger import AttemptLine, CheckpointLine
+from flowmesh_core.machine import checkpoints
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.tree import read_tree
 

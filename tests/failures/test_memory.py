@@ -6,7 +6,7 @@ import pytest
 from tests.failures.seen import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 
-from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.accounting.ledger_lines import AttemptLine
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 from tests.flowmesh_store.published import published
 
-from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.accounting.ledger_lines import AttemptLine
 
 pytestmark = pytest.mark.slow
 

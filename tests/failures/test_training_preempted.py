@@ -10,8 +10,8 @@ from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
-from flowmesh_core.run import checkpoints
-from flowmesh_core.run.ledger import AttemptLine
+from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_core.machine import checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

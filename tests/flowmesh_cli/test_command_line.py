@@ -25,7 +25,7 @@ def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
 
 def test_a_question_loads_neither_the_compiler_nor_the_control_plane(tmp_path: Path):
     code = "import sys, flowmesh_cli.looking; print([m for m in sys.argv[1:] if m in sys.modules])"
-    heavy = (*HEAVY[1:], "flowmesh_core.graph.compile", "flowmesh_core.run.machine")
+    heavy = (*HEAVY[1:], "flowmesh_core.graph.compile", "flowmesh_core.machine.machine")
     found = subprocess.run(
         [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
     )

@@ -22,7 +22,7 @@ from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.run.settings import Settings
+from flowmesh_core.machine.settings import Settings
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.durability import Durability
 from flowmesh_store.store import open_store

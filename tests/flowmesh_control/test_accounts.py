@@ -8,10 +8,10 @@ from flowmesh_control.ledger import LedgerWriter
 from flowmesh_control.recovery import recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, encode_lines
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.receipts.book import FabricAccount
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line, encode_lines
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.store import Store
 

@@ -1,13 +1,13 @@
 """What pools have before them, and what their workers hold open, as the operator reads it."""
 
-from tests.flowmesh_core.run.test_foreseen import BASE, two_steps
-from tests.flowmesh_core.run.world import ASK, World, shape
+from tests.flowmesh_core.machine.test_prewarm import BASE, two_steps
+from tests.flowmesh_core.machine.world import ASK, World, shape
 
 from flowmesh_control.backlogs import CapacitySignalSource
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.machine.events import PrewarmPlanChanged
+from flowmesh_core.machine.prewarm import told_to_hold
 from flowmesh_core.protocol.messages import EngineVariant
-from flowmesh_core.run.events import PrewarmPlanChanged
-from flowmesh_core.run.foreseen import told_to_hold
-from flowmesh_core.scheduler.pools import PoolView
 
 ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
 

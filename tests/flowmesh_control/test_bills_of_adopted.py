@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.flowmesh_core.run.world import PRICE, World, outputs_of, plan, step
+from tests.flowmesh_core.machine.world import PRICE, World, outputs_of, plan, step
 
 from flowmesh_control.accounts import bring_up_to_date, capture
+from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.run.ledger import HitLine
 
 SECOND = PRICE // 3600
 

@@ -13,10 +13,10 @@ from tests.flowmesh_control.test_repinning import catalog
 
 from flowmesh_control.cancellations import Cancellation, none_withdrawn
 from flowmesh_control.run_keys import cancelled_key, final_key, segment_key
+from flowmesh_core.accounting.ledger_lines import VerdictLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreUnavailableError
-from flowmesh_core.run.events import CancelRequested
-from flowmesh_core.run.ledger import VerdictLine, encode_lines
+from flowmesh_core.machine.events import CancelRequested
 
 WAITS = {
     "params": {"go": True},
@@ -66,7 +66,7 @@ def nothing_is_evaluated(uid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
 
-    monkeypatch.setattr("flowmesh_core.run.steps.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.machine.steps.evaluate", refused)
 
 
 async def _ends_cancelled(root: Path, uid: str, reason: str, **more: Any) -> None:
@@ -101,7 +101,7 @@ async def test_a_wish_is_durable_before_the_machine_hears_of_it(
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
 
-    monkeypatch.setattr("flowmesh_core.run.steps.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.machine.steps.evaluate", refused)
     await _ends_cancelled(tmp_path, uid, "stop")
 
 

@@ -33,15 +33,15 @@ from flowmesh_control.run_keys import (
 )
 from flowmesh_control.run_records import UNREADABLE, PinsRecord, SpecRecord
 from flowmesh_control.taken_up import write_taken
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.machine.settings import Settings
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.receipts.book import FabricAccount
-from flowmesh_core.run.ledger import StepLine, encode_lines
-from flowmesh_core.run.machine import Machine
-from flowmesh_core.run.settings import Settings
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.ports import RecordStore

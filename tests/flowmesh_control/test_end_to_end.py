@@ -9,7 +9,7 @@ import pytest
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_core.receipts.receipt import Receipt
+from flowmesh_core.accounting.receipt import Receipt
 from flowmesh_core.status.view import FabricStatus, RunStatus
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ from flowmesh_control.recovery import RecoveredState, recover
 from flowmesh_control.run_keys import final_key, segment_key, spec_key
 from flowmesh_control.run_records import FinalRecord, SpecRecord
 from flowmesh_control.taken_up import read_taken, write_taken
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.ledger_lines import AttemptLine, encode_lines
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.receipts.book import FabricAccount
-from flowmesh_core.run.ledger import AttemptLine, encode_lines
 from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import Record, Records
 from flowmesh_store.store import Store

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.flowmesh_core.scheduler.builders import action, signature, snapshot, worker
+from tests.flowmesh_core.placement.builders import action, signature, snapshot, worker
 
 from flowmesh_control.expecting import counting_on
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, RejectionCause, Snapshot, WorkerView
-from flowmesh_core.scheduler import PoolView, decide
+from flowmesh_core.placement import decide
 
 LLM = signature("llm", memory_mib=4000)
 

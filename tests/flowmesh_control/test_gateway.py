@@ -13,6 +13,7 @@ from flowmesh_control import gateway
 from flowmesh_control.gateway import STRANGERS_BYTES, WorkerGateway
 from flowmesh_control.joining import StaticWorkerTokens
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -31,7 +32,6 @@ from flowmesh_core.protocol.messages import (
     encode,
 )
 from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
-from flowmesh_core.run.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.units import Digest
 
 D = Digest("0" * 64)

@@ -12,16 +12,20 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.flowmesh_core.run import world as w
+from tests.flowmesh_core.machine import world as w
 
 from flowmesh_control.gateway import _read
 from flowmesh_control.intake import MessageIntake
 from flowmesh_control.logs import LogBuffer
 from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.costmodel import decode_model, encode_model
 from flowmesh_core.graph.cel import truth
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.identity.digest import is_digest
+from flowmesh_core.machine import commands as c
+from flowmesh_core.machine import events as e
+from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
@@ -42,11 +46,7 @@ from flowmesh_core.protocol.results import (
 )
 from flowmesh_core.protocol.validation import of_hello, problems
 from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
-from flowmesh_core.run import commands as c
-from flowmesh_core.run import events as e
-from flowmesh_core.run.compose import metrics_artifact
-from flowmesh_core.run.ledger import Line
-from flowmesh_core.status.project import run_status
+from flowmesh_core.status.projection import run_status
 from flowmesh_core.units import Digest
 
 # The library raises the limit of recursion with the first condition.

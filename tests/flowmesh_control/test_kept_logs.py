@@ -1,12 +1,12 @@
 """Logs of ended runs: the last lines of each step, bounded, in one object a run."""
 
-from tests.flowmesh_core.run.world import World, after, plan, step
+from tests.flowmesh_core.machine.world import World, after, plan, step
 
 from flowmesh_control.kept_logs import RUN_BYTES, STEP_BYTES, STEP_LINES, RunLogArchive
 from flowmesh_control.logs import LogBuffer
 from flowmesh_control.run_keys import logs_key
+from flowmesh_core.machine.model import Run
 from flowmesh_core.protocol.messages import LogLine, Sync
-from flowmesh_core.run.model import Run
 from flowmesh_store.store import Store
 
 

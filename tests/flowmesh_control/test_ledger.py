@@ -7,8 +7,8 @@ from tests.flowmesh_control.fabric import control_plane, workflow
 from flowmesh_control.admission import Submission
 from flowmesh_control.epochs import SupersededError, begin_epoch, check_leads
 from flowmesh_control.ledger import LedgerWriter, read_segments
+from flowmesh_core.accounting.ledger_lines import Line, VerdictLine
 from flowmesh_core.errors import StoreUnavailableError
-from flowmesh_core.run.ledger import Line, VerdictLine
 from flowmesh_store.memory import MemoryRecords
 from flowmesh_store.store import Store, open_store
 

@@ -10,12 +10,12 @@ from flowmesh_control import lineage_reader
 from flowmesh_control.lineage import Direction, LineageIndex
 from flowmesh_control.lineage_keys import DIGESTS_MAX, matching, run_key
 from flowmesh_control.run_lineage import walk_run
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, StepLine
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.lineage import Derivation, derivations
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.ledger import AttemptLine, HitLine, StepLine
 from flowmesh_core.units import Digest
 from flowmesh_store.keys import check_key
 from flowmesh_store.memory import MemoryRecords

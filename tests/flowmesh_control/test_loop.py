@@ -18,9 +18,7 @@ from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
-from flowmesh_core.protocol.results import ActionResult, Provenance
-from flowmesh_core.run.commands import (
+from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
@@ -30,7 +28,7 @@ from flowmesh_core.run.commands import (
     PutBlob,
     PutManifest,
 )
-from flowmesh_core.run.events import (
+from flowmesh_core.machine.events import (
     ActionKey,
     BlobsChecked,
     CancelRequested,
@@ -44,6 +42,8 @@ from flowmesh_core.run.events import (
     RunFinalized,
     TimeAdvanced,
 )
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
+from flowmesh_core.protocol.results import ActionResult, Provenance
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.store import Store

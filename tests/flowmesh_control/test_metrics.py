@@ -10,8 +10,8 @@ from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.scheduler.pools import PoolView
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,13 @@
 """Whose store work is whose, on the real machine."""
 
 import msgspec
-from tests.flowmesh_core.run.world import MAP, World, dataset, only, plan, rows_of, step
+from tests.flowmesh_core.machine.world import MAP, World, dataset, only, plan, rows_of, step
 
 from flowmesh_control.work_owners import WorkOwners
+from flowmesh_core.machine import commands as c
+from flowmesh_core.machine import events as e
+from flowmesh_core.machine.settings import Settings
 from flowmesh_core.protocol.results import ActionResult, Provenance
-from flowmesh_core.run import commands as c
-from flowmesh_core.run import events as e
-from flowmesh_core.run.settings import Settings
 
 
 def muted() -> World:

@@ -8,12 +8,13 @@ the size, it looks now and then, at a figure that is old by then.
 import random
 from dataclasses import dataclass, field
 
-from tests.flowmesh_core.run.world import SOLO, World, plan, shape, step
+from tests.flowmesh_core.machine.world import SOLO, World, plan, shape, step
 
+from flowmesh_core.autoscaling.backlog import backlog_of
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.events import CordonChanged
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.run.events import CordonChanged
-from flowmesh_core.run.placing import snapshot
-from flowmesh_core.scheduler import PoolView, backlog_of
 from flowmesh_operator.pools.autoscaling import (
     PodObservation,
     PoolObservation,

@@ -5,8 +5,9 @@ import random
 import pytest
 from tests.flowmesh_operator.pool_in_virtual_time import Sim
 
-from flowmesh_core.scheduler import Backlog, PoolView
-from flowmesh_core.scheduler.supply import LEAST_S
+from flowmesh_core.autoscaling.backlog import Backlog
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_supply import LEAST_S
 from flowmesh_operator.pools.autoscaling import (
     ABSENT_S,
     FIRST_START_S,

@@ -6,10 +6,10 @@ import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_control.plugins import load_catalog
+from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_core.autoscaling.pool_supply import AGAIN_S, LEAST_S
+from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import Component, WorkerShape
-from flowmesh_core.receipts.meter import WorkerMeter
-from flowmesh_core.run.model import Worker
-from flowmesh_core.scheduler.supply import AGAIN_S, LEAST_S
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import ScalingPlan
 from flowmesh_operator.pools.pool import PoolEntry

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flowmesh_core.errors import InvariantError
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 from flowmesh_sim.invariants import Checker
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
@@ -26,15 +26,15 @@ def _caught(seeds: range) -> WorldOutcome | None:
 
 
 def test_money_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.run import money
+    from flowmesh_core.machine import billing
 
-    real = money.settle
+    real = billing.settle
 
     def settle(state: State, *args: Any, **kwargs: Any) -> dict[str, int]:
         state.book.fabric_nanousd += 1
         return real(state, *args, **kwargs)
 
-    monkeypatch.setattr(money, "settle", settle)
+    monkeypatch.setattr(billing, "settle", settle)
     found = _caught(range(3))
     assert found is not None
     assert "money" in found.broken
@@ -72,7 +72,7 @@ def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_device_that_is_given_more_than_it_has_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.accounts import WorkerCapacity
+    from flowmesh_core.placement.capacity import WorkerCapacity
 
     real = WorkerCapacity.unclaimed_mib
     monkeypatch.setattr(WorkerCapacity, "unclaimed_mib", lambda self: real(self) + 60_000)
@@ -81,7 +81,7 @@ def test_a_device_that_is_given_more_than_it_has_is_caught(
 
 
 def test_a_run_that_nobody_goes_on_with_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.run import actions
+    from flowmesh_core.machine import actions
 
     monkeypatch.setattr(actions, "back_to_ready", lambda *_: None)
     faults = [{"kind": "crash", "atS": 3.0, "worker": "p-0001"}]
@@ -106,15 +106,15 @@ def test_an_attempt_that_its_worker_was_never_told_of_is_caught(
 
 
 def test_a_reservation_that_is_not_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.run import money
+    from flowmesh_core.machine import billing
 
-    monkeypatch.setattr(money, "release", lambda *_: None)
+    monkeypatch.setattr(billing, "release", lambda *_: None)
     with pytest.raises(InvariantError, match="nano-dollars are reserved, for attempts"):
         world(["sleepers"], load={"rows": 2}).run()
 
 
 def test_a_tenant_that_is_charged_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.scheduler.fairness import FairShare
+    from flowmesh_core.placement.fair_share import FairShare
 
     real = FairShare.charge
     monkeypatch.setattr(FairShare, "charge", lambda s, t, n, now: real(s, t, 2 * n, now))
@@ -125,7 +125,7 @@ def test_a_tenant_that_is_charged_twice_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_tenant_that_is_served_before_one_that_paid_less_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.tick import SchedulingCycle
+    from flowmesh_core.placement.cycle import SchedulingCycle
 
     real = SchedulingCycle.__init__
 
@@ -167,7 +167,7 @@ def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
 def test_a_pool_with_more_workers_than_it_may_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.scheduler.hysteresis import Hysteresis, PoolSize
+    from flowmesh_core.autoscaling.hysteresis import Hysteresis, PoolSize
 
     monkeypatch.setattr(Hysteresis, "sizes", lambda *_: PoolSize(9, 9))
     pool = {"workers": 1, "maximum": 2, "autoscale": True}
@@ -194,15 +194,15 @@ def test_a_collection_that_takes_what_a_run_was_given_is_caught(
 
 
 def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.run import money
+    from flowmesh_core.machine import billing
 
-    real = money._book
+    real = billing._book
 
     def twice(run: Any, payer: Any, line: Any) -> None:
         real(run, payer, line)
         real(run, payer, line)
 
-    monkeypatch.setattr(money, "_book", twice)
+    monkeypatch.setattr(billing, "_book", twice)
     with pytest.raises(InvariantError, match="its ledger says"):
         world(["noop-flat"], load={"rows": 2}).run()
 
@@ -210,9 +210,9 @@ def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.Mon
 def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.run import money
+    from flowmesh_core.machine import billing
 
-    real = money.settle
+    real = billing.settle
 
     def settle(state: State, attempt: Any, *rest: Any) -> Any:
         found = real(state, attempt, *rest)
@@ -221,6 +221,6 @@ def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
             worker.held[attempt.attempt_id] = attempt
         return found
 
-    monkeypatch.setattr(money, "settle", settle)
+    monkeypatch.setattr(billing, "settle", settle)
     with pytest.raises(InvariantError, match="which is over"):
         world(["noop-flat"], load={"rows": 2}).run()

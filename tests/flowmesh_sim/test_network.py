@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.run.events import ActionKey
 from flowmesh_core.units import Digest
 from flowmesh_sim.engine import Environment
 from flowmesh_sim.invariants import Checker

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowmesh_core.scheduler.supply import LEAST_S
+from flowmesh_core.autoscaling.pool_supply import LEAST_S
 from flowmesh_sim.scenario import scenario_of
 from flowmesh_sim.simulation import Simulation
 

@@ -7,8 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from flowmesh_core.errors import FlowMeshError, SpecError
-from flowmesh_core.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepDependency
-from flowmesh_core.trace import StepRecord as Step
+from flowmesh_core.recording import (
+    AttemptRecord,
+    EngineRecord,
+    PartRecord,
+    RecordedRun,
+    StepDependency,
+)
+from flowmesh_core.recording import StepRecord as Step
 from flowmesh_sim.pace import RecordedDurations, batches_of
 from flowmesh_sim.recording import Recording, anonymous, read_recording, write_recording
 from flowmesh_sim.replaying import replay, replay_of

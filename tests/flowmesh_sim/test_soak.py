@@ -111,7 +111,7 @@ def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
 def test_what_breaks_is_made_as_small_as_it_goes_and_stays_a_scenario(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from flowmesh_core.run import attempts
+    from flowmesh_core.machine import attempts
 
     real = attempts.failed
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import msgspec
 
-from flowmesh_core.run.events import Event
+from flowmesh_core.machine.events import Event
 from flowmesh_sim.trace_kinds import KINDS
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.commands import Command
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.commands import Command
+from flowmesh_core.machine.state import State
 from flowmesh_sim.invariants import Checker
 from flowmesh_sim.policies.fifo import Fifo
 from flowmesh_sim.scenario import Arrivals, scenario_of

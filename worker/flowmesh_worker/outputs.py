@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.catalog.choices import output_ports
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes

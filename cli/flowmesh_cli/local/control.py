@@ -16,7 +16,7 @@ from flowmesh_control.master_key import load_master_key
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
-from flowmesh_core.run.settings import Settings
+from flowmesh_core.machine.settings import Settings
 from flowmesh_store.store import open_store
 
 UNPLACEABLE_AFTER_S = 20.0

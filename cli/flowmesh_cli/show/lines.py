@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from flowmesh_cli import figures
 from flowmesh_cli.show import steps as show
 from flowmesh_cli.show.runs import trouble_line
-from flowmesh_core.run.states import StepState
+from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
 EVERY_S = 10.0

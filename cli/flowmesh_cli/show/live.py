@@ -11,7 +11,7 @@ from rich.text import Text
 from flowmesh_cli import figures
 from flowmesh_cli.show import steps as show
 from flowmesh_cli.show.runs import trouble_line
-from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
 MAX_STEPS = 24

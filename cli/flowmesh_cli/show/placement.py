@@ -4,9 +4,9 @@ from flowmesh_cli import figures
 from flowmesh_cli.show.why import show_attempts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.explain import Explanation
+from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
-from flowmesh_core.run.ledger import AttemptLine
-from flowmesh_core.run.states import ENDED, StepState
+from flowmesh_core.lifecycle_states import ENDED, StepState
 from flowmesh_core.status.view import StepStatus
 
 _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]

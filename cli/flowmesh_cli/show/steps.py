@@ -3,7 +3,7 @@
 from flowmesh_cli import figures
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.run.states import StepState
+from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 MARKS = {

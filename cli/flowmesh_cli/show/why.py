@@ -6,8 +6,8 @@ from typing import Any
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
 from flowmesh_control.why import Why
-from flowmesh_core.run.ledger import AttemptLine, HitLine
-from flowmesh_core.run.states import HitKind
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_core.lifecycle_states import HitKind
 
 _SHOWN = 20
 _HOW = {

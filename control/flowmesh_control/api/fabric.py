@@ -10,7 +10,7 @@ from flowmesh_control.assembly import Parts
 from flowmesh_control.cleaning import CacheAdmin
 from flowmesh_control.failures import ConflictError, NotFoundError
 from flowmesh_core.sharing.scopes import CachePolicy
-from flowmesh_core.status.project import fabric_status, worker_statuses
+from flowmesh_core.status.projection import fabric_status, worker_statuses
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from flowmesh_control.run_keys import spec_key
 from flowmesh_control.run_lineage import walk_run
 from flowmesh_control.run_pins import accepted_pins, read_pins
 from flowmesh_control.run_records import PinsRecord
+from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -31,9 +32,8 @@ from flowmesh_core.errors import (
 from flowmesh_core.identity import is_digest
 from flowmesh_core.lineage import Derivation, ExportInput, run_events
 from flowmesh_core.lineage.rows import row_origins
-from flowmesh_core.run.ledger import StepLine
+from flowmesh_core.recording import recorded
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
-from flowmesh_core.trace import recorded
 from flowmesh_core.units import Digest
 
 _HEX = frozenset("0123456789abcdef")

@@ -11,8 +11,8 @@ from flowmesh_control.api.doors import AuthorizedRequest, Route, of_known
 from flowmesh_control.assembly import Parts
 from flowmesh_control.failures import NotFoundError
 from flowmesh_control.run_records import RunSummary
+from flowmesh_core.accounting.receipt import Receipt, ReceiptPage
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.receipts.receipt import Receipt, ReceiptPage
 
 PAGE_RUNS = 1000
 PAGE_LINES = 20_000

@@ -20,7 +20,7 @@ from flowmesh_control.planner import Planner, refuse_unmeetable
 from flowmesh_control.views import OVER
 from flowmesh_control.why import why_step
 from flowmesh_core.errors import Problem, SpecError
-from flowmesh_core.run.events import Amended
+from flowmesh_core.machine.events import Amended
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10

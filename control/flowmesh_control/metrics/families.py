@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from flowmesh_core.figures.histogram import Histogram
+from flowmesh_core.metrics.histogram import Histogram
 
 Rows = Iterable[tuple[Sequence[str], float]]
 """Label values, in the order of the label names, and the value."""

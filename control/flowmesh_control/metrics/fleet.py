@@ -10,7 +10,7 @@ from flowmesh_control.backlogs import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauges
 from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 from flowmesh_core.units import NANO_PER_USD
 
 LEFT = (FailureKind.LOST, FailureKind.DRAINED)

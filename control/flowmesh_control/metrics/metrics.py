@@ -19,7 +19,7 @@ from flowmesh_control.metrics import fleet, inner, money, work
 from flowmesh_control.metrics.store_meter import StoreMeter
 from flowmesh_control.metrics.workers import WorkerTelemetry
 from flowmesh_control.trouble import StoreHealth
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 
 
 class MetricsPage(Collector):

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 
 from flowmesh_control.accounts import AccountsRecord
 from flowmesh_control.metrics.families import counter, counters, gauge, gauges
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import HitKind
+from flowmesh_core.lifecycle_states import HitKind
+from flowmesh_core.machine.state import State
 from flowmesh_core.units import NANO_PER_USD
 
 BY = ("tenant", "pool", "model")

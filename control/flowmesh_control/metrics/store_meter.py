@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from flowmesh_core.figures.histogram import Histogram
+from flowmesh_core.metrics.histogram import Histogram
 from flowmesh_store.metered import MeteredBlobs, MeteredRecords
 from flowmesh_store.store import Store
 

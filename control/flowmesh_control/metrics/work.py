@@ -8,11 +8,11 @@ from prometheus_client.core import Metric
 
 from flowmesh_control.backlogs import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.figures.figures import MachineCounters
-from flowmesh_core.run.ledger import EXECUTED_OUTCOMES
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import Phase
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.state import State
+from flowmesh_core.metrics.counters import MachineCounters
 
 OUTCOMES = tuple(sorted(EXECUTED_OUTCOMES | {"replica"} | set(FailureKind)))
 ENDS: dict[tuple[str, str], int] = {

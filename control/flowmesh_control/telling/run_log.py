@@ -3,10 +3,10 @@
 import logging
 from typing import Any
 
-from flowmesh_core.run.commands import AttemptSettled
-from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import StepState
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine.commands import AttemptSettled
+from flowmesh_core.machine.state import State
 
 log = logging.getLogger("flowmesh.runs")
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from blake3 import blake3
 
-from flowmesh_core.run.commands import AttemptSettled
-from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.state import State
-from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.machine.commands import AttemptSettled
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
 
 Value = str | int | float | bool
 

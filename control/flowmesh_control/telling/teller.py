@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from flowmesh_core.run.commands import AttemptSettled
-from flowmesh_core.run.ledger import Line
+from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.machine.commands import AttemptSettled
 
 
 class RunListener(Protocol):

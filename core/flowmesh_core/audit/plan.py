@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowmesh_core.audit.made import ReproducibleAction
+from flowmesh_core.audit.reconstruct import ReproducibleAction
 from flowmesh_core.graph.plan import ArtifactSource, Cache, Edge, Plan, StepPlan
 from flowmesh_core.protocol.results import Artifact
 

@@ -9,9 +9,9 @@ import msgspec
 
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.errors import FailureKind
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.protocol.results import ActionResult, Provenance
-from flowmesh_core.run.model import Run, StepRun
-from flowmesh_core.run.states import StepState
 from flowmesh_core.units import Digest
 
 

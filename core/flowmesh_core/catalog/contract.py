@@ -76,7 +76,7 @@ class Port:
         doc: one sentence.
         only_with: for outputs, a parameter and the value that it must have for the port to be
             there, ``("use_peft", True)`` say; None where it always is.
-            :func:`flowmesh_core.catalog.choices.output_ports` gives the ports of a step.
+            :func:`flowmesh_core.catalog.resolved_contract.output_ports` gives the ports of a step.
     """
 
     name: str

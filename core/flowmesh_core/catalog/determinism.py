@@ -8,8 +8,8 @@ step to the outside world.
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.catalog.choices import any_met
 from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.catalog.resolved_contract import any_met
 
 
 def determinism_of(

@@ -1,6 +1,6 @@
 """Datasets without their bytes: schemas, row digests, chunk borders, manifests, reductions."""
 
-from flowmesh_core.dataset.borders import AVERAGE_ROWS, borders
+from flowmesh_core.dataset.chunking import AVERAGE_ROWS, borders
 from flowmesh_core.dataset.columns import Columns, columns_of, rows_of, typed_column
 from flowmesh_core.dataset.infer import SchemaInference, infer_schema
 from flowmesh_core.dataset.manifest import (

@@ -1,11 +1,11 @@
 """The borders of chunks where rows come one batch after another and are not held.
 
-Uploads are cut with it; the borders are those of :func:`flowmesh_core.dataset.borders.borders`.
+Uploads are cut with it; the borders are those of :func:`flowmesh_core.dataset.chunking.borders`.
 """
 
 from collections.abc import Sequence
 
-from flowmesh_core.dataset.borders import AVERAGE_ROWS, ROWS_MAX_FACTOR, cut_long
+from flowmesh_core.dataset.chunking import AVERAGE_ROWS, ROWS_MAX_FACTOR, cut_long
 
 
 class RunningBorders:

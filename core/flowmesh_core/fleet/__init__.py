@@ -1,1 +1,4 @@
-"""The room `fleet` of the core; see DESIGN."""
+"""What scheduling sees of the fleet: snapshots, ready actions, demand, memory limits.
+
+The machine builds a snapshot per scheduling cycle; placement and autoscaling read it.
+"""

@@ -9,6 +9,7 @@ from typing import Any
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.timeouts import timeout_problem
+from flowmesh_core.graph.compile_context import Columns, CompileContext, StepEntry
 from flowmesh_core.graph.matrix import StepInstance
 from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
@@ -20,10 +21,9 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
-from flowmesh_core.graph.scope import Columns, CompileContext, StepEntry
-from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import mebibytes, seconds
 from flowmesh_core.spec.secrets import with_place
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import ResourcesSpec, RetrySpec, StepSpec
 
 _RESOURCES, _RETRY = Resources(), Retry()

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.queries import UnsoundQueryError, refuse_unsound
+from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
 from flowmesh_core.graph.schemas import schema_problem
-from flowmesh_core.graph.scope import Columns, CompileContext, Keys
 from flowmesh_core.graph.verifiers import verifier_problems
 from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 _ROLES = ("system", "user", "assistant")
 _MESSAGE_KEYS = frozenset({"role", "content"})

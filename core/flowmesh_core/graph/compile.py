@@ -9,17 +9,17 @@ from typing import Any
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.build import build_steps
+from flowmesh_core.graph.compile_context import CompileContext, StepEntry
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import Index, StepInstance, expand, index, size, value_key
-from flowmesh_core.graph.order import find_cycle, order
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource, UtilityWeights
 from flowmesh_core.graph.references import INPUTS
-from flowmesh_core.graph.scope import CompileContext, StepEntry
+from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
-from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.quantities import budget, seconds
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import ONE_AIM_RULE, FlowMeshWorkflow, StepSpec, WorkflowSpec
 
 WEIGHTS = {
@@ -144,7 +144,7 @@ def _matrix_is_sound(scope: CompileContext, spec: StepSpec, at: int) -> bool:
 def _condition(
     scope: CompileContext, entry: StepEntry, instance: StepInstance
 ) -> tuple[str, tuple[str, ...]]:
-    from flowmesh_core.graph.admission import read_condition  # noqa: PLC0415 - CEL is slow to load
+    from flowmesh_core.graph.condition_checks import read_condition  # noqa: PLC0415 - CEL is slow to load
 
     return read_condition(scope, entry, instance)
 

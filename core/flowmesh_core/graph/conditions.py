@@ -41,7 +41,7 @@ def evaluate(
         OverBudgetConditionError,
         truth,
     )
-    from flowmesh_core.graph.reads import reads  # noqa: PLC0415 - so is what parses it
+    from flowmesh_core.graph.condition_reads import reads  # noqa: PLC0415 - so is what parses it
 
     try:
         paths = reads(text).paths

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.matrix import SelectionError, select
 from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.plan import Edge, Source, StepSource
@@ -14,8 +15,7 @@ from flowmesh_core.graph.references import (
     StepReference,
     parse_reference,
 )
-from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ run); what a fixed name means is imported straight away, and shared (ADR 2).
 
 from typing import Any
 
+from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS, BUILTIN_PREFIX
 from flowmesh_core.catalog.contract import EngineContract, PortKind
 from flowmesh_core.catalog.hub_addresses import HubAddressError, read_hub_address
-from flowmesh_core.catalog.models import BUILTIN_MODELS, BUILTIN_PREFIX
 from flowmesh_core.errors import InvalidReferenceError
+from flowmesh_core.graph.compile_context import Columns, CompileContext, InputEntry, Keys
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.plan import (
     ArtifactSource,
@@ -18,13 +19,12 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
-from flowmesh_core.graph.scope import Columns, CompileContext, InputEntry, Keys
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.sharing import REFERENCE_PREFIX, read_reference
 from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
-from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.secrets import with_place
+from flowmesh_core.spec.suggestions import did_you_mean
 
 RESOLVE = "source.resolve"
 _ENGINES = {

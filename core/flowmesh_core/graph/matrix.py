@@ -8,7 +8,7 @@ from typing import Any
 
 from flowmesh_core.graph.references import EVERY, SameInstance, Selection
 from flowmesh_core.graph.values import matrix_text
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 
 class SelectionError(ValueError):

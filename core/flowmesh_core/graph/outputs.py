@@ -7,14 +7,14 @@ different outputs.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowmesh_core.catalog.choices import met, output_ports
 from flowmesh_core.catalog.contract import Choice, EngineContract, Port
+from flowmesh_core.catalog.resolved_contract import met, output_ports
 from flowmesh_core.errors import IdentityError
-from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
+from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.graph.values import value_text
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 
 def find_output(

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.fields import IDENTITY_FIELDS, WITH_FIELDS
+from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS, WITH_FIELDS
 from flowmesh_core.errors import IdentityError
+from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.limits import json_size
-from flowmesh_core.graph.scope import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.nearest import did_you_mean
 from flowmesh_core.spec.paths import Key
+from flowmesh_core.spec.suggestions import did_you_mean
 
 TENSOR_PARALLEL = "tensorParallel"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from flowmesh_core.catalog.patterns import PatternError, schema_pattern
 from flowmesh_core.graph.limits import json_size
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _SCHEMAS = (

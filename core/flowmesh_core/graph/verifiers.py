@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.verifiers import NAME, VERIFIERS, Argument, Verifier
+from flowmesh_core.graph.compile_context import Columns
 from flowmesh_core.graph.schemas import schema_problem
-from flowmesh_core.graph.scope import Columns
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 
 Problem = tuple[tuple[str | int, ...], str]
 """Where below the parameter, and what is wrong."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, StepLine
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine.model import StepRun
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.run.ledger import AttemptLine, HitLine, Line, StepLine
-from flowmesh_core.run.model import StepRun
-from flowmesh_core.run.states import StepState
 from flowmesh_core.units import Digest
 
 ACTIONS_NAMED = 32

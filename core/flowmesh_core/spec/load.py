@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.spec.document import MAX_TEXT_BYTES, Document, parse_documents
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.error_messages import RULE, describe, location, problems_of
 from flowmesh_core.spec.paths import Key, path_keys
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_core.spec.words import RULE, describe, location, problems_of
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 API_VERSION = "flowmesh.dev/v1alpha1"

@@ -6,10 +6,10 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing
+from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.quantities import seconds
-from flowmesh_core.spec.words import RULE
 
 _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
 _SELECT_RULE = "names or selector must be given"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import (
     Cidr,
     Duration,
@@ -20,7 +21,6 @@ from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
-from flowmesh_core.spec.words import RULE
 
 POOL_NAME_MAX = 40
 Flavor = Literal["cpu", "gpu", "thin"]

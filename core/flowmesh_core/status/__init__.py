@@ -1,1 +1,4 @@
-"""The room `status` of the core; see DESIGN."""
+"""Projects the machine's state to what users are shown: run, step, worker and fabric status.
+
+The control plane and the simulator call it; nothing reads a projection back.
+"""

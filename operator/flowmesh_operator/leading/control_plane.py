@@ -6,7 +6,7 @@ from flowmesh_control.certificate import TlsCertificate
 from flowmesh_control.control import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
-from flowmesh_core.run.settings import Settings
+from flowmesh_core.machine.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
 from flowmesh_operator.access.users import ReviewedUsers
 from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens

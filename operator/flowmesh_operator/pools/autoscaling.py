@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowmesh_core.scheduler import Backlog, Hysteresis, PoolView
-from flowmesh_core.scheduler.supply import longest_s
+from flowmesh_core.autoscaling.backlog import Backlog
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_supply import longest_s
 
 FIRST_START_S = 30.0
 """Predicted seconds until a worker connects, before one was seen to."""

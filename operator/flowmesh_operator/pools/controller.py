@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from flowmesh_control.control import ControlPlane
+from flowmesh_core.autoscaling.backlog import Backlog
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.errors import SpecError
-from flowmesh_core.run.events import CordonChanged, PrewarmPlanChanged
-from flowmesh_core.run.foreseen import told_to_hold
-from flowmesh_core.run.model import Worker
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler import Backlog, PoolView
+from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.model import Worker
+from flowmesh_core.machine.prewarm import told_to_hold
+from flowmesh_core.machine.state import State
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.api import NOT_FOUND, ApiError, KubeClient

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import structs
 
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.run.model import Worker
-from flowmesh_core.scheduler import PoolView
-from flowmesh_core.scheduler.supply import PoolSupply
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds

@@ -6,10 +6,10 @@ holds (:func:`known_shape`).
 
 from collections.abc import Iterator
 
+from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
-from flowmesh_core.catalog.models import BUILTIN_MODELS
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from flowmesh_core.run.model import Worker
+from flowmesh_core.machine.model import Worker
 from flowmesh_operator.pools.autoscaling import UNMARKED, PodObservation, WorkerObservation
 from flowmesh_operator.pools.names import DELETION_COST
 

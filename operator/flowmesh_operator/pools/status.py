@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_core.run.model import Worker
+from flowmesh_core.machine.model import Worker
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.run.states import Phase, StepState
+from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
 from flowmesh_core.status.view import RunStatus, StepStatus
 

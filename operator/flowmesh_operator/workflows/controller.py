@@ -23,7 +23,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.run.events import Amended
+from flowmesh_core.machine.events import Amended
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kinds import WORKFLOWS

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from flowmesh_core.run.model import Run
+from flowmesh_core.machine.model import Run
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_operator.mirror import ENDED, Object

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_core.run.states import StepState
+from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
 from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_core.status.view import RunStatus, StepStatus

@@ -11,8 +11,8 @@ time cost nothing.
 from dataclasses import dataclass
 from math import inf
 
+from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.run.events import ActionKey
 from flowmesh_sim.devices import GB, Device, HardwareCatalog, LanguageModel
 from flowmesh_sim.duties import HOST, SERVING, WorkItem, WorkModel
 from flowmesh_sim.paper.witness import StepTrace

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.run.commands import Assign
-from flowmesh_core.run.events import ActionKey, Event, WorkerLost, WorkerSynced
-from flowmesh_core.run.model import Run
-from flowmesh_core.run.state import parse_attempt_id
+from flowmesh_core.machine.commands import Assign
+from flowmesh_core.machine.events import ActionKey, Event, WorkerLost, WorkerSynced
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.fabric import EPOCH_S
 from flowmesh_sim.invariants import Checker

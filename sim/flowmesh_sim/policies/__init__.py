@@ -6,7 +6,7 @@ What each baseline is, and why it is fair, is told in its file and in docs/evalu
 from collections.abc import Callable, Mapping
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.spec.nearest import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_sim.policies.fifo import Fifo
 from flowmesh_sim.policies.monolithic import Monolithic
 from flowmesh_sim.policies.policy import Policy

@@ -4,7 +4,7 @@ from collections import Counter
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 from flowmesh_sim.policies.filling import CapacityTracker
 

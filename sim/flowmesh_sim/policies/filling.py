@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot, UtilityTerms
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WAIT, WorkerCapacity, open_accounts
-from flowmesh_core.scheduler.constraints import unmet
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.capacity import WAIT, WorkerCapacity, open_accounts
+from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.units import Digest
 
 ON_DEVICE = ("llm.", "train.")

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 
 
 class Policy(Protocol):

@@ -4,7 +4,7 @@ from random import Random
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.state import State
+from flowmesh_core.machine.state import State
 from flowmesh_sim.policies.filling import CapacityTracker
 
 

@@ -3,8 +3,8 @@
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler.accounts import WorkerCapacity
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.capacity import WorkerCapacity
 from flowmesh_sim.policies.filling import CapacityTracker
 
 

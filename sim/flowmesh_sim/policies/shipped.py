@@ -2,14 +2,14 @@
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler import decide
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement import decide
 
 
 class Shipped:
     """Fair order, utility of throughput, cost and locality, live admission."""
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """As :func:`flowmesh_core.scheduler.decide`."""
+        """As :func:`flowmesh_core.placement.decide`."""
         del state
         return decide(snapshot, model)

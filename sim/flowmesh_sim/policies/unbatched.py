@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, SignatureInfo, Snapshot
-from flowmesh_core.run.state import State
-from flowmesh_core.scheduler import decide
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement import decide
 
 
 class Unbatched:

@@ -11,10 +11,10 @@ import pytest
 
 from flowmesh_control.telling.log_format import LogFormatError, formatter
 from flowmesh_control.telling.run_log import RunLogListener
+from flowmesh_core.accounting.ledger_lines import StepLine, VerdictLine
+from flowmesh_core.machine.commands import AttemptSettled
+from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Usage
-from flowmesh_core.run.commands import AttemptSettled
-from flowmesh_core.run.ledger import StepLine, VerdictLine
-from flowmesh_core.run.state import State
 from flowmesh_core.units import Digest
 
 PLAN = SimpleNamespace(name="nightly", namespace="team-a")

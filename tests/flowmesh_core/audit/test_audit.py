@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.flowmesh_core.run.world import (
+from tests.flowmesh_core.machine.world import (
     CALL,
     MAP,
     World,
@@ -19,8 +19,9 @@ from tests.flowmesh_core.run.world import (
     step,
 )
 
-from flowmesh_core.audit.made import ReproducibleAction, made_by
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine
 from flowmesh_core.audit.plan import audit_path, audit_plan
+from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
 from flowmesh_core.audit.report import (
     AuditCheck,
     AuditFinding,
@@ -29,14 +30,13 @@ from flowmesh_core.audit.report import (
     counts_of,
     findings_of,
 )
-from flowmesh_core.audit.selection import choose
+from flowmesh_core.audit.sampling import choose
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.graph.plan import Edge, StepSource
+from flowmesh_core.machine import events as e
+from flowmesh_core.machine.run_lifecycle import run_of
 from flowmesh_core.protocol.results import Provenance
-from flowmesh_core.run import events as e
-from flowmesh_core.run.ledger import EXECUTED_OUTCOMES, AttemptLine
-from flowmesh_core.run.lifecycle import run_of
 from flowmesh_core.sharing.scopes import ScopePlan, audit_scopes
 from flowmesh_core.units import Digest
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from tests.flowmesh_core.run.world import MAP, NOOP, World, dataset, plan, rows_of, step
+from tests.flowmesh_core.machine.world import MAP, NOOP, World, dataset, plan, rows_of, step
 
-from flowmesh_core.audit.quarantine import salt_of, signature_class
 from flowmesh_core.catalog.contract import Param, ParamType, Port, PortKind
 from flowmesh_core.graph.plan import Resources
-from flowmesh_core.run.estimate import name_of
+from flowmesh_core.identity.quarantine_salt import salt_of, signature_class
+from flowmesh_core.machine.action_spec import name_of
 from flowmesh_core.units import Digest
 
 CLASS_OF_NOOP = signature_class(NOOP, {}, {}, {})

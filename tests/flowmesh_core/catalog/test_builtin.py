@@ -8,7 +8,7 @@ import pytest
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.contract import Determinism, EngineContract, PortKind, Reduction
 from flowmesh_core.catalog.determinism import determinism_of
-from flowmesh_core.catalog.fields import IDENTITY_FIELDS
+from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity.coerce import coerce, default_of
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.flowmesh_core.fleet.contents import contents
-from tests.flowmesh_core.scheduler.builders import NOW_S, action, digest, signature
-from tests.flowmesh_core.scheduler.instances import random_snapshot
+from tests.flowmesh_core.placement.builders import NOW_S, action, digest, signature
+from tests.flowmesh_core.placement.instances import random_snapshot
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.graph.plan import UtilityWeights
-from flowmesh_core.scheduler import decide
+from flowmesh_core.placement import decide
 
 INFOS = (signature("s1"), signature("s2"))
 STEPS = st.lists(st.tuples(st.sampled_from("aaarrt"), st.integers(0, 10**9)), max_size=60)

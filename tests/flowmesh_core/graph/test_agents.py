@@ -5,7 +5,7 @@ from typing import Any
 from tests.flowmesh_core.graph.steps import INPUTS
 
 from flowmesh_core.catalog.builtin.agent import AGENT
-from flowmesh_core.catalog.choices import runs_user_code
+from flowmesh_core.catalog.resolved_contract import runs_user_code
 
 
 def agent(*tools: str, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pytest
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_core.graph import conditions
 from flowmesh_core.graph.cel import ConditionError
+from flowmesh_core.graph.condition_reads import StepRead, reads
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.graph.reads import StepRead, reads
 
 
 def evaluate(text: str, **names: Any) -> bool:

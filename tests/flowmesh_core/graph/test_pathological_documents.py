@@ -7,7 +7,7 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS
 
 from flowmesh_core.graph.references import ReferenceFormError, Selection, parse_selection
 from flowmesh_core.graph.substitution import FILLED_BYTES_MAX, Substitution
-from flowmesh_core.spec.nearest import nearest
+from flowmesh_core.spec.suggestions import nearest
 
 SPACES = " " * 200_000
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.flowmesh_core.graph.steps import INPUTS
 
-from flowmesh_core.catalog.choices import repeatable
 from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.catalog.resolved_contract import repeatable
 
 
 def request(**more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-from tests.flowmesh_core.run.world import MAP, World, dataset, metrics, plan, rows_of, step
+from tests.flowmesh_core.machine.world import MAP, World, dataset, metrics, plan, rows_of, step
 
 from flowmesh_core.lineage import Derivation, derivations
 from flowmesh_core.lineage.derivation import PARAM_BYTES_MAX

@@ -9,7 +9,7 @@ import pytest
 from openlineage.client import generated
 from openlineage.client.generated import base
 from openlineage.client.serde import Serde
-from tests.flowmesh_core.run.world import MAP, NOOP, World, after, dataset, plan, rows_of, step
+from tests.flowmesh_core.machine.world import MAP, NOOP, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.lineage import ExportInput, run_events

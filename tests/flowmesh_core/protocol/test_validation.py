@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.flowmesh_core.run.world import dataset, shape
+from tests.flowmesh_core.machine.world import dataset, shape
 
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest, dataset_digest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol import validation as v
 from flowmesh_core.protocol.messages import (
     AttemptEnd,
@@ -25,7 +26,6 @@ from flowmesh_core.protocol.messages import (
     Sync,
 )
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.run.compose import metrics_artifact
 from flowmesh_core.units import Digest
 
 D = Digest("a" * 64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from flowmesh_core.catalog.queries import UnsoundQueryError, refuse_unsound, tables_text
+from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound, tables_text
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, IdentityError
 from flowmesh_worker.engine_api import DatasetInput

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from flowmesh_core.catalog.builtin.http import REQUEST
-from flowmesh_core.catalog.choices import repeatable
+from flowmesh_core.catalog.resolved_contract import repeatable
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.http.call import Call, Credential
 from flowmesh_worker.engines.http.credentials import (

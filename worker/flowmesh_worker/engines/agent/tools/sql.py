@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.catalog.queries import tables_text
+from flowmesh_core.catalog.sql_rules import tables_text
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
 from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of

@@ -1,0 +1,328 @@
+"""The autoscaling signal: predicted remaining seconds of work by pool (DESIGN §6).
+
+Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
+that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so
+that a pool without any worker is seen too. What is in demand has a home (``homes``): what is ready
+or runs of it counts there, and what needs no model counts where engines are held open anyway; all
+else that runs counts where it is.
+``Hysteresis`` turns the signal into a number of workers and is the only state.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
+from flowmesh_core.autoscaling.preferred_pools import PreferredPools
+from flowmesh_core.autoscaling.right_sizing import EngineReadiness, RightSizing
+from flowmesh_core.costmodel import CostKey, CostModel
+from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.placement.action_groups import ActionGroup, groups_of
+from flowmesh_core.placement.capacity import lane_capacity
+from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.placement.estimates import Estimates
+from flowmesh_core.units import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a pool has before it.
+
+    Attributes:
+        running_s: worker-seconds until what its workers hold is done, of each no more than one
+            worker may have before it: what already runs is over no sooner with more of them.
+        ready_s: worker-seconds of the ready actions assigned to it, as shares of full lanes.
+        load_s: seconds to open the lanes that these need: no part of the signal, since more
+            workers do not open them sooner.
+        actions: ready actions assigned to it.
+        busy: workers that hold something; the pool never shrinks below them.
+        pressed: workers without which deadlines of its actions would be missed.
+        warm: workers that hold the lanes of what is in demand, or did and are not replaced yet.
+        left: whether what is in demand was just moved to a cheaper pool and is open there.
+        awaited: whether its workers, which do not come (``scheduler.supply``), could run what waits
+            for the first worker of another pool: who comes first runs it.
+    """
+
+    running_s: float = 0.0
+    ready_s: float = 0.0
+    load_s: float = 0.0
+    actions: int = 0
+    busy: int = 0
+    pressed: int = 0
+    warm: int = 0
+    left: bool = False
+    awaited: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The signal: worker-seconds of running and ready work."""
+        return self.running_s + self.ready_s
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySignal:
+    """What scales pools.
+
+    Attributes:
+        backlogs: by pool.
+        homes: signature in demand → the pool that holds its lane open.
+    """
+
+    backlogs: dict[str, Backlog]
+    homes: dict[Digest, str]
+
+
+def signal_of(
+    snapshot: Snapshot,
+    model: CostModel,
+    pools: Sequence[PoolView],
+    warm: Sequence[SignatureDemand] = (),
+    rightsizing: RightSizing | None = None,
+) -> CapacitySignal:
+    """The backlog of every pool, and the home of what is in demand.
+
+    Args:
+        snapshot: of the machine; its workers name their pools.
+        model: predicts.
+        pools: those that can grow; ready actions that none can run count nowhere (their rejection
+            says why), actions in backoff count when they are due.
+        warm: signatures in demand: their lanes are to be held open, each by the pool that holds it
+            best, and what runs of them counts there.
+        rightsizing: of who asks; it remembers what was moved for the sake of the bill.
+    """
+    return _CapacitySignal(snapshot, model, pools, warm, rightsizing or RightSizing()).found()
+
+
+def backlog_of(
+    snapshot: Snapshot,
+    model: CostModel,
+    pools: Sequence[PoolView],
+    warm: Sequence[SignatureDemand] = (),
+) -> dict[str, Backlog]:
+    """The backlogs of :func:`signal_of`."""
+    return signal_of(snapshot, model, pools, warm).backlogs
+
+
+class _CapacitySignal:
+    """The signal while it is worked out."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        model: CostModel,
+        pools: Sequence[PoolView],
+        warm: Sequence[SignatureDemand],
+        rightsizing: RightSizing,
+    ) -> None:
+        self._snapshot, self._model = snapshot, model
+        self._pools = pools
+        self._warm = {one.info.signature: one for one in warm}
+        self._found = {pool.name: Backlog() for pool in pools}
+        self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
+        self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
+        self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
+        self._near = {pool.name: set(pool.near) for pool in pools}
+        components = {d for one in warm for d, _ in one.info.components}
+        components.update(d for info in snapshot.signatures.values() for d, _ in info.components)
+        for worker in snapshot.workers:
+            name = worker.shape.pool
+            self._found.setdefault(name, Backlog())
+            self._open.setdefault(name, set()).update(worker.lanes)
+            # A pool's next worker is taken to be like those that it has.
+            self._near.setdefault(name, set()).update(components & worker.near.keys())
+        self._homes = PreferredPools(
+            warm, pools, self._held_by, self._open_of, rightsizing, snapshot.now_s
+        )
+        for pool in pools:
+            workers = self._homes.rooms[pool.name].workers
+            if pool.name in rightsizing.leaving:
+                workers = max(workers, self._holding(pool))
+            here, left = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
+            self._found[pool.name] = replace(here, warm=workers, left=left)
+
+    def found(self) -> CapacitySignal:
+        """Every pool's backlog."""
+        self._count_running()
+        self._count_ready()
+        homes = {signature: home.pool.name for signature, home in self._homes.found.items()}
+        return CapacitySignal(self._found, homes)
+
+    def _held_by(self, one: SignatureDemand) -> list[TemplateWorker]:
+        """The pools that could hold a signature open."""
+        return self._able(one.info, one.work, one.info.capacity)
+
+    def _holding(self, pool: PoolView) -> int:
+        """A pool's workers that have something open which is to be held open."""
+        there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
+        return sum(not self._homes.found.keys().isdisjoint(w.lanes) for w in there)
+
+    def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
+        """Pool → the share of some signatures' memory that its workers have open."""
+        mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
+        every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
+        for worker in self._snapshot.workers:
+            if not worker.draining:
+                here = worker.lanes.keys() & mib.keys()
+                every[worker.shape.pool] |= here
+                loaded = {s for s in here if worker.lanes[s].load_remaining_s <= 0.0}
+                ready[worker.shape.pool] |= loaded
+        whole = max(1, sum(mib.values()))
+        return {
+            pool.name: EngineReadiness(
+                sum(mib[s] for s in every[pool.name]) / whole,
+                sum(mib[s] for s in ready[pool.name]) / whole,
+            )
+            for pool in self._pools
+            if mib
+        }
+
+    def _count_running(self) -> None:
+        for worker in self._snapshot.workers:
+            here = worker.shape.pool
+            stays_s, busy = 0.0, False
+            for lane in worker.lanes.values():
+                if not lane.held:
+                    continue
+                busy = True
+                home, more_s = self._counts_at(lane)
+                if home is None or home.name == here or lane.remaining_s > home.calm_s:
+                    # What is left of a load is over no sooner with more workers.
+                    stays_s = max(stays_s, lane.remaining_s - lane.load_remaining_s)
+                else:
+                    there = self._found[home.name]
+                    self._found[home.name] = replace(there, ready_s=there.ready_s + more_s)
+            stays_s = min(stays_s, self._most_s.get(here, stays_s))
+            known = self._found[here]
+            self._found[here] = replace(
+                known, running_s=known.running_s + stays_s, busy=known.busy + busy
+            )
+
+    def _counts_at(self, lane: InstanceView) -> tuple[PoolView | None, float]:
+        """The pool that should run what a lane holds, and for how many seconds; or None."""
+        home = self._homes.found.get(lane.signature)
+        if home is not None:
+            return home.pool, home.share_s(self._warm[lane.signature].work) * lane.held
+        info = self._snapshot.signatures.get(lane.signature)
+        if info is None or info.components:
+            return None, 0.0
+        return self._homes.anyway(self._able_pools(info)), lane.remaining_s
+
+    def _count_ready(self) -> None:
+        groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
+        ready = Counter[Digest]()
+        for group in groups:
+            ready[group.info.signature] += group.count
+        opened = {signature for worker in self._snapshot.workers for signature in worker.lanes}
+        able: dict[Digest, list[TemplateWorker]] = {}
+        for group in groups:
+            signature = group.info.signature
+            if signature not in able:
+                able[signature] = self._able(group.info, group.work, ready[signature])
+            chosen = self._at_home(able[signature], group.info) or self._choose(
+                able[signature], group.work, group.weights
+            )
+            if chosen is not None:
+                load_s = 0.0 if signature in opened else chosen.load_s
+                opened.add(signature)
+                name = chosen.pool.name
+                self._found[name] = _with_group(
+                    self._found[name], self._snapshot, group, chosen, load_s
+                )
+                if name not in self._staffed:
+                    self._await(able[signature])
+
+    def _await(self, able: Sequence[TemplateWorker]) -> None:
+        """What is asked of pools that are short is asked on."""
+        for pool in (empty.pool for empty in able):
+            if pool.supply is not None:
+                self._found[pool.name] = replace(self._found[pool.name], awaited=True)
+
+    def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
+        """What empty workers of pools would give a signature of which so many actions are ready."""
+        return [self._empty(pool, info, work, ready) for pool in self._able_pools(info)]
+
+    def _able_pools(self, info: SignatureInfo) -> list[PoolView]:
+        return [pool for pool in self._pools if unmet(info.requirement, pool.shape) is None]
+
+    def _empty(
+        self, pool: PoolView, info: SignatureInfo, work: WorkSize, ready: int
+    ) -> TemplateWorker:
+        model, kind = self._model, pool.shape.device_class
+        key, size = CostKey.of(info), work.component_bytes
+        near = sum(n for digest, n in info.components if digest in self._near[pool.name])
+        needed = sum(n for _, n in info.components)
+        load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
+        full = float(lane_capacity(info, None, kind))
+        one = self._warm.get(info.signature)
+        gap_s = one.gap_s if one else FIRST_GAP_S
+        hot = info.signature in self._open[pool.name]
+        return TemplateWorker(
+            pool=pool,
+            alone=model.rate(key, kind, size),
+            full=model.rate(key, kind, size, min(full, float(ready))),
+            load_s=load_s,
+            expected_load_s=load_s * min(1.0, gap_s / max(1.0, pool.calm_s)) if hot else load_s,
+            paid_load_s=load_s / full,
+            open_s=gap_s * min(1.0, info.requirement.memory_mib / pool.memory_mib),
+            needed_bytes=needed,
+            near_bytes=near,
+        )
+
+    def _at_home(
+        self, able: Sequence[TemplateWorker], info: SignatureInfo
+    ) -> TemplateWorker | None:
+        """Where a signature is at home, or engines are held anyway, if that can take more."""
+        home = self._homes.found.get(info.signature)
+        if home is None and not info.components:
+            pool = self._homes.anyway([empty.pool for empty in able])
+            home = next((empty for empty in able if empty.pool is pool), None)
+        return home if home is not None and self._takes_more(home.pool) else None
+
+    def _choose(
+        self, able: Sequence[TemplateWorker], work: WorkSize, weights: UtilityWeights
+    ) -> TemplateWorker | None:
+        """The pool whose empty worker has the best utility; the first of equals.
+
+        A pool that cannot grow any further and has its fill of work is passed over while another
+        is left: what it cannot take in time would be seen by nobody else.
+        """
+        if not able:
+            return None
+        if len(able) == 1:
+            return able[0]
+        utilities = Estimates([empty.prospect(work) for empty in able]).utilities(weights)
+        open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool)]
+        open_ = open_ or [i for i, e in enumerate(able) if e.pool.maximum]
+        best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))
+        return able[best]
+
+    def _takes_more(self, pool: PoolView) -> bool:
+        return self._found[pool.name].seconds < pool.most_s
+
+
+def _with_group(
+    known: Backlog, snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker, load_s: float
+) -> Backlog:
+    """Adds a group to a pool's backlog, and the opening of its lane where none is open."""
+    return replace(
+        known,
+        ready_s=known.ready_s + chosen.share_s(group.work) * group.count,
+        load_s=known.load_s + load_s,
+        actions=known.actions + group.count,
+        pressed=max(known.pressed, _pressed(snapshot, group, chosen)),
+    )
+
+
+def _pressed(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker) -> int:
+    """Workers needed so that the group's actions end by their deadlines, tightest first."""
+    deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
+    needed, share_s = 0, chosen.share_s(group.work)
+    for number, deadline_s in enumerate(deadlines, start=1):
+        left_s = deadline_s - snapshot.now_s - chosen.load_s
+        if left_s > 0.0:
+            needed = max(needed, ceil(number * share_s / left_s))
+    return needed

@@ -1,0 +1,158 @@
+"""Pools as the autoscaling signal sees them: what one more worker of each would be and hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flowmesh_core.costmodel import Rate
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.snapshot import Tier, WorkerView
+from flowmesh_core.placement.capacity import RUN
+from flowmesh_core.placement.equivalence import NANO_HOUR_S
+from flowmesh_core.placement.utility import NEARNESS, Estimate, share_near
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.units import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool that can grow.
+
+    Attributes:
+        shape: what one of its workers is (the name does not matter).
+        start_s: predicted seconds from asking for a worker until it connects.
+        target_s: seconds of work that one worker may have before it.
+        calm_s: how long a worker is kept that is no longer needed; for so long after its last use
+            a lane is held open.
+        near: components that a new worker would find on its disk: a claim's, a paused machine's.
+        supply: how many workers it can have, where more were asked for and do not come
+            (``scheduler.supply``); None where no limit is known.
+    """
+
+    name: str
+    shape: WorkerShape
+    minimum: int = 0
+    maximum: int = 1
+    start_s: float = 0.0
+    target_s: float = 60.0
+    calm_s: float = 300.0
+    near: frozenset[Digest] = frozenset()
+    supply: int | None = None
+
+    @property
+    def memory_mib(self) -> int:
+        """Device memory of a worker."""
+        return max(1, self.shape.device_memory_mib * self.shape.devices)
+
+    @property
+    def sunk(self) -> bool:
+        """Whether it has no worker that it could do without."""
+        return self.minimum >= self.maximum
+
+    @property
+    def most(self) -> int:
+        """Workers that it may grow to, as far as is known."""
+        return self.maximum if self.supply is None else min(self.maximum, self.supply)
+
+    @property
+    def most_s(self) -> float:
+        """Worker-seconds of work that it may have before it when it cannot grow any more."""
+        return self.most * max(self.target_s, self.start_s)
+
+
+def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
+    """Pools as their connected workers show them; for fleets that declare none (the laptop)."""
+    shapes: dict[str, WorkerShape] = {}
+    for worker in workers:
+        shapes.setdefault(worker.shape.pool, worker.shape)
+    return [PoolView(n, shape, maximum=maximum.get(n, 1)) for n, shape in sorted(shapes.items())]
+
+
+class MemoryPacking:
+    """The memory of a pool's workers, filled with lanes: first fit."""
+
+    def __init__(self, pool: PoolView) -> None:
+        """Takes the pool, none of whose memory is given away."""
+        self._most = pool.most
+        self._size = pool.memory_mib
+        self._free: list[int] = []
+
+    @property
+    def workers(self) -> int:
+        """Workers that the lanes need."""
+        return len(self._free)
+
+    def has_room(self, mib: int) -> bool:
+        """Whether one more lane finds a place."""
+        return len(self._free) < self._most or any(free >= mib for free in self._free)
+
+    def take(self, mib: int) -> None:
+        """Gives a lane its place, in a worker more where it must be, while there may be one."""
+        for n, free in enumerate(self._free):
+            if free >= mib:
+                self._free[n] -= mib
+                return
+        if len(self._free) < self._most:
+            self._free.append(max(0, self._size - mib))
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateWorker:
+    """A worker of a pool that holds nothing, as the actions of a signature see it.
+
+    Attributes:
+        alone: rate of an action by itself; ``full`` beside as many as are ready, at most a lane.
+        load_s: seconds to open a lane, fetching included.
+        expected_load_s: seconds that an action is expected to wait for it: all where the pool has
+            no such lane yet; where it has one, the more the rarer the signature is asked for.
+        paid_load_s: an action's share of opening it.
+        open_s: worker-seconds for which the lane keeps its share of the memory until the next
+            action comes: what holding it open costs that action.
+        near_bytes: of ``needed_bytes``, those of components that are on its disk.
+    """
+
+    pool: PoolView
+    alone: Rate
+    full: Rate
+    load_s: float
+    expected_load_s: float
+    paid_load_s: float
+    open_s: float
+    needed_bytes: int
+    near_bytes: int
+
+    def share_s(self, work: WorkSize) -> float:
+        """Worker-seconds that an action of a size takes: its share of a full lane."""
+        return self.full.seconds(work) * self.full.share
+
+    def at_home(self, work: WorkSize) -> Estimate:
+        """What an action gets on average where its lane is held open."""
+        paid_s = max(self.share_s(work), self.open_s)
+        return Estimate(
+            start_s=0.0,
+            wait_s=0.0,
+            first_tier=RUN,
+            run_s=self.alone.seconds(work),
+            nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
+            near_bytes=0.0,
+            needed_bytes=0,
+            lane=True,
+            locality=1.0,
+            sunk=self.pool.sunk,
+        )
+
+    def prospect(self, work: WorkSize) -> Estimate:
+        """What an action of a size would get."""
+        paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
+        near = NEARNESS[Tier.DISK] * self.near_bytes
+        return Estimate(
+            start_s=self.expected_load_s,
+            wait_s=self.expected_load_s,
+            first_tier=RUN,
+            run_s=self.alone.seconds(work),
+            nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
+            near_bytes=near,
+            needed_bytes=self.needed_bytes,
+            lane=False,
+            locality=share_near(near, self.needed_bytes),
+            sunk=self.pool.sunk,
+        )

@@ -1,0 +1,44 @@
+"""Signature classes, and the salt that a quarantine adds to the names of their actions.
+
+A class is a signature without its resource class: everything that could have made the results of
+its actions, and nothing that an action's name does not contain already. So the salt is a function
+of what names an action anyway, and equal actions keep equal names.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.identity.action import signature
+from flowmesh_core.units import Digest
+
+Bumps = Mapping[Digest, int]
+"""Signature class → how often it was quarantined; classes that are not are left out."""
+
+
+def signature_class(
+    contract: EngineContract,
+    params: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    inputs: Mapping[str, Digest],
+) -> Digest:
+    """The class of an action.
+
+    Args:
+        contract: its engine's.
+        params: as for :func:`flowmesh_core.identity.action.action_id`.
+        fields: likewise.
+        inputs: the digest on each input port; only components enter.
+
+    Raises:
+        IdentityError: a parameter has no canonical form.
+    """
+    ports = {name: contract.input_port(name) for name in inputs}
+    loaded = {name: inputs[name] for name, port in ports.items() if port and port.component}
+    return signature(contract, params, fields, loaded, "")
+
+
+def salt_of(bumps: Bumps, found: Digest) -> str:
+    """What enters the salt of an action of this class; empty where it is not quarantined."""
+    bump = bumps.get(found, 0)
+    return f"quarantine:{bump}" if bump else ""

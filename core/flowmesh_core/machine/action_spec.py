@@ -1,0 +1,248 @@
+"""From a step's part to an action: its name, its signature, its predicted size.
+
+Called when the inputs of a part are known.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.catalog.builtin_models import builtin_model
+from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.catalog.determinism import determinism_of
+from flowmesh_core.catalog.resolved_contract import repeatable, runs_user_code
+from flowmesh_core.catalog.timeouts import attempt_timeout_s
+from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE, WorkSize
+from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
+from flowmesh_core.graph.plan import StepPlan
+from flowmesh_core.identity.action import action_id, signature
+from flowmesh_core.identity.quarantine_salt import salt_of, signature_class
+from flowmesh_core.machine.base_model import base_model
+from flowmesh_core.machine.model import ActionSpec, Run, SignatureSpec, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.messages import PrewarmSpec
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+
+BYTES_PER_TOKEN = 4
+MIB = 1024 * 1024
+SEPARATOR = "\x00"
+_encoder = msgspec.msgpack.Encoder()
+
+
+def name_of(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> Digest:
+    """The action id of a part of a step."""
+    plan = step.plan
+    return action_id(
+        step.contract,
+        plan.params,
+        plan.fields,
+        {port: artifact.digest for port, artifact in inputs.items()},
+        _salt(run, step, inputs),
+        ignored_inputs=[p for p in plan.cache.ignored_inputs if p in inputs],
+    )
+
+
+def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
+    plan = step.plan
+    parts = [run.scopes.salt, plan.cache.salt]
+    if plan.cache.reuse == "run":
+        parts.append(f"run:{run.uid}")
+    elif plan.cache.reuse == "never":
+        parts += [f"run:{run.uid}", f"step:{plan.path}"]
+    if run.bumps:
+        digests = {port: artifact.digest for port, artifact in inputs.items()}
+        found = signature_class(step.contract, plan.params, plan.fields, digests)
+        parts += [salt] if (salt := salt_of(run.bumps, found)) else []
+    return SEPARATOR.join(parts) if any(parts) else ""
+
+
+def spec_of(
+    state: State, run: Run, step: StepRun, inputs: dict[str, Artifact], cache_salt: str
+) -> ActionSpec:
+    """Everything that a worker needs to know of a part of a step."""
+    plan, contract = step.plan, step.contract
+    ports = {name: contract.input_port(name) for name in inputs}
+    mixed = tuple(name for name, port in ports.items() if port and port.mixable)
+    loaded = tuple(n for n, port in ports.items() if port and port.component and n not in mixed)
+    shape = _shape(state, plan, contract, {c: inputs[c] for c in loaded}, mixed)
+    inline = {
+        digest: run.inline[digest]
+        for artifact in inputs.values()
+        for digest in artifact.blobs()
+        if digest in run.inline
+    }
+    return ActionSpec(
+        contract=contract,
+        params=plan.params,
+        fields=plan.fields,
+        inputs=inputs,
+        inline=inline,
+        components=loaded + mixed,
+        loaded=loaded,
+        signature_params=shape.params,
+        info=shape.info,
+        work=work_of(contract, plan.params, inputs, loaded, mixed),
+        cache_salt=cache_salt,
+        row_output=contract.row_output if contract.row_wise else "",
+        timeout_s=attempt_timeout_s(contract, plan.params, plan.timeout_s),
+        max_attempts=plan.retry.attempts,
+        backoff_s=plan.retry.backoff_s,
+        secrets=plan.secrets,
+        once=_only_once(plan, contract),
+        model=base_model(run, step),
+    )
+
+
+def _only_once(plan: StepPlan, contract: EngineContract) -> bool:
+    """Whether a call that has begun must not be made again."""
+    external = determinism_of(contract, plan.params, plan.fields) is Determinism.EXTERNAL
+    return external and not repeatable(contract, plan.params)
+
+
+def _shape(
+    state: State,
+    plan: StepPlan,
+    contract: EngineContract,
+    components: dict[str, Artifact],
+    mixed: tuple[str, ...],
+) -> SignatureSpec:
+    """What the actions of a signature share; steps that are alike are not hashed again."""
+    params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
+    params.update(plan.fields)
+    alike = _alike(plan, contract, params, components, mixed)
+    known = state.shapes.get(alike)
+    if known is None:
+        info = _signature_info(state, plan, contract, components, mixed)
+        known = state.shapes[alike] = SignatureSpec(info, params)
+        state.openings[info.signature] = PrewarmSpec(
+            signature=info.signature,
+            engine=contract.name,
+            contract=contract.version,
+            implementation=contract.implementation,
+            components={port: a.digest for port, a in components.items()},
+            mixed=mixed,
+            signature_params=params,
+            tensor_parallel=plan.resources.tensor_parallel,
+        )
+    return known
+
+
+def _alike(
+    plan: StepPlan,
+    contract: EngineContract,
+    params: dict[str, Any],
+    components: dict[str, Artifact],
+    mixed: tuple[str, ...],
+) -> bytes:
+    """Equal for steps of one signature and equal components; costs less than the signature."""
+    return _encoder.encode(
+        (
+            contract.name,
+            contract.version,
+            contract.implementation,
+            list(params.items()),
+            plan.resources,
+            [(port, a.digest, a.size_bytes) for port, a in components.items()],
+            runs_user_code(contract, plan.params),
+            builtin_model(contract.name, plan.params),
+            mixed,
+        )
+    )
+
+
+def _signature_info(
+    state: State,
+    plan: StepPlan,
+    contract: EngineContract,
+    components: dict[str, Artifact],
+    mixed: tuple[str, ...],
+) -> SignatureInfo:
+    resources = plan.resources
+    size = sum(a.size_bytes for a in components.values())
+    memory = resources.memory_mib or round(
+        contract.base_memory_mib
+        + contract.component_memory_factor * size / MIB / max(1, resources.tensor_parallel)
+    )
+    resource_class = repr(
+        (
+            memory,
+            resources.tensor_parallel,
+            resources.gpu_product,
+            sorted(resources.labels.items()),
+            sorted(resources.anti_labels.items()),
+        )
+    )
+    if runs_user_code(contract, plan.params) and not contract.user_code:
+        # Steps of one engine that may run in different places are no batch.
+        resource_class += " user-code"
+    if model := builtin_model(contract.name, plan.params):
+        resource_class += f" holds {model}"
+    name = signature(
+        contract,
+        plan.params,
+        plan.fields,
+        {port: a.digest for port, a in components.items()},
+        resource_class,
+        mixed,
+    )
+    known = state.signatures.get(name)
+    if known is None:
+        known = SignatureInfo(
+            signature=name,
+            requirement=_requirement(plan, contract, memory),
+            components=tuple((a.digest, a.size_bytes) for a in components.values()),
+            capacity=contract.capacity,
+            work_unit=contract.work_unit,
+        )
+        state.signatures[name] = known
+    return known
+
+
+def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> Requirement:
+    fields = plan.fields
+    return Requirement(
+        engine=contract.name,
+        contract=contract.version,
+        implementation_version=contract.implementation,
+        memory_mib=memory_mib,
+        checks_honours=bool(contract.identity_fields),
+        implementation=str(fields.get("implementation") or ""),
+        dtype=str(fields.get("dtype") or ""),
+        batch_invariant=fields.get("batchInvariant"),
+        tensor_parallel=plan.resources.tensor_parallel,
+        user_code=runs_user_code(contract, plan.params),
+        builtin_model=builtin_model(contract.name, plan.params),
+        gpu_product=plan.resources.gpu_product,
+        labels=plan.resources.labels,
+        anti_labels=plan.resources.anti_labels,
+    )
+
+
+def work_of(
+    contract: EngineContract,
+    params: dict[str, Any],
+    inputs: dict[str, Artifact],
+    components: tuple[str, ...],
+    mixed: tuple[str, ...],
+) -> WorkSize:
+    """The predicted size of an action: rows, samples and ``maxTokens`` are taken at their most."""
+    data = [a for name, a in inputs.items() if name not in components and name not in mixed]
+    rows = max((a.rows for a in data), default=0) or 1
+    input_bytes = sum(a.size_bytes for a in data)
+    component_bytes = sum(inputs[c].size_bytes for c in components)
+    if contract.work_unit != "tokens":
+        units = float(rows) if contract.work_unit == "rows" else 1.0
+        return WorkSize(units, 0.0, 0.0, input_bytes, component_bytes)
+    samples = float(params.get("samples") or 1)
+    sequences = rows * samples
+    tokens_in = sequences * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
+    longest = float(params.get("maxTokens") or 1)
+    return WorkSize(
+        units=tokens_in + sequences * longest,
+        tokens_in=tokens_in,
+        tokens_out=sequences * longest,
+        input_bytes=input_bytes,
+        component_bytes=component_bytes,
+        decode_steps=longest * max(1.0, sequences / SEQUENCES_AT_ONCE),
+    )

@@ -1,0 +1,332 @@
+"""Actions in flight: naming, merging, delivering, withdrawing.
+
+A part of a step subscribes to an action; equal parts subscribe to the same one. Steps are told
+through ``State.touch``: this module never changes a step's course itself.
+"""
+
+from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_core.catalog.resolved_contract import output_ports
+from flowmesh_core.errors import Failure
+from flowmesh_core.lifecycle_states import ActionState, HitKind, StepState
+from flowmesh_core.machine import checkpoints, ready_actions
+from flowmesh_core.machine.action_spec import name_of, spec_of
+from flowmesh_core.machine.base_model import base_model
+from flowmesh_core.machine.cache_scopes import scopes_of
+from flowmesh_core.machine.commands import CancelAttempt, LookUp
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Action, PendingLookUp, Run, StepPart, StepRun, Subscriber
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.sharing.scopes import AUDIT_SCOPE
+
+
+def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> None:
+    """Subscribes a part to its action, which is looked up first unless it is in flight."""
+    part = step.parts[number]
+    name = name_of(run, step, part.inputs)
+    publish, lookup = scopes_of(run, step, part.inputs)
+    subscriber = Subscriber(run.uid, step.plan.path, number)
+    for scope in dict.fromkeys((publish, *lookup)):
+        action = state.actions.get(ActionKey(scope, name))
+        if action is not None:
+            part.key = action.key
+            action.subscribers[subscriber] = None
+            if action.state is ActionState.LOOKING_UP and action.look_up is not None:
+                besides = action.look_up.asked_by(run)
+                if besides is not None:
+                    state.emit(besides)
+            ready_actions.outdated(state, action)
+            checkpoints.begin(state, run, action, now_s)
+            if action.attempts:
+                started(state, action, now_s)
+            return
+    key = ActionKey(publish, name)
+    part.key = key
+    action = Action(key, spec_of(state, run, step, part.inputs, publish), lookup)
+    action.isolate = publish.startswith(AUDIT_SCOPE)
+    action.subscribers[subscriber] = None
+    state.actions[key] = action
+    checkpoints.begin(state, run, action, now_s)
+    max_age_s = step.plan.cache.max_age_s
+    oldest_s = run.created_s - max_age_s if max_age_s else 0.0
+    command = LookUp(key, lookup, oldest_s, run.uid)
+    action.look_up = PendingLookUp(command, (run.plan.namespace,))
+    state.emit(command)
+
+
+def remake(
+    state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
+) -> None:
+    """Wants a part made again, since a blob of its published result is lost."""
+    part = step.parts[number]
+    part.result = None
+    name = name_of(run, step, part.inputs)
+    key = ActionKey(scopes_of(run, step, part.inputs)[0], name)
+    subscriber = Subscriber(run.uid, step.plan.path, number)
+    action = state.actions.get(key)
+    if action is None:
+        action = Action(key, spec_of(state, run, step, part.inputs, key.scope), (key.scope,))
+        state.actions[key] = action
+        make_ready(state, action, now_s)
+    part.key = key
+    action.replace = True
+    action.generation = max(action.generation, generation)
+    action.subscribers[subscriber] = None
+    ready_actions.outdated(state, action)
+
+
+def make_ready(state: State, action: Action, now_s: float) -> None:
+    """Puts an action into the ready set."""
+    action.state = ActionState.READY
+    action.ready_s = action.ready_s or now_s
+    for run in action.runs():
+        state.runs[run].works = True
+    ready_actions.enter(state, action)
+
+
+def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
+    """Takes the answer to a look-up of an action."""
+    action = state.actions.get(key)
+    if action is None or action.state is not ActionState.LOOKING_UP:
+        return
+    if result is None:
+        make_ready(state, action, now_s)
+        return
+    ports = output_ports(action.spec.contract, action.spec.params)
+    if any(p.name not in result.outputs for p in ports if p.required):
+        action.replace = True
+        action.generation = result.generation + 1
+        make_ready(state, action, now_s)
+        return
+    for subscriber in list(action.subscribers):
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        if _hit_before(run, step, subscriber, result):
+            continue
+        if action.key.action_id in run.own_actions or result.run_uid == run.uid:
+            step.executed += 1
+        else:
+            _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
+    deliver(state, action, result)
+
+
+def step_hit(
+    state: State, run: Run, step: StepRun, key: ActionKey, result: ActionResult, now_s: float
+) -> None:
+    """Completes a whole step from a step-level result."""
+    subscriber = Subscriber(run.uid, step.plan.path, -1)
+    if not _hit_before(run, step, subscriber, result) and result.run_uid != run.uid:
+        _hit(state, run, step, subscriber, result, HitKind.STEP_LEVEL, now_s)
+    step.parts = {0: StepPart(step.inputs, key, result)}
+    step.total, step.pending_parts, step.step_level = 1, 0, True
+    run.inline.update(result.inline)
+    state.touch(run, step.plan.path)
+
+
+def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
+    """Counts a hit that an earlier epoch has booked already; False where there is none."""
+    line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
+    if line is None:
+        return False
+    step.hits += 1
+    step.in_flight += line.hit == HitKind.IN_FLIGHT
+    step.saved_nanousd += line.saved_nanousd
+    step.shared_with.update(dict.fromkeys(line.sharers or (line.producer,)))
+    return True
+
+
+def _hit(
+    state: State,
+    run: Run,
+    step: StepRun,
+    subscriber: Subscriber,
+    result: ActionResult,
+    kind: HitKind,
+    now_s: float,
+) -> None:
+    saved = result.bill.nanousd
+    step.hits += 1
+    _save(state, run, step, result, saved, result.bill.joules, now_s)
+    if result.run_uid:
+        step.shared_with[result.run_uid] = None
+    if kind is HitKind.STEP_LEVEL:
+        state.book.hits_step_level += 1
+    else:
+        state.book.hits_published += 1
+    state.append(
+        run,
+        HitLine(
+            time_s=now_s,
+            step=subscriber.path,
+            chunk=subscriber.part,
+            action_id=result.action_id,
+            hit=kind,
+            saved_nanousd=saved,
+            producer=result.run_uid,
+            joules_saved=result.bill.joules,
+            units=result.usage.units,
+        ),
+    )
+
+
+def merged(
+    state: State,
+    run: Run,
+    step: StepRun,
+    subscriber: Subscriber,
+    result: ActionResult,
+    *,
+    share_nanousd: int,
+    share_joules: float,
+    sharers: tuple[str, ...],
+    now_s: float,
+) -> None:
+    """Books a part that was merged with a running action, with what that saved."""
+    saved = max(0, result.bill.nanousd - share_nanousd)
+    joules = max(0.0, result.bill.joules - share_joules)
+    step.hits += 1
+    step.in_flight += 1
+    step.shared_with.update(dict.fromkeys(sharers))
+    _save(state, run, step, result, saved, joules, now_s)
+    state.book.hits_in_flight += 1
+    state.append(
+        run,
+        HitLine(
+            time_s=now_s,
+            step=subscriber.path,
+            chunk=subscriber.part,
+            action_id=result.action_id,
+            hit=HitKind.IN_FLIGHT,
+            saved_nanousd=saved,
+            producer=result.run_uid,
+            sharers=sharers,
+            joules_saved=joules,
+            units=result.usage.units,
+        ),
+    )
+
+
+def _save(
+    state: State,
+    run: Run,
+    step: StepRun,
+    result: ActionResult,
+    saved: int,
+    joules: float,
+    now_s: float,
+) -> None:
+    step.saved_nanousd += saved
+    run.saved_nanousd += saved
+    state.book.saved_nanousd += saved
+    state.figures.saved(
+        run.plan.namespace,
+        result.provenance.pool,
+        base_model(run, step),
+        nanousd=saved,
+        joules=joules,
+        now_s=now_s,
+    )
+
+
+def deliver(state: State, action: Action, result: ActionResult) -> None:
+    """Gives a published result to all subscribers and forgets the action."""
+    for subscriber in action.subscribers:
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        part = step.parts.get(subscriber.part)
+        if part is None or part.result is not None:
+            continue
+        part.result = result
+        run.inline.update(result.inline)
+        step.pending_parts -= 1
+        step.fresh.append(subscriber.part)
+        state.touch(run, subscriber.path)
+    action.state = ActionState.DONE
+    _forget(state, action)
+
+
+def fail(state: State, action: Action, failure: Failure) -> None:
+    """Ends an action for good: every subscribed step fails with this failure."""
+    action.state = ActionState.FAILED
+    for subscriber in action.subscribers:
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        if not step.ended and step.failure is None:
+            step.failure = failure
+            state.touch(run, subscriber.path)
+    _cancel_attempts(state, action)
+    _forget(state, action)
+
+
+def unsubscribe(state: State, run: Run, step: StepRun) -> None:
+    """Takes a step off all its actions; an action without subscribers is withdrawn.
+
+    Its step-level look-up is no longer awaited either: who wants the same later asks anew.
+    """
+    waiting = state.step_lookups.get(step.lookup) if step.lookup is not None else None
+    if step.lookup is not None and waiting is not None:
+        waiting.steps.pop((run.uid, step.plan.path), None)
+        if not waiting.steps:
+            del state.step_lookups[step.lookup]
+    for number, part in step.parts.items():
+        if part.key is None or part.result is not None:
+            continue
+        action = state.actions.get(part.key)
+        if action is None:
+            continue
+        subscriber = Subscriber(run.uid, step.plan.path, number)
+        action.subscribers.pop(subscriber, None)
+        ready_actions.outdated(state, action)
+        if not action.subscribers:
+            _withdraw(state, action, subscriber)
+
+
+def _withdraw(state: State, action: Action, last: Subscriber) -> None:
+    action.state = ActionState.WITHDRAWN
+    for attempt in action.attempts.values():
+        attempt.payers = (last.uid,)
+        attempt.payer_steps = {last.uid: (last.path, last.part)}
+        state.runs[last.uid].unsettled[attempt.attempt_id] = None
+    _cancel_attempts(state, action)
+    _forget(state, action)
+
+
+def _cancel_attempts(state: State, action: Action) -> None:
+    for attempt in action.attempts.values():
+        if attempt.end is None and not attempt.cancelled:
+            attempt.cancelled = True
+            state.emit(CancelAttempt(attempt.worker, attempt.attempt_id))
+
+
+def _forget(state: State, action: Action) -> None:
+    # Attempts of it may linger on workers that have not heard; its runs may be gone by then.
+    action.subscribers.clear()
+    # Its attempt names it in turn: in a circle, both would wait for the collector.
+    action.publishing = None
+    ready_actions.leave(state, action)
+    state.unnoted.pop(action.key, None)
+    if state.actions.get(action.key) is action:
+        del state.actions[action.key]
+    state.dirty = True
+
+
+def started(state: State, action: Action, now_s: float) -> None:
+    """Moves the subscribed steps to RUNNING."""
+    for subscriber in action.subscribers:
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        if step.state is StepState.READY:
+            run.move(step, StepState.RUNNING, now_s)
+            state.changed(run)
+
+
+def back_to_ready(state: State, action: Action, now_s: float) -> None:
+    """Returns an action to the ready set after a failure; single-part steps become READY again."""
+    action.state = ActionState.READY
+    ready_actions.enter(state, action)
+    for subscriber in action.subscribers:
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        if step.state is StepState.RUNNING and step.total == 1:
+            run.move(step, StepState.READY, now_s, "lost or to be tried again")
+        state.changed(run)

@@ -1,0 +1,351 @@
+"""The end of an attempt: publication, retry, or failure.
+
+At least once to run, at most once to publish: the first report of a success is sent to be
+published; whatever comes after it for the same action is settled as fabric.
+"""
+
+from dataclasses import replace
+
+from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine import actions, billing, checkpoints, failure_policy, ready_actions
+from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Action, Attempt, Subscriber, Worker
+from flowmesh_core.machine.output_checks import misfit
+from flowmesh_core.machine.state import State, parse_attempt_id
+from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
+from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
+from flowmesh_core.sharing.scopes import AUDIT_SCOPE
+
+SMALL = 32
+
+THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
+"""Failures whose cause is the step's: its runs pay for the attempt."""
+
+
+def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
+    """Takes a worker's report of an attempt's end; a repeated report changes nothing."""
+    attempt = worker.held.pop(end.attempt_id, None)
+    if attempt is None:
+        _unknown(state, worker, end, now_s)
+        return
+    state.dirty = True
+    attempt.end = end
+    action = attempt.action
+    if not attempt.logged:
+        _log(state, action, end)
+    if attempt.adopted or attempt.unobserved_nanousd:
+        billing.make_up(state, worker, attempt)
+    failure = misfit(action.spec, end.outputs) if end.failure is None else _reported(end.failure)
+    if failure is None:
+        _succeeded(state, worker, attempt, now_s)
+        return
+    state.emit(Acknowledge(worker.name, end.attempt_id))
+    failed(state, worker, attempt, failure, now_s)
+
+
+def _reported(report: FailureReport) -> Failure:
+    return Failure(
+        kind=FailureKind(report.kind),
+        message=report.message,
+        remedy=report.remedy,
+        detail=report.detail,
+        retry_after_s=report.retry_after_s,
+    )
+
+
+def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
+    if end.attempt_id in state.attempts:
+        return  # its publication is under way; the acknowledgement follows
+    key = parse_attempt_id(end.attempt_id)
+    if state.unclaimed_held.get(key) == (worker.name, end.attempt_id):
+        del state.unclaimed_held[key]  # it runs no more: whoever wants the action has to begin anew
+    action = state.actions.get(key)
+    if end.failure is None and (now_s < state.recovering_until_s or action is not None):
+        state.unclaimed[key] = (worker.name, end)
+        return
+    state.emit(Acknowledge(worker.name, end.attempt_id))
+
+
+def claim(state: State, now_s: float) -> None:
+    """Joins attempts that workers finished or still run with the actions that want them."""
+    for key in [k for k in state.unclaimed if _wants(state, k)]:
+        name, end = state.unclaimed.pop(key)
+        worker = state.workers.get(name)
+        if worker is not None and end.attempt_id not in state.attempts:
+            adopt(state, worker, state.actions[key], end.attempt_id, now_s)
+            ended(state, worker, end, now_s)
+    for key in [k for k in state.unclaimed_held if _wants(state, k)]:
+        name, attempt_id = state.unclaimed_held.pop(key)
+        worker = state.workers.get(name)
+        if worker is not None and attempt_id not in state.attempts:
+            adopt(state, worker, state.actions[key], attempt_id, now_s)
+    if now_s >= state.recovering_until_s:
+        for key in [k for k in state.unclaimed_held if k not in state.actions]:
+            name, attempt_id = state.unclaimed_held.pop(key)
+            state.emit(CancelAttempt(name, attempt_id))
+
+
+def _wants(state: State, key: ActionKey) -> bool:
+    action = state.actions.get(key)
+    return action is not None and action.state is ActionState.READY
+
+
+def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: float) -> Attempt:
+    """Takes up an attempt that a worker already runs, as after a restart."""
+    attempt = Attempt(
+        attempt_id=attempt_id,
+        action=action,
+        worker=worker.name,
+        incarnation=worker.incarnation,
+        assigned_s=now_s,
+        predicted_s=0.0,
+        reserve_nanousd=0,
+        phase="running",
+        pool=worker.shape.pool,
+    )
+    billing.resume(state, attempt)
+    hold(state, worker, action, attempt, now_s)
+    return attempt
+
+
+def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
+    """Books an attempt as held by a worker."""
+    action.attempts[attempt.attempt_id] = attempt
+    action.state = ActionState.RUNNING
+    ready_actions.leave(state, action)
+    state.attempts[attempt.attempt_id] = attempt
+    worker.held[attempt.attempt_id] = attempt
+    actions.started(state, action, now_s)
+
+
+def _log(state: State, action: Action, end: AttemptEnd) -> None:
+    if not end.log:
+        return
+    for subscriber in action.subscribers:
+        step = state.runs[subscriber.uid].steps[subscriber.path]
+        step.log.extend(end.log.splitlines()[-step.log.maxlen :] if step.log.maxlen else ())
+
+
+def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
+    action, end = attempt.action, attempt.end
+    assert end is not None
+    spec = action.spec
+    peak_mib = end.usage.peak_memory_mib
+    state.learned.succeeded(spec.info.signature, worker.shape.device_class, peak_mib)
+    _learn(state, worker, attempt, end)
+    for artifact in end.outputs.values():
+        if artifact.size_bytes > NEGLIGIBLE_BYTES:
+            worker.near[artifact.digest] = None
+    if action.state is not ActionState.RUNNING:
+        state.emit(Acknowledge(worker.name, attempt.attempt_id))
+        if action.state is not ActionState.PUBLISHING:
+            billing.settle(state, attempt, payers_of(attempt), "cancelled", now_s)
+        else:
+            billing.settle(state, attempt, [], "replica", now_s)
+        return
+    action.state = ActionState.PUBLISHING
+    action.publishing = attempt
+    result = _result(state, worker, attempt, end, now_s)
+    if action.key.scope.startswith(AUDIT_SCOPE):
+        # Audited results are compared, and stand nowhere: nobody can find them.
+        published(state, action.key, result, now_s, outcome="audited")
+    else:
+        state.emit(Publish(action.key, result, action.replace))
+
+
+def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
+    spec, usage = attempt.action.spec, end.usage
+    key, device_class = CostKey.of(spec.info), worker.shape.device_class
+    mates = len(worker.held)
+    if mates <= SMALL:  # in a full lane the few of other lanes do not matter
+        mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
+    if not usage.resumed:  # it did a part of the work only, and nobody knows which
+        state.model.observe(
+            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
+        )
+        if attempt.predicted_s:
+            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
+    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
+
+
+def _result(
+    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
+) -> ActionResult:
+    action = attempt.action
+    spec = action.spec
+    ttl = state.settings.result_ttl_s
+    return ActionResult(
+        action_id=action.key.action_id,
+        generation=action.generation,
+        engine=spec.contract.name,
+        contract=spec.contract.version,
+        implementation=spec.contract.implementation,
+        inputs={port: a.digest for port, a in spec.inputs.items()},
+        outputs=end.outputs,
+        params=spec.params,
+        fields=spec.fields,
+        inline=end.inline,
+        usage=end.usage,
+        bill=Bill(attempt.charged_nanousd, end.usage.joules, end.usage.joules_estimated),
+        provenance=Provenance(
+            worker=worker.name,
+            pool=worker.shape.pool,
+            device_class=worker.shape.device_class,
+            attempt_id=attempt.attempt_id,
+            libraries=end.libraries,
+            started_s=end.started_s,
+            ended_s=end.ended_s,
+        ),
+        created_s=now_s,
+        expires_s=now_s + ttl if ttl else 0.0,
+        run_uid=next(iter(action.subscribers)).uid if action.subscribers else "",
+    )
+
+
+def published(
+    state: State, key: ActionKey, result: ActionResult, now_s: float, *, outcome: str
+) -> None:
+    """Takes the answer to a publication: settles the attempt, completes the subscribers.
+
+    Args:
+        state: the machine's.
+        key: the action.
+        result: what stands in the store now.
+        now_s: the time.
+        outcome: ``published``, ``adopted``, or ``audited`` for what is published nowhere.
+    """
+    action = state.actions.get(key)
+    attempt = publishing_attempt(state, key)
+    if attempt is None:
+        return  # a step-level result; nobody waits for it
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    subscribers = list(attempt.action.subscribers)
+    shares = billing.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
+    if action is not attempt.action:
+        return  # it was withdrawn meanwhile
+    state.book.executed += 1
+    first = subscribers[0].uid if subscribers else ""
+    sharers = tuple(dict.fromkeys(s.uid for s in subscribers))
+    for s in subscribers:
+        run = state.runs[s.uid]
+        step = run.steps[s.path]
+        if len(sharers) > 1:
+            step.shared_with.update({u: None for u in sharers if u != s.uid})
+        if s is subscribers[0]:
+            step.executed += 1
+        else:
+            paid = shares.get(s.uid, 0) if s.uid != first else 0
+            joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
+            others = tuple(u for u in sharers if u != s.uid)
+            actions.merged(
+                state,
+                run,
+                step,
+                s,
+                result,
+                share_nanousd=paid,
+                share_joules=joules,
+                sharers=others,
+                now_s=now_s,
+            )
+    for other in action.attempts.values():
+        if not other.cancelled:
+            other.cancelled = True
+            state.emit(CancelAttempt(other.worker, other.attempt_id))
+    actions.deliver(state, action, result)
+
+
+def publishing_attempt(state: State, key: ActionKey) -> Attempt | None:
+    """Returns the attempt whose result is being published, though its action may be withdrawn."""
+    action = state.actions.get(key)
+    if action is not None and action.publishing is not None:
+        return action.publishing
+    return next(
+        (a for a in state.attempts.values() if a.end is not None and a.action.key == key), None
+    )
+
+
+def publish_delayed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
+    """Keeps the result while the store is full: its work is done, and space can be made.
+
+    After ``Settings.publish_patience_s`` the action fails, and its result is given up.
+    """
+    attempt = publishing_attempt(state, key)
+    if attempt is None:
+        return
+    attempt.store_full_s = attempt.store_full_s or now_s
+    attempt.action.last_failure = failure
+    waited_s = now_s - attempt.store_full_s
+    if waited_s >= state.settings.publish_patience_s:
+        message = f"{failure.message}; it was tried for {waited_s / 3600:.0f} h"
+        publish_failed(state, key, replace(failure, message=message), now_s, for_good=True)
+        return
+    for uid in attempt.action.runs():
+        state.changed(state.runs[uid])
+
+
+def publish_failed(
+    state: State, key: ActionKey, failure: Failure, now_s: float, *, for_good: bool = False
+) -> None:
+    """Takes a refusal by the store: the action is tried again, or fails."""
+    attempt = publishing_attempt(state, key)
+    if attempt is None:
+        return
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    worker = state.workers.get(attempt.worker)
+    action = attempt.action
+    if action.state is ActionState.PUBLISHING:
+        action.publishing = None
+        action.state = ActionState.RUNNING
+    failed(state, worker, attempt, failure, now_s, for_good=for_good)
+
+
+def payers_of(attempt: Attempt) -> list[Subscriber]:
+    """Who pays for an attempt that nobody subscribes to any more."""
+    return [Subscriber(uid, *attempt.payer_steps[uid]) for uid in attempt.payers]
+
+
+def failed(
+    state: State,
+    worker: Worker | None,
+    attempt: Attempt,
+    failure: Failure,
+    now_s: float,
+    *,
+    for_good: bool = False,
+) -> None:
+    """Settles a failed attempt and decides what becomes of its action.
+
+    Args:
+        state: of the machine.
+        worker: that ran it; None where it is gone.
+        attempt: that failed.
+        failure: of the attempt.
+        now_s: the time.
+        for_good: fails the action whatever its failure's policy is.
+    """
+    action = attempt.action
+    alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
+    if attempt.payers:
+        payers = payers_of(attempt)
+    elif alive and failure.kind in THEIRS:
+        payers = list(action.subscribers)
+    else:
+        payers = []
+    _count_attempt(state, action)
+    billing.settle(state, attempt, payers, failure.kind, now_s, failure.message)
+    if action.state is ActionState.RUNNING and not action.attempts:
+        checkpoints.note(state, action, now_s)
+        if for_good:
+            actions.fail(state, action, failure)
+        else:
+            failure_policy.after_failure(state, worker, attempt, failure, now_s)
+
+
+def _count_attempt(state: State, action: Action) -> None:
+    for s in action.subscribers:
+        state.runs[s.uid].steps[s.path].attempts += 1

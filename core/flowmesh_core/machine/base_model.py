@@ -1,0 +1,41 @@
+"""The model that a step's cost is counted under: the imported one that its model descends from."""
+
+from flowmesh_core.catalog.builtin_models import BUILTIN_PREFIX
+from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.graph.plan import StepPlan, StepSource
+from flowmesh_core.machine.model import Run, StepRun
+
+UPLOADED = "uploaded"
+"""A model that came from a user's machine or by a reference: its digest is no name."""
+NAME_MAX = 64
+_CARRIERS = (PortKind.MODEL, PortKind.ADAPTER)
+
+
+def base_model(run: Run, step: StepRun) -> str:
+    """The short name of the base model, ``uploaded``, or empty where a step has no model.
+
+    What was trained from a model counts as that model: an endless number of trained ones would be
+    an endless number of names.
+    """
+    if step.model is None:
+        step.model = _of(run, step.plan)
+    return step.model
+
+
+def _of(run: Run, plan: StepPlan) -> str:
+    if plan.engine == "model.import":
+        return _short(str(plan.params.get("uri", "")))
+    for kind in _CARRIERS:
+        for edge in plan.edges:
+            if edge.kind == kind:
+                source = edge.sources[0]
+                if not isinstance(source, StepSource):
+                    return UPLOADED
+                return base_model(run, run.steps[source.step]) or UPLOADED
+    return ""
+
+
+def _short(uri: str) -> str:
+    """``hf://org/name@rev`` → ``name``; ``builtin:name`` → ``name``."""
+    path = uri.removeprefix(BUILTIN_PREFIX).partition("?")[0].rstrip("/")
+    return path.rpartition("/")[2].partition("@")[0][:NAME_MAX] or UPLOADED

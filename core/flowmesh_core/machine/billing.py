@@ -1,0 +1,287 @@
+"""Who pays: splits workers' time among attempts, and attempts' cost among runs.
+
+Σ receipts + fabric + unsettled = bill after every call.
+"""
+
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptDetails, AttemptLine
+from flowmesh_core.accounting.meter import Activity, SegmentShares, split_segment
+from flowmesh_core.fleet.snapshot import ScoredWorker
+from flowmesh_core.machine.commands import AttemptSettled
+from flowmesh_core.machine.model import Attempt, Run, Subscriber, Worker
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import Usage
+from flowmesh_core.units import NanoUsd, split_exactly
+
+PLACEMENTS_TOLD = 8
+"""Of so many batches of a step the ledger says why they went to their worker."""
+_SECONDS_PER_HOUR = 3600
+ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
+
+
+def accrue(state: State, worker: Worker, now_s: float) -> None:
+    """Splits what a worker has cost since the last call among the attempts it holds."""
+    delta = worker.meter.advance(now_s)
+    if not delta:
+        return
+    state.book.bill_nanousd += delta
+    shares = _shares(worker, delta)
+    state.book.fabric_nanousd += shares.fabric
+    worker.idle_nanousd += shares.fabric
+    for attempt_id, share in shares.execution.items():
+        worker.held[attempt_id].charged_nanousd += share
+    for attempt_id, share in shares.loading.items():
+        worker.held[attempt_id].charged_nanousd += share
+        worker.held[attempt_id].load_nanousd += share
+    for attempt in _active(worker):
+        attempt.metered_units = max(attempt.metered_units, attempt.units)
+
+
+def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
+    """Has the fabric pay for a time in which the control plane stood still.
+
+    What each attempt would have been charged is kept: :func:`make_up` charges as much of it as the
+    worker's own report of the attempt accounts for.
+    """
+    delta = worker.meter.advance(now_s)
+    if not delta:
+        return
+    state.book.bill_nanousd += delta
+    state.book.fabric_nanousd += delta
+    worker.idle_nanousd += delta
+    shares = _shares(worker, delta)
+    for attempt_id, share in (*shares.execution.items(), *shares.loading.items()):
+        worker.held[attempt_id].unobserved_nanousd += share
+
+
+def _active(worker: Worker) -> list[Attempt]:
+    return [a for a in worker.held.values() if a.phase in ACTIVE]
+
+
+def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
+    active = {
+        a.attempt_id: Activity(
+            lane=a.action.spec.info.signature,
+            running=a.phase in ("running", "storing"),
+            units=max(0, a.units - a.metered_units),
+        )
+        for a in _active(worker)
+    }
+    return split_segment(delta, active)
+
+
+def resume(state: State, attempt: Attempt) -> None:
+    """Takes an adopted attempt's account up where the earlier epoch's books left it."""
+    attempt.adopted = True
+    charged = state.resumed_charges.pop(attempt.attempt_id, 0)
+    attempt.charged_nanousd += charged
+    state.book.fabric_nanousd -= charged
+
+
+def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
+    """Charges an attempt that has ended for what it used while it was not observed.
+
+    By its usage at the worker's price. An adopted attempt pays never more than its part of what no
+    attempt was charged of that worker's bill, one that ran while the control plane stood still
+    never more than its part of that time: attempts that ran side by side share it.
+    """
+    usage = attempt.end.usage if attempt.end else Usage()
+    busy_s = usage.run_s + usage.load_s
+    used = int(worker.shape.price_nanousd_per_hour * busy_s / _SECONDS_PER_HOUR)
+    beside = 1 + sum(a.adopted for a in worker.held.values())
+    part = worker.idle_nanousd // beside if attempt.adopted else attempt.unobserved_nanousd
+    due = max(0, min(used - attempt.charged_nanousd, part, worker.idle_nanousd))
+    worker.idle_nanousd -= due
+    state.book.fabric_nanousd -= due
+    attempt.charged_nanousd += due
+    if due:
+        attempt.load_nanousd += int(due * usage.load_s / busy_s)
+
+
+def settle(
+    state: State,
+    attempt: Attempt,
+    payers: list[Subscriber],
+    outcome: str,
+    now_s: float,
+    message: str = "",
+) -> dict[str, int]:
+    """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
+
+    A run among the payers counts once, whatever number of its steps subscribe. In the ledger of the
+    first payer a publication reads as such, in those of the others as ``shared``.
+
+    Returns:
+        The share of each paying run, in nano-dollars, by uid.
+    """
+    state.attempts.pop(attempt.attempt_id, None)
+    attempt.action.attempts.pop(attempt.attempt_id, None)
+    release(state, attempt)
+    usage = attempt.end.usage if attempt.end else None
+    model = attempt.action.spec.model
+    took_s = max(0.0, now_s - attempt.assigned_s)
+    state.figures.used(attempt.pool, model, outcome, usage, took_s, now_s)
+    state.emit(_settled(attempt, payers, outcome, now_s, message, usage))
+    total = attempt.charged_nanousd
+    if not payers:
+        state.book.fabric_nanousd += total
+        return {}
+    ordered = _by_uid(payers)
+    evenly = [1] * len(ordered)
+    shares = split_exactly(total, evenly)
+    loads = split_exactly(attempt.load_nanousd, evenly)
+    usage = usage or Usage()
+    ran = _ran(state, attempt, usage)
+    for payer, share, load in zip(ordered, shares, loads, strict=True):
+        run = state.runs[payer.uid]
+        mine = (
+            outcome if payer.uid == payers[0].uid or outcome not in EXECUTED_OUTCOMES else "shared"
+        )
+        placed = _why(run, payer, attempt)
+        line = _line(
+            attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed, ran
+        )
+        state.append(run, line)
+        state.book.receipts_nanousd += share
+        state.figures.paid(
+            run.plan.namespace,
+            attempt.pool,
+            model,
+            nanousd=share,
+            joules=usage.joules / len(ordered),
+            estimated=usage.joules_estimated,
+            now_s=now_s,
+        )
+        state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
+        _book(run, payer, line)
+        run.unsettled.pop(attempt.attempt_id, None)
+        state.touched[run.uid] = None
+    return {p.uid: share for p, share in zip(ordered, shares, strict=True)}
+
+
+def _settled(
+    attempt: Attempt,
+    payers: list[Subscriber],
+    outcome: str,
+    now_s: float,
+    message: str,
+    usage: Usage | None,
+) -> AttemptSettled:
+    action = attempt.action
+    return AttemptSettled(
+        attempt_id=attempt.attempt_id,
+        action_id=action.key.action_id,
+        engine=action.spec.contract.name,
+        worker=attempt.worker,
+        pool=attempt.pool,
+        outcome=outcome,
+        message=message,
+        assigned_s=attempt.assigned_s,
+        ended_s=now_s,
+        usage=usage,
+        subscribers=tuple((s.uid, s.path) for s in payers or action.subscribers),
+    )
+
+
+def _by_uid(payers: list[Subscriber]) -> list[Subscriber]:
+    """One subscriber a run, in order of uid."""
+    if len(payers) == 1:
+        return payers
+    return sorted({p.uid: p for p in payers}.values(), key=lambda p: p.uid)
+
+
+def _line(
+    attempt: Attempt,
+    payer: Subscriber,
+    outcome: str,
+    now_s: float,
+    message: str,
+    usage: Usage,
+    share: int,
+    load: int,
+    sharers: int,
+    placed: tuple[ScoredWorker, ...],
+    ran: AttemptDetails | None,
+) -> AttemptLine:
+    return AttemptLine(
+        time_s=now_s,
+        step=payer.path,
+        chunk=payer.part,
+        action_id=attempt.action.key.action_id,
+        attempt_id=attempt.attempt_id,
+        worker=attempt.worker,
+        incarnation=attempt.incarnation,
+        outcome=outcome,
+        bill_nanousd=attempt.charged_nanousd,
+        share_nanousd=share,
+        load_nanousd=load,
+        sharers=sharers,
+        units=usage.units,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        run_s=usage.run_s,
+        load_s=usage.load_s,
+        joules=usage.joules,
+        joules_estimated=usage.joules_estimated,
+        message=message,
+        placed=placed,
+        ran=ran,
+    )
+
+
+def _ran(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | None:
+    worker = state.workers.get(attempt.worker)
+    if worker is None:
+        return None
+    spec, shape = attempt.action.spec, worker.shape
+    return AttemptDetails(
+        signature=spec.info.signature,
+        pool=shape.pool,
+        device_class=shape.device_class,
+        price_nanousd_per_hour=shape.price_nanousd_per_hour,
+        devices=shape.devices,
+        device_memory_mib=shape.device_memory_mib,
+        assigned_s=attempt.assigned_s,
+        memory_mib=attempt.memory_mib,
+        component_bytes=spec.work.component_bytes,
+        fetch_s=usage.fetch_s,
+        put_s=usage.put_s,
+    )
+
+
+def _why(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
+    """Why the attempt went to its worker, where the ledger was not told of the same batch."""
+    step, placed = run.steps[payer.path], attempt.placed
+    if placed is step.placed or step.told >= PLACEMENTS_TOLD:
+        return ()
+    step.placed = placed
+    step.told += 1
+    return placed
+
+
+def _book(run: Run, payer: Subscriber, line: AttemptLine) -> None:
+    step = run.steps[payer.path]
+    joules = line.joules / line.sharers
+    run.paid_nanousd += line.share_nanousd
+    run.joules += joules
+    run.joules_estimated = run.joules_estimated or line.joules_estimated
+    step.paid_nanousd += line.share_nanousd
+    step.joules += joules
+    step.tokens += line.tokens_in + line.tokens_out
+
+
+def reserve(state: State, attempt: Attempt) -> None:
+    """Holds an attempt's predicted p95 cost back from the budgets of its runs."""
+    uids = attempt.action.runs()
+    for uid, part in zip(
+        uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
+    ):
+        state.runs[uid].reserved_nanousd += part
+        attempt.reserved[uid] = part
+
+
+def release(state: State, attempt: Attempt) -> None:
+    """Gives back what :func:`reserve` held."""
+    for uid, part in attempt.reserved.items():
+        if uid in state.runs:
+            state.runs[uid].reserved_nanousd -= part
+    attempt.reserved = {}

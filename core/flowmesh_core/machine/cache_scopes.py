@@ -1,0 +1,19 @@
+"""In which scope an action is published, and in which it is looked up."""
+
+from collections.abc import Mapping
+
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.protocol.results import Artifact
+
+
+def scopes_of(
+    run: Run, step: StepRun, inputs: Mapping[str, Artifact]
+) -> tuple[str, tuple[str, ...]]:
+    """Where a part, or a whole step, with these inputs is published, and where it may be found.
+
+    A name that leaves an input out says nothing of that input's content, so such a result neither
+    leaves the run's own scope nor comes from another one.
+    """
+    if any(port in inputs for port in step.plan.cache.ignored_inputs):
+        return run.scopes.private, (run.scopes.private,)
+    return run.scopes.publish, run.scopes.lookup

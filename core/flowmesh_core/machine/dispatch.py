@@ -1,0 +1,368 @@
+"""From the ready set to a snapshot, and from a decision to assignments."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import (
+    Decision,
+    InstanceView,
+    Placement,
+    Rejection,
+    RejectionCause,
+    SignatureInfo,
+    Snapshot,
+    Tier,
+    WorkerView,
+)
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine import actions, attempts, billing, checkpoints, ready_actions, workers
+from flowmesh_core.machine.commands import Assign
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Action, Attempt, Run, Worker
+from flowmesh_core.machine.state import State, attempt_id_of
+from flowmesh_core.protocol.messages import Assignment, InputRef
+from flowmesh_core.units import Digest, usd_text
+
+REASONS_EVERY_S = 0.25
+SETTLED_S = 2.0
+ANY_MOMENT_S = 0.5
+"""What is left of a loading that has taken longer than was predicted."""
+
+NEVER = frozenset(
+    {
+        RejectionCause.ENGINE_NOT_OFFERED,
+        RejectionCause.NOT_HONOURED,
+        RejectionCause.MEMORY,
+        RejectionCause.DEVICES,
+        RejectionCause.LABELS,
+        RejectionCause.USER_CODE,
+        RejectionCause.NOT_BUILT_IN,
+    }
+)
+"""Causes that no waiting mends on a fleet that does not grow.
+
+A version that nobody offers is none of them: such a run waits until it is re-pinned.
+"""
+
+
+def snapshot(state: State, now_s: float) -> Snapshot:
+    """What the scheduler decides on; without actions while a recovery waits for workers.
+
+    It holds until the next one is asked for, or the state changes.
+    """
+    recovering = now_s < state.recovering_until_s
+    index = ReadyIndex() if recovering else ready_actions.index(state, now_s)
+    return Snapshot(
+        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
+        ready=index,
+        signatures={
+            signature: informed(state, signature, index.sequences[signature] / count)
+            for signature, count in index.signatures.items()
+        },
+        fair_share=_fair_share(state, now_s),
+        now_s=now_s,
+        tenant_weights=state.fair.weights,
+    )
+
+
+def _fair_share(state: State, now_s: float) -> dict[str, float]:
+    """What tenants paid of late, and what is reserved for what runs for them now, over weight."""
+    weights = state.fair.weights
+    shares: dict[str, float] = {}
+    for run in state.runs.values():
+        tenant = run.plan.namespace
+        if tenant not in shares:
+            shares[tenant] = state.fair.virtual_time(tenant, now_s)
+        shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
+    return shares
+
+
+def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
+    """What a signature asks for, raised by what running out of memory has taught."""
+    info = state.signatures[signature]
+    if sequences > 1.0:
+        info = replace(info, sequences=sequences)
+    learned = state.learned
+    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
+    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
+    if not (factors or more_than or reserve):
+        return info
+    requirement = replace(
+        info.requirement,
+        memory_mib=max(info.requirement.memory_mib, reserve),
+        capacity_factor=factors,
+        min_memory_by_class=more_than,
+    )
+    return replace(info, requirement=requirement)
+
+
+def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
+    """Learned bounds on device memory, where some worker that has enough exceeds them.
+
+    Where none does, a bound would shut out every other action of the signature, whose data may
+    well fit; then an action that does not fit fails by itself.
+    """
+    bounds = state.learned.more_than_mib(signature)
+    if not bounds:
+        return bounds
+    shapes = [w.shape for w in state.workers.values()]
+    shapes = [s for s in shapes if s.device_memory_mib >= memory_mib]
+    if any(s.device_memory_mib > bounds.get(s.device_class, -1) for s in shapes):
+        return bounds
+    return {}
+
+
+def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
+    """An action that waits or runs, and what its candidates would be scored on now."""
+    shown, seen = ready_actions.view(state, action), snapshot(state, now_s)
+    info = {shown.signature: informed(state, shown.signature, shown.work.sequences)}
+    return shown, replace(seen, signatures={**seen.signatures, **info})
+
+
+_INF = float("inf")
+
+
+def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
+    held: dict[Digest, list[Attempt]] = defaultdict(list)
+    for attempt in worker.held.values():
+        held[attempt.action.spec.info.signature].append(attempt)
+    lanes = {}
+    reserved = 0
+    for lane in worker.lanes:
+        if lane.state == "closing":
+            continue  # what is sent from now on gets a new host, of the size that it asks for
+        mine = held.pop(lane.signature, [])
+        loads = lane.state in ("starting", "loading")
+        lanes[lane.signature] = _lane(
+            lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
+        )
+        reserved += _reserved_mib(mine, lane.memory_mib)
+    for signature, mine in held.items():
+        info = mine[0].action.spec.info
+        memory = mine[0].memory_mib or info.requirement.memory_mib
+        lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
+        reserved += _reserved_mib(mine, memory)
+    workers.trim_near(worker)
+    near = dict.fromkeys(worker.near, Tier.DISK)
+    near.update({c.digest: Tier(c.tier) for c in worker.components})
+    total = worker.shape.device_memory_mib * worker.shape.devices
+    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
+
+
+def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:
+    """What the hosts of a signature reserve: one that all share, and one for each that is alone."""
+    alone = [a for a in held if a.alone]
+    shared_mib = lane_mib if len(alone) < len(held) else 0
+    return shared_mib + sum(a.memory_mib or lane_mib for a in alone)
+
+
+def _lane(
+    signature: Digest,
+    capacity: int,
+    memory_mib: int,
+    held: list[Attempt],
+    now_s: float,
+    *,
+    starting: bool = False,
+) -> InstanceView:
+    remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
+    for a in held:  # in one go and without calls: there may be a thousand of them
+        begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
+        ends_in_s = begins_s + a.predicted_s - now_s
+        remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
+        ready_s = a.starts_s if a.starts_s < ready_s else ready_s
+        tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
+        isolated = isolated or a.action.isolate
+    left_s = ready_s - now_s if held else 0.0
+    return InstanceView(
+        signature=signature,
+        capacity=max(1, capacity),
+        held=len(held),
+        remaining_s=remaining_s,
+        load_remaining_s=max(ANY_MOMENT_S, left_s) if starting else 0.0,
+        memory_mib=memory_mib,
+        isolated=isolated,
+        tightest_deadline_s=tightest_s,
+    )
+
+
+def decided(state: State, decision: Decision, now_s: float) -> None:
+    """Turns placements into assignments, and keeps the reasons of what was not placed."""
+    state.rejections = decision.rejections
+    for placement in decision.placements:
+        worker = state.workers.get(placement.worker)
+        if worker is None:
+            state.dirty = True
+            continue
+        billing.accrue(state, worker, now_s)
+        memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
+        held = len(worker.held)
+        for index, name in enumerate(placement.actions):
+            scope, _, action_id = name.partition("/")
+            action = state.actions.get(ActionKey(scope, Digest(action_id)))
+            if action is not None and _still_wanted(action, placement):
+                _assign(state, worker, action, placement, index, memory_mib, now_s)
+        if len(worker.held) > held:
+            _count_batch(state, worker, Digest(placement.signature))
+    _wait_reasons(state, decision, now_s)
+
+
+def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
+    """A batch joins what of its signature the worker holds: together they are what runs at once."""
+    engine = state.signatures[signature].requirement.engine
+    together = sum(a.action.spec.info.signature == signature for a in worker.held.values())
+    state.figures.batch[engine].observe(together)
+
+
+def _still_wanted(action: Action, placement: Placement) -> bool:
+    if action.state is ActionState.READY:
+        return True
+    return action.state is ActionState.RUNNING and len(action.attempts) == 1
+
+
+def _assign(
+    state: State,
+    worker: Worker,
+    action: Action,
+    placement: Placement,
+    index: int,
+    memory_mib: int,
+    now_s: float,
+) -> None:
+    reserve = placement.reserve_nanousd[index]
+    runs = [state.runs[uid] for uid in action.runs()]
+    if not _affordable(state, action, runs, reserve):
+        return
+    action.tries += 1
+    state.attempts_made += 1
+    attempt = Attempt(
+        attempt_id=attempt_id_of(action.key, state.epoch, state.attempts_made),
+        action=action,
+        worker=worker.name,
+        incarnation=worker.incarnation,
+        assigned_s=now_s,
+        predicted_s=placement.predicted_s[index],
+        starts_s=now_s + placement.terms.start_s,
+        reserve_nanousd=reserve,
+        memory_mib=memory_mib,
+        deadline_s=ready_actions.deadline_at_s(runs),
+        placed=placement.candidates,
+        pool=worker.shape.pool,
+        alone=action.isolate,
+    )
+    state.figures.dispatched[worker.shape.pool] += 1
+    if action.tries == 1:
+        state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
+    state.demand.count(action.spec.info.signature, action.spec.work, runs[0].plan.weights, now_s)
+    attempts.hold(state, worker, action, attempt, now_s)
+    billing.reserve(state, attempt)
+    state.emit(
+        Assign(
+            worker.name,
+            _assignment(action, attempt, runs),
+            action.spec.secrets,
+            runs[0].plan.namespace,
+        )
+    )
+
+
+def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
+    """Whether some subscribed run can pay its part; fails the action where none can."""
+    part = -(-reserve // len(runs))
+    poor = [r for r in runs if _over(r, part)]
+    if len(poor) < len(runs):
+        return True
+    run = poor[0]
+    failure = Failure(
+        FailureKind.BUDGET,
+        f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
+        f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
+        f"{usd_text(run.reserved_nanousd)} reserved",
+        "raise spec.budgetUsd, or ask for fewer rows, samples or tokens",
+    )
+    if not any(run.reserved_nanousd for run in poor):
+        actions.fail(state, action, failure)
+    return False
+
+
+def _over(run: Run, part: int) -> bool:
+    if not run.budget_nanousd:
+        return False
+    return run.paid_nanousd + run.reserved_nanousd + part > run.budget_nanousd
+
+
+def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment:
+    spec = action.spec
+    return Assignment(
+        attempt_id=attempt.attempt_id,
+        action_id=action.key.action_id,
+        signature=spec.info.signature,
+        engine=spec.contract.name,
+        contract=spec.contract.version,
+        implementation=spec.contract.implementation,
+        params=spec.params,
+        fields=spec.fields,
+        inputs={
+            port: InputRef(a, {d: spec.inline[d] for d in a.blobs() if d in spec.inline})
+            for port, a in spec.inputs.items()
+        },
+        signature_params=spec.signature_params,
+        components=spec.components,
+        row_output=spec.row_output,
+        memory_mib=attempt.memory_mib,
+        tensor_parallel=spec.requirement.tensor_parallel,
+        priority=ready_actions.priority(runs),
+        timeout_s=spec.timeout_s,
+        isolate=action.isolate,
+        cache_salt=spec.cache_salt,
+        run_uids=tuple(r.uid for r in runs),
+        resume=checkpoints.resume(action, attempt),
+    )
+
+
+def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
+    """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
+    if not decision.rejections or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
+        return
+    state.reasons_told_s = now_s
+    pausing, others = _reasons(decision.rejections)
+    patience_s = state.settings.unplaceable_after_s
+    newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
+    for action in list(state.ready.values()):
+        reasons = pausing if action.not_before_s > now_s else others
+        found = reasons.get(action.spec.info.signature)
+        if found is None:
+            continue
+        # Workers of a fixed fleet come together: what the first serves, the others serve too.
+        settled = found.cause is RejectionCause.NOT_HONOURED and now_s - newest_s > SETTLED_S
+        late = settled or now_s - action.ready_s > patience_s
+        if patience_s and found.cause in NEVER and late:
+            actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
+            continue
+        for s in action.subscribers:
+            run = state.runs[s.uid]
+            step = run.steps[s.path]
+            if (step.wait_reason, step.wait_detail) != (found.cause, found.detail):
+                step.wait_reason, step.wait_detail = found.cause, found.detail
+                state.changed(run)
+
+
+_Reasons = dict[Digest, Rejection]
+
+
+def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
+    """By signature, what holds for its actions in backoff, and what for its others.
+
+    A backoff is one action's own. Of several others it is that which may pass, if there is one: an
+    action must not fail for what keeps another one back.
+    """
+    pausing: _Reasons = {}
+    others: _Reasons = {}
+    for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
+        found = pausing if rejection.cause is RejectionCause.BACKOFF else others
+        found.setdefault(rejection.signature, rejection)
+    return pausing, others

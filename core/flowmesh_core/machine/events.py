@@ -1,0 +1,194 @@
+"""What can happen to the machine. Events are immutable facts; the control plane makes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.errors import Failure
+from flowmesh_core.fleet.snapshot import Decision
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.protocol.messages import Hello, Sync
+from flowmesh_core.protocol.results import ActionResult, Artifact
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.units import Digest
+
+
+class ActionKey(msgspec.Struct, frozen=True, gc=False):
+    """An action in the scope that it publishes to: what is in flight once."""
+
+    scope: str
+    action_id: Digest
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A run was accepted; its ``spec`` and ``pins`` are written.
+
+    Attributes:
+        artifacts: the content of every ``cas:`` reference in the plan, already verified.
+        restored: ledger lines of an unfinished run that is taken up again.
+        bumps: signature classes that were in quarantine when the run was accepted.
+        cancelled: why it is only to end; empty where it goes on. Nothing of it is evaluated then.
+    """
+
+    uid: str
+    plan: Plan
+    created_s: float
+    scopes: ScopePlan
+    artifacts: Mapping[str, Artifact] = {}
+    restored: tuple[Line, ...] = ()
+    bumps: Mapping[Digest, int] = {}
+    cancelled: str = ""
+
+
+class LookedUp(msgspec.Struct, frozen=True, gc=False):
+    """The answer to ``LookUp``: the unexpired published result, or None."""
+
+    key: ActionKey
+    result: ActionResult | None
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """The answer to ``Publish``: what stands in the store now.
+
+    Attributes:
+        adopted: another publication had been there first, and ``result`` is that one.
+    """
+
+    key: ActionKey
+    result: ActionResult
+    adopted: bool
+
+
+class PublishFailed(msgspec.Struct, frozen=True, gc=False):
+    """The store refused a publication for good (it was retried where that helps)."""
+
+    key: ActionKey
+    failure: Failure
+
+
+class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
+    """The store has no space for a publication; it is tried again while the machine waits for it.
+
+    The machine stops waiting after ``Settings.publish_patience_s``.
+    """
+
+    key: ActionKey
+    failure: Failure
+
+
+class WorkerConnected(msgspec.Struct, frozen=True):
+    """A worker said everything about itself."""
+
+    hello: Hello
+
+
+class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
+    """A worker said what has changed."""
+
+    name: str
+    incarnation: str
+    sync: Sync
+
+
+class WorkerLost(msgspec.Struct, frozen=True):
+    """A worker has not synchronised within the watchdog, or its process is known to be dead."""
+
+    name: str
+    reason: str = "no synchronisation within the watchdog"
+
+
+class CordonChanged(msgspec.Struct, frozen=True):
+    """Which workers are to take nothing new: all of them by name, connected or not; others may.
+
+    A level and not an edge: who is not named any more takes work again.
+    """
+
+    workers: frozenset[str]
+
+
+class PrewarmPlanChanged(msgspec.Struct, frozen=True):
+    """Which signatures' hosts each worker is to hold open ahead of work, in order of urgency.
+
+    A level and not an edge: who is not named holds none for that reason.
+    """
+
+    workers: dict[str, tuple[Digest, ...]]
+
+
+class PlacementDecided(msgspec.Struct, frozen=True, gc=False):
+    """The scheduler's decision on the machine's last snapshot."""
+
+    decision: Decision
+
+
+class BlobsChecked(msgspec.Struct, frozen=True):
+    """The answer to ``CheckBlobs``: which of the digests are lost."""
+
+    uid: str
+    missing: frozenset[Digest]
+
+
+class Amended(msgspec.Struct, frozen=True):
+    """A user changed ``suspend``, ``priority``, ``budgetNanousd`` or ``deadlineS`` of a run."""
+
+    uid: str
+    changes: Mapping[str, Any]
+
+
+class Repinned(msgspec.Struct, frozen=True):
+    """A user let a run go on with the versions that there are now; its new pins are written.
+
+    Attributes:
+        run: it with its new plan; ``restored`` are the lines of its ledger so far.
+        key: of the record that holds the new pins.
+        versions: engine → from which to which version, for people.
+    """
+
+    run: Submitted
+    key: str
+    versions: Mapping[str, str]
+
+
+class CancelRequested(msgspec.Struct, frozen=True):
+    """A user wants a run to stop."""
+
+    uid: str
+    reason: str = "cancelled by the user"
+
+
+class RunFinalized(msgspec.Struct, frozen=True):
+    """``final`` is written; the run may be forgotten after the status was shown."""
+
+    uid: str
+
+
+class TimeAdvanced(msgspec.Struct, frozen=True):
+    """Time has passed: deadlines, backoffs, watchdogs of attempts, recovery's window."""
+
+
+class ControlStalled(msgspec.Struct, frozen=True):
+    """The control plane stood still until now: it was stopped, or had no processor time."""
+
+
+Event = (
+    Submitted
+    | LookedUp
+    | Published
+    | PublishFailed
+    | PublishDelayed
+    | WorkerConnected
+    | WorkerSynced
+    | WorkerLost
+    | CordonChanged
+    | PrewarmPlanChanged
+    | PlacementDecided
+    | BlobsChecked
+    | Amended
+    | Repinned
+    | CancelRequested
+    | RunFinalized
+    | TimeAdvanced
+    | ControlStalled
+)

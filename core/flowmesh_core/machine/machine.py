@@ -1,0 +1,218 @@
+"""The machine: events in, commands out. It reads no clock, and nothing else changes its state.
+
+The control plane, the laptop mode and the simulator run this same code::
+
+    commands = machine.apply(event, now_s)
+    decision = decide(machine.snapshot(now_s), machine.state.model)
+    commands = machine.apply(Decided(decision), now_s)
+"""
+
+from collections.abc import Mapping
+
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.model import CostModel
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.fleet.memory_limits import MemoryLimits
+from flowmesh_core.fleet.snapshot import Snapshot
+from flowmesh_core.machine import (
+    actions,
+    attempts,
+    billing,
+    checkpoints,
+    dispatch,
+    prewarm,
+    repin,
+    run_lifecycle,
+    steps,
+    stragglers,
+    workers,
+)
+from flowmesh_core.machine.commands import CancelAttempt, Command
+from flowmesh_core.machine.events import (
+    Amended,
+    BlobsChecked,
+    CancelRequested,
+    ControlStalled,
+    CordonChanged,
+    Event,
+    LookedUp,
+    PlacementDecided,
+    PrewarmPlanChanged,
+    PublishDelayed,
+    Published,
+    PublishFailed,
+    Repinned,
+    RunFinalized,
+    Submitted,
+    TimeAdvanced,
+    WorkerConnected,
+    WorkerLost,
+    WorkerSynced,
+)
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.machine.state import State
+from flowmesh_core.metrics.counters import MachineCounters
+from flowmesh_core.placement.fair_share import FairShare
+
+LONGEST_TICK_S = 5.0
+"""Of a longer silence (a suspended machine) nobody knows what the workers did."""
+
+
+class Machine:
+    """All runs, actions and workers of one control plane.
+
+    Attributes:
+        state: everything it knows; for projections to read, and for nobody to change.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        catalog: Catalog,
+        settings: Settings,
+        model: CostModel,
+        book: FabricAccount | None = None,
+        figures: MachineCounters | None = None,
+        billed: Mapping[str, int] | None = None,
+        unsettled: Mapping[str, int] | None = None,
+        paid: Mapping[str, tuple[float, float]] | None = None,
+        recovering_until_s: float = 0.0,
+    ) -> None:
+        """Starts empty.
+
+        Args:
+            epoch: this control plane's epoch; part of every attempt's id.
+            catalog: the contracts that plans may use.
+            settings: fixed from now on.
+            model: the cost model; learns in place.
+            book: accounts of earlier epochs to go on with.
+            figures: counters to go on with, such as the shares of those accounts.
+            billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
+            unsettled: attempt of an earlier epoch → nano-dollars that it had run up there: the
+                fabric's until it is adopted.
+            paid: what tenants paid of late in earlier epochs, as ``FairShare.paid`` said it.
+            recovering_until_s: dispatch nothing before; workers say what they run and hold.
+        """
+        self.state = State(
+            epoch=epoch,
+            catalog=catalog,
+            settings=settings,
+            model=model,
+            fair=FairShare(settings.tenant_weights, paid),
+            learned=MemoryLimits(),
+            book=book or FabricAccount(),
+            figures=figures or MachineCounters(),
+            resumed_bills=dict(billed or {}),
+            resumed_charges=dict(unsettled or {}),
+            recovering_until_s=recovering_until_s,
+        )
+
+    @property
+    def wants_decision(self) -> bool:
+        """Whether ready work or the fleet has changed since the last snapshot, or some is late."""
+        return self.state.dirty and bool(self.state.ready or self.state.late)
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What the scheduler is to decide on now."""
+        self.state.dirty = False
+        return dispatch.snapshot(self.state, now_s)
+
+    def apply(self, event: Event, now_s: float) -> list[Command]:
+        """Takes one event and says what is to be done.
+
+        Args:
+            event: what happened; a repeated or stale one changes nothing.
+            now_s: seconds since the epoch (UTC); it may step back.
+
+        Raises:
+            InvariantError: a step was to change in a way that the table does not know.
+        """
+        state = self.state
+        self._dispatch(event, now_s)
+        while state.touched or state.unclaimed or state.unclaimed_held:
+            if state.unclaimed or state.unclaimed_held:
+                attempts.claim(state, now_s)
+            touched, state.touched = state.touched, {}
+            for uid in touched:
+                run = state.runs.get(uid)
+                if run is not None:
+                    steps.settle(state, run, now_s)
+                    run_lifecycle.end_if_over(state, run, now_s)
+            if not state.touched:
+                break
+        return state.commands()
+
+    def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912 - one case an event
+        state = self.state
+        match event:
+            case WorkerSynced():
+                workers.synced(state, event.name, event.incarnation, event.sync, now_s)
+            case Published():
+                outcome = "adopted" if event.adopted else "published"
+                attempts.published(state, event.key, event.result, now_s, outcome=outcome)
+            case LookedUp():
+                actions.looked_up(state, event.key, event.result, now_s)
+                steps.step_looked_up(state, event.key, event.result, now_s)
+            case PlacementDecided():
+                dispatch.decided(state, event.decision, now_s)
+            case TimeAdvanced():
+                self._tick(now_s)
+            case ControlStalled():
+                for worker in state.workers.values():
+                    billing.accrue_unobserved(state, worker, now_s)
+            case Submitted():
+                run_lifecycle.submitted(state, event, now_s)
+            case PublishFailed():
+                attempts.publish_failed(state, event.key, event.failure, now_s)
+            case PublishDelayed():
+                attempts.publish_delayed(state, event.key, event.failure, now_s)
+            case WorkerConnected():
+                workers.connected(state, event.hello, now_s)
+            case WorkerLost():
+                workers.lost(state, event.name, event.reason, now_s)
+            case CordonChanged():
+                workers.cordoned(state, event.workers)
+            case PrewarmPlanChanged():
+                prewarm.hold_open(state, event.workers)
+            case BlobsChecked():
+                run_lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
+            case Amended():
+                run_lifecycle.amended(state, event.uid, event.changes, now_s)
+            case Repinned():
+                repin.repinned(state, event, now_s)
+            case CancelRequested():
+                failure = Failure(FailureKind.CANCELLED, event.reason)
+                run_lifecycle.cancel(state, event.uid, failure, now_s)
+            case RunFinalized():
+                run_lifecycle.finalised(state, event.uid)
+
+    def _tick(self, now_s: float) -> None:
+        state = self.state
+        passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
+        state.ticked_s = now_s
+        for name, worker in list(state.workers.items()):
+            state.figures.worker_s[worker.shape.pool][not worker.held] += passed_s
+            if now_s - worker.last_seen_s > state.settings.watchdog_s:
+                workers.lost(state, name, "no synchronisation within the watchdog", now_s)
+            else:
+                billing.accrue(state, worker, now_s)
+        checkpoints.note_all(state, now_s)
+        run_lifecycle.deadlines(state, now_s)
+        run_lifecycle.overspent(state, now_s)
+        state.late = bool(stragglers.late(state, now_s))
+        state.dirty = state.dirty or bool(state.ready) or state.late
+        if state.recovering_until_s and now_s >= state.recovering_until_s:
+            state.recovering_until_s = 0.0
+            self._end_recovery()
+
+    def _end_recovery(self) -> None:
+        """Drops what workers finished or run though nobody wants it any more."""
+        state = self.state
+        state.dirty = True
+        for name, attempt_id in state.unclaimed_held.values():
+            state.emit(CancelAttempt(name, attempt_id))
+        state.unclaimed_held.clear()
+        state.unclaimed_checkpoints.clear()
+        state.resumed_charges.clear()

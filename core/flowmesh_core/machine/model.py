@@ -1,0 +1,440 @@
+"""The machine's own objects: runs, step runs, actions, attempts, workers.
+
+They are changed in place by the modules of this room and by nobody else. Projections read them.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.accounting.ledger_lines import HitLine, Line
+from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import Failure, InvariantError
+from flowmesh_core.fleet.ready import ReadyAction, WorkSize
+from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
+from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS, ActionState, Phase, StepState
+from flowmesh_core.machine.commands import LookUp
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
+from flowmesh_core.protocol.results import ActionResult, Artifact
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.units import Digest
+
+STORY_LENGTH = 200
+
+Change = tuple[float, str, StepState, StepState, str]
+"""When a step changed, its path, from what to what, and why."""
+
+
+class Subscriber(msgspec.Struct, frozen=True, gc=False):
+    """A part of a step run that waits for an action: chunk ``part``, or -1 for the step level."""
+
+    uid: str
+    path: str
+    part: int
+
+
+class SignatureSpec(msgspec.Struct, frozen=True, gc=False):
+    """What the actions of one signature share, and the parameters that a host starts with."""
+
+    info: SignatureInfo
+    params: dict[str, Any]
+
+
+class PredictedDemand(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a step's actions before its data are there."""
+
+    signature: Digest
+    work: WorkSize
+
+
+class ActionSpec(msgspec.Struct, frozen=True, gc=False):
+    """What an action is, whoever wants it.
+
+    Attributes:
+        inputs: artifacts by port; ``inline`` holds contents of small blobs among them.
+        components: ports whose artifacts the host loads, at its start or with each run.
+        loaded: those of them that it loads at its start, which the signature names.
+        info: what all actions of its signature share.
+        once: it calls the outside world in a way that must not be repeated once it has begun.
+        model: the base model that its cost is counted under (``base_model``); may be empty.
+    """
+
+    contract: EngineContract
+    params: dict[str, Any]
+    fields: dict[str, Any]
+    inputs: dict[str, Artifact]
+    inline: dict[Digest, bytes]
+    components: tuple[str, ...]
+    loaded: tuple[str, ...]
+    signature_params: dict[str, Any]
+    info: SignatureInfo
+    work: WorkSize
+    cache_salt: str
+    row_output: str
+    timeout_s: float
+    max_attempts: int
+    backoff_s: float
+    secrets: tuple[str, ...]
+    once: bool = False
+    model: str = ""
+
+    @property
+    def requirement(self) -> Requirement:
+        """Hard constraints on workers."""
+        return self.info.requirement
+
+
+class LatestCheckpoint(msgspec.Struct, eq=False):
+    """The newest checkpoint of an action: a tree, and how far the work was.
+
+    Attributes:
+        time_s: when it was reported.
+        noted: whether the ledgers of the subscribed runs know of it.
+    """
+
+    digest: Digest
+    done: float
+    size_bytes: int
+    time_s: float
+    noted: bool = False
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One try of an action on one worker.
+
+    Attributes:
+        phase: empty until the worker has said something of it; ``running`` once it has ended.
+        starts_s: when it was predicted to begin, fetching and loading over.
+        loading: when it last said something, its host had not loaded yet.
+        units: work reported so far; ``metered_units`` of it already used to split cost.
+        charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
+        memory_mib: what its host reserves.
+        memory_shared: another one beside it ran out of memory while it was held.
+        reserved: what is held back from each run's budget for it.
+        placed: why it went to its worker; the attempts of a batch have one object.
+        unobserved_nanousd: its part of what its worker cost while the control plane stood still;
+            made up for at its end as far as the worker reports that it worked.
+        adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
+        payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
+        end: the worker's report, while the publication is under way.
+        store_full_s: when the store first had no space for its result; 0 where it has.
+        logged: lines of its log came while it ran, so its end repeats them.
+        resumed: digest of the checkpoint that it began at; empty where it began at the start.
+        pool: of its worker, which may be gone when the attempt ends.
+        alone: sent to run in a host of its own.
+    """
+
+    attempt_id: str
+    action: "Action"
+    worker: str
+    incarnation: str
+    assigned_s: float
+    predicted_s: float
+    reserve_nanousd: int
+    memory_mib: int = 0
+    memory_shared: bool = False
+    deadline_s: float = float("inf")
+    reserved: dict[str, int] = {}
+    phase: str = ""
+    loading: bool = False
+    starts_s: float = 0.0
+    running_s: float = 0.0
+    units: int = 0
+    metered_units: int = 0
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+    charged_nanousd: int = 0
+    load_nanousd: int = 0
+    unobserved_nanousd: int = 0
+    placed: tuple[ScoredWorker, ...] = ()
+    adopted: bool = False
+    payers: tuple[str, ...] = ()
+    payer_steps: dict[str, tuple[str, int]] = {}
+    end: AttemptEnd | None = None
+    store_full_s: float = 0.0
+    cancelled: bool = False
+    logged: bool = False
+    resumed: str = ""
+    pool: str = ""
+    alone: bool = False
+    tokens_rate: float = 0.0
+    rate_mark: tuple[float, int] = (0.0, 0)
+
+
+class PendingLookUp(msgspec.Struct, eq=False):
+    """A look-up whose answer is awaited.
+
+    Attributes:
+        command: as the first who wanted it asked.
+        namespaces: that it was asked for, each in its own turn.
+        steps: of a step-level look-up, (uid, step path) of those that wait: at least one.
+    """
+
+    command: LookUp
+    namespaces: tuple[str, ...]
+    steps: dict[tuple[str, str], None] = {}
+
+    def asked_by(self, run: "Run") -> LookUp | None:
+        """What to ask besides, where only other namespaces asked: their turn may come late."""
+        namespace = run.plan.namespace
+        if namespace in self.namespaces:
+            return None
+        self.namespaces += (namespace,)
+        return msgspec.structs.replace(self.command, uid=run.uid)
+
+
+class Action(msgspec.Struct, eq=False):
+    """An action in flight.
+
+    Attributes:
+        subscribers: in order of subscription; the first one's tenant is accounted in the order.
+        attempts: those that a worker holds, by id; two where there is a replica.
+        tries: attempts started so far.
+        lost: the attempt of the last of its ``losses``.
+        replace: whether its publication replaces a result that lost a blob.
+        generation: of the result that it will publish.
+        view: what the index of ready actions has of it; None while it is not in there.
+        checkpoint: where its next attempt begins.
+        noted_s: when the ledgers last heard of a checkpoint.
+        look_up: what was asked of the store; None where nothing was.
+    """
+
+    key: ActionKey
+    spec: ActionSpec
+    scopes: tuple[str, ...]
+    state: ActionState = ActionState.LOOKING_UP
+    subscribers: dict[Subscriber, None] = {}
+    attempts: dict[str, Attempt] = {}
+    tries: int = 0
+    losses: int = 0
+    lost: str = ""
+    failures: dict[str, int] = {}
+    repairs: int = 0
+    isolate: bool = False
+    avoid: set[str] = set()
+    not_before_s: float = 0.0
+    ready_s: float = 0.0
+    replace: bool = False
+    generation: int = 1
+    last_failure: Failure | None = None
+    publishing: Attempt | None = None
+    view: ReadyAction | None = None
+    checkpoint: LatestCheckpoint | None = None
+    noted_s: float = float("-inf")
+    look_up: PendingLookUp | None = None
+
+    def first_run(self) -> str:
+        """Uid of the run that subscribed first; empty where none does."""
+        return next(iter(self.subscribers)).uid if self.subscribers else ""
+
+    def runs(self) -> list[str]:
+        """Uids of the subscribed runs, in order of subscription."""
+        if len(self.subscribers) == 1:
+            return [next(iter(self.subscribers)).uid]
+        return list(dict.fromkeys(s.uid for s in self.subscribers))
+
+
+class StepPart(msgspec.Struct, eq=False):
+    """One action's worth of a step: the whole step, or a chunk of it.
+
+    Attributes:
+        inputs: artifacts by port for this part.
+        key: the action it waits for or came from.
+        result: None until it is published.
+    """
+
+    inputs: dict[str, Artifact]
+    key: ActionKey | None = None
+    result: ActionResult | None = None
+
+
+class StepRun(msgspec.Struct, eq=False):
+    """A step of a run.
+
+    Attributes:
+        contract: the pinned contract.
+        parents: paths of the steps that must end before it is decided; ``waiting`` of them have
+            not.
+        inputs: artifacts by port, once known (without the row port while that still grows).
+        parts: by number; ``total`` is how many there are, None while the row port still grows.
+        fresh: parts published since the steps that stream from this one were told.
+        streams: the step whose parts feed this one's row port as they come; empty otherwise.
+        lookup: the step-level look-up, under way or answered.
+        step_level: its only part is a step-level result.
+        skip_lookup: the step-level result lost a blob; go by the parts.
+        outputs: by port; None for a skipped step's.
+        model: see ``base_model``; None until it was asked for.
+        placed: the last reason that the ledger was told why it went to its worker; ``told``
+            counts them.
+        foreseen: its signature, from when its models are known; see ``run.foreseen``.
+    """
+
+    plan: StepPlan
+    contract: EngineContract
+    parents: tuple[str, ...] = ()
+    state: StepState = StepState.PENDING
+    waiting: int = 0
+    inputs: dict[str, Artifact] = {}
+    fresh: list[int] = []
+    streams: str = ""
+    parts: dict[int, StepPart] = {}
+    total: int | None = None
+    pending_parts: int = 0
+    begun: bool = False
+    lookup: ActionKey | None = None
+    skip_lookup: bool = False
+    step_level: bool = False
+    outputs: dict[str, Artifact | None] = {}
+    reason: str = ""
+    failure: Failure | None = None
+    wait_reason: str = ""
+    wait_detail: str = ""
+    hits: int = 0
+    in_flight: int = 0
+    executed: int = 0
+    attempts: int = 0
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    joules: float = 0.0
+    tokens: int = 0
+    shared_with: dict[str, None] = {}
+    placed: tuple[ScoredWorker, ...] = ()
+    told: int = 0
+    log: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=50))
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    model: str | None = None
+    foreseen: PredictedDemand | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it needs nothing more."""
+        return self.state in ENDED
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One execution of a workflow.
+
+    Attributes:
+        inline: contents of small blobs of its artifacts.
+        children: step path → paths of the steps that wait for it.
+        remaining_s: step path → length of the longest path from it to the end.
+        open_steps: steps that have not ended.
+        todo: steps to look at again before ``apply`` returns.
+        unsettled: attempts that this run will pay for when they end.
+        reserved_nanousd: predicted cost of attempts under way.
+        checking: its outputs' blobs are being checked.
+        own_actions: actions that a restored ledger says this run paid for already.
+        own_hits: hits that a restored ledger has booked, by step, chunk and action.
+        checkpoints: what a restored ledger says of actions that are not wanted again yet.
+        bumps: signature classes that were in quarantine when it was accepted.
+        works: some action of it was not found and had to be made.
+        conditions: what the evaluation of its conditions may take.
+    """
+
+    uid: str
+    plan: Plan
+    created_s: float
+    scopes: ScopePlan
+    artifacts: dict[str, Artifact]
+    inline: dict[Digest, bytes]
+    steps: dict[str, StepRun]
+    children: dict[str, list[str]]
+    remaining_s: Mapping[str, float] = field(default_factory=dict)
+    phase: Phase = Phase.RUNNING
+    open_steps: int = 0
+    priority: int = 0
+    budget_nanousd: int = 0
+    deadline_s: float = 0.0
+    suspended: bool = False
+    todo: deque[str] = field(default_factory=deque)
+    unsettled: dict[str, None] = field(default_factory=dict)
+    reserved_nanousd: int = 0
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    joules: float = 0.0
+    joules_estimated: bool = False
+    lines: list[Line] = field(default_factory=list)
+    own_actions: set[Digest] = field(default_factory=set)
+    own_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
+    checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
+    bumps: Mapping[Digest, int] = field(default_factory=dict)
+    cancel_reason: str = ""
+    failed_step: str = ""
+    failure: Failure | None = None
+    checking: bool = False
+    checked: bool = False
+    works: bool = False
+    conditions: EvaluationBudget = field(default_factory=lambda: EvaluationBudget.of(0))
+    finishing: bool = False
+    ended_s: float = 0.0
+    story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def deadline_at_s(self) -> float:
+        """The absolute time of the deadline; infinity where there is none."""
+        return self.created_s + self.deadline_s if self.deadline_s else float("inf")
+
+    def move(self, step: StepRun, state: StepState, now_s: float, why: str = "") -> None:
+        """Changes a step's state by the table.
+
+        Raises:
+            InvariantError: the table has no such change; the message is the run's story.
+        """
+        if (step.state, state) not in TRANSITIONS:
+            story = "\n".join(
+                f"{t:.3f} {p}: {a} → {b} {w}".rstrip() for t, p, a, b, w in self.story
+            )
+            raise InvariantError(
+                f"run {self.uid}, step {step.plan.path}: {step.state} → {state} ({why}) is not in "
+                f"the table; the story so far:\n{story}"
+            )
+        self.story.append((now_s, step.plan.path, step.state, state, why))
+        if state in ENDED:
+            self.open_steps -= 1
+            step.ended_s = now_s
+        elif step.state in ENDED:
+            self.open_steps += 1
+            step.ended_s = 0.0
+        if state is StepState.RUNNING and not step.started_s:
+            step.started_s = now_s
+        step.state = state
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker as the machine knows it.
+
+    Attributes:
+        held: attempts assigned to it and not ended, by id.
+        near: digests that it is known to hold on disk, newest last.
+        idle_nanousd: of its bill in this epoch, what no attempt was charged.
+        hold_open: signatures whose hosts it was told to hold open; None before it was told.
+    """
+
+    shape: WorkerShape
+    incarnation: str
+    meter: WorkerMeter
+    started_s: float
+    last_seen_s: float
+    lanes: tuple[EngineInstanceState, ...] = ()
+    components: tuple[Component, ...] = ()
+    held: dict[str, Attempt] = field(default_factory=dict)
+    near: dict[Digest, None] = field(default_factory=dict)
+    idle_nanousd: int = 0
+    draining: bool = False
+    hold_open: tuple[Digest, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self.shape.name

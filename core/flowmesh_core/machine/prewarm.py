@@ -1,0 +1,102 @@
+"""Engines that work to come will need: foreseen from runs under way, held open ahead of it.
+
+A step whose models are known has a signature before its data are there. While an earlier step of
+its run is made, a worker can fetch those models and open that engine.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
+from flowmesh_core.machine.action_spec import spec_of
+from flowmesh_core.machine.commands import Prewarm
+from flowmesh_core.machine.dispatch import informed
+from flowmesh_core.machine.model import PredictedDemand, Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.machine.steps import artifact_of
+from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.protocol.results import Artifact
+
+LOOK_AHEAD = 64
+"""Open steps of a run that are looked at, in the order of its plan."""
+
+
+def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
+    """Signatures with models that were asked for of late or will be, for the autoscaling signal."""
+    found = {}
+    for signature, asked in state.demand.now(now_s):
+        if state.signatures[signature].components:
+            since_s = now_s - asked.last_s
+            info = informed(state, signature, asked.work.sequences)
+            gap_s = max(asked.gap_s, since_s)
+            per_s = asked.per_s(now_s)
+            found[signature] = SignatureDemand(
+                info, gap_s, since_s, asked.work, asked.weights, per_s
+            )
+    for run, one in _foreseen(state):
+        known = found.get(one.signature)
+        if known is None:
+            info = informed(state, one.signature, one.work.sequences)
+            found[one.signature] = SignatureDemand(
+                info, FIRST_GAP_S, 0.0, one.work, run.plan.weights
+            )
+        elif known.since_s > 0.0:
+            gap_s = min(known.gap_s, FIRST_GAP_S) if known.since_s > FIRST_GAP_S else known.gap_s
+            found[one.signature] = dataclasses.replace(known, gap_s=gap_s, since_s=0.0)
+    return list(found.values())
+
+
+def _foreseen(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
+    """What open steps of working runs need. Runs of which all was found so far need nothing."""
+    for run in state.runs.values():
+        if not run.works or run.suspended:
+            continue
+        left = LOOK_AHEAD
+        for step in run.steps.values():
+            if step.ended:
+                continue
+            left -= 1
+            if left < 0:
+                break
+            one = step.foreseen = step.foreseen or _look_ahead(state, run, step)
+            if one is not None:
+                yield run, one
+
+
+def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None:
+    models: dict[str, Artifact] = {}
+    for edge in step.plan.edges:
+        port = step.contract.input_port(edge.port)
+        if port is None or not port.component:
+            continue
+        artifact = artifact_of(run, edge)
+        if artifact is None:
+            return None
+        models[edge.port] = artifact
+    if not models:
+        return None
+    spec = spec_of(state, run, step, models, "")
+    return PredictedDemand(spec.info.signature, spec.work)
+
+
+def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
+    """Tells each worker which hosts to hold open, where that has changed."""
+    for name, worker in state.workers.items():
+        signatures = wanted.get(name, ())
+        if worker.hold_open == signatures:
+            continue
+        worker.hold_open = signatures
+        openings = [state.openings[s] for s in signatures]
+        memory = [informed(state, s, 1.0).requirement.memory_mib for s in signatures]
+        sized = zip(openings, memory, strict=True)
+        state.emit(Prewarm(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
+
+
+def told_to_hold(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
+    """Whether every worker was told so already."""
+    return all(w.hold_open == wanted.get(name, ()) for name, w in state.workers.items())

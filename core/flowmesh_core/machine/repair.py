@@ -1,0 +1,118 @@
+"""Lost blobs: what is still needed is made again, and published with a higher generation.
+
+A lost intermediate that nobody needs re-runs nothing. Corrupt blobs are discarded by the control
+plane first, so that the new one takes their place.
+"""
+
+from collections.abc import Collection
+
+from flowmesh_core.errors import Failure
+from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine import actions
+from flowmesh_core.machine.commands import DeleteCorruptBlobs
+from flowmesh_core.machine.model import Action, Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.units import Digest
+
+
+def inputs_lost(
+    state: State,
+    action: Action,
+    digests: frozenset[Digest] | frozenset[str],
+    failure: Failure,
+    now_s: float,
+) -> None:
+    """An attempt found inputs missing: makes them again in every run that wants the action.
+
+    The action's subscribers wait: they begin again when their parents have completed again, since
+    what a parent gives then may have another digest.
+    """
+    lost = frozenset(Digest(d) for d in digests)
+    state.emit(DeleteCorruptBlobs(lost, action.first_run()))
+    for subscriber in list(action.subscribers):
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        made = [p for p in step.parents if remake_lost(state, run, run.steps[p], lost, now_s)]
+        if not made:
+            step.failure = failure
+        actions.unsubscribe(state, run, step)
+        if made:
+            reset(run, step)
+        state.touch(run, subscriber.path)
+
+
+def reset(run: Run, step: StepRun) -> None:
+    """Forgets what a step was given, so that it begins again when its parents have ended."""
+    step.begun, step.streams = False, ""
+    step.inputs = {}
+    step.parts = {}
+    step.fresh = []
+    step.total = None
+    step.pending_parts = 0
+    step.waiting = sum(1 for p in step.parents if not run.steps[p].ended)
+
+
+def remake_lost(
+    state: State, run: Run, step: StepRun, lost: Collection[Digest], now_s: float
+) -> bool:
+    """Makes the parts of a completed step again whose outputs hold a lost blob.
+
+    Returns:
+        Whether anything is being made again, by this call or already.
+    """
+    if step.state is not StepState.COMPLETED:
+        return not step.ended
+    numbers = [n for n, part in step.parts.items() if _holds(part.result, lost)]
+    if not numbers and not _holds_outputs(step, lost):
+        return False
+    run.move(step, StepState.READY, now_s, "a blob that is still needed is lost")
+    # Damage seldom comes alone: what was made together is read again, and spoiled blobs leave.
+    state.emit(DeleteCorruptBlobs(frozenset(_made(step)), run.uid))
+    for child in run.children.get(step.plan.path, ()):
+        run.steps[child].waiting += 1
+    if step.step_level:  # its parts are not known here: go by them
+        reset(run, step)
+        step.step_level = False
+        step.skip_lookup = True
+        state.touch(run, step.plan.path)
+        return True
+    for number in numbers or list(step.parts):
+        part = step.parts[number]
+        generation = part.result.generation + 1 if part.result else 1
+        step.pending_parts += 1
+        actions.remake(state, run, step, number, generation, now_s)
+    state.touch(run, step.plan.path)
+    return True
+
+
+def _made(step: StepRun) -> set[Digest]:
+    """All blobs of a step's outputs."""
+    results = [part.result for part in step.parts.values() if part.result is not None]
+    artifacts = [a for r in results for a in r.outputs.values()]
+    artifacts += [a for a in step.outputs.values() if a is not None]
+    return {d for a in artifacts for d in a.blobs()}
+
+
+def _holds(result: object, lost: Collection[Digest]) -> bool:
+    outputs = getattr(result, "outputs", None) or {}
+    return any(d in lost for artifact in outputs.values() for d in artifact.blobs())
+
+
+def _holds_outputs(step: StepRun, lost: Collection[Digest]) -> bool:
+    return any(d in lost for a in step.outputs.values() if a is not None for d in a.blobs())
+
+
+def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) -> bool:
+    """Makes lost outputs of a run again.
+
+    Returns:
+        Whether a step of the run can make them.
+    """
+    state.emit(DeleteCorruptBlobs(lost, run.uid))
+    made = False
+    for sources in run.plan.outputs.values():
+        for source in sources:
+            if isinstance(source, StepSource):
+                made = remake_lost(state, run, run.steps[source.step], lost, now_s) or made
+    return made

@@ -1,0 +1,288 @@
+"""Runs come, are amended or cancelled, and end."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowmesh_core.accounting.ledger_lines import (
+    PINS,
+    AmendmentLine,
+    AttemptLine,
+    CheckpointLine,
+    HitLine,
+    Line,
+    StepLine,
+    VerdictLine,
+)
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.graph.critical_path import remaining_s
+from flowmesh_core.graph.evaluation_budget import EvaluationBudget
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.machine import actions, checkpoints, ready_actions, repair, steps
+from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest, usd_text
+
+STEP_S = 1.0
+"""What a step counts on the critical path: only the order of lengths matters."""
+
+OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+
+
+def submitted(state: State, event: Submitted, now_s: float) -> None:
+    """Takes up a run; one that is known already is left alone, and a cancelled one ends."""
+    if event.uid in state.runs:
+        return
+    run = run_of(state.catalog, event)
+    state.runs[event.uid] = run
+    _restore(run, event)
+    state.changed(run)
+    if event.cancelled:
+        _restore_ends(run, event.restored)
+        cancel(state, run.uid, Failure(FailureKind.CANCELLED, event.cancelled), now_s)
+        return
+    for path, step in run.steps.items():
+        if not step.waiting:
+            state.touch(run, path)
+    state.touched[run.uid] = None
+
+
+def run_of(catalog: Catalog, event: Submitted) -> Run:
+    """A run as it was accepted, before anything of it has begun."""
+    plan = event.plan
+    step_runs = {}
+    children: dict[str, list[str]] = {}
+    for step in plan.steps:
+        contract = catalog.pinned(step.engine, step.contract, step.implementation)
+        if contract is None:
+            contract = catalog.newest(step.engine)
+        if contract is None:
+            raise KeyError(f"admission let engine {step.engine!r} through, which is unknown")
+        parents = step.parents()
+        step_runs[step.path] = StepRun(step, contract, parents, waiting=len(parents))
+        for parent in parents:
+            children.setdefault(parent, []).append(step.path)
+    run = Run(
+        uid=event.uid,
+        plan=plan,
+        created_s=event.created_s,
+        scopes=event.scopes,
+        artifacts=dict(event.artifacts),
+        inline={},
+        steps=step_runs,
+        children=children,
+        open_steps=len(step_runs),
+        priority=plan.priority,
+        budget_nanousd=plan.budget_nanousd,
+        deadline_s=plan.deadline_s,
+        phase=Phase.SUSPENDED if plan.suspend else Phase.RUNNING,
+        suspended=plan.suspend,
+        bumps=event.bumps,
+        conditions=EvaluationBudget.of(sum(bool(step.when) for step in plan.steps)),
+    )
+    run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
+    return run
+
+
+def _restore(run: Run, event: Submitted) -> None:
+    """Takes over what the ledger of an earlier epoch says of the run."""
+    for line in event.restored:
+        run.lines.append(line)
+        if isinstance(line, AttemptLine):
+            run.paid_nanousd += line.share_nanousd
+            run.joules += line.joules / max(1, line.sharers)
+            run.own_actions.add(line.action_id)
+            step = run.steps.get(line.step)
+            if step is not None:
+                step.paid_nanousd += line.share_nanousd
+        elif isinstance(line, HitLine):
+            run.saved_nanousd += line.saved_nanousd
+            run.own_hits[line.step, line.chunk, line.action_id] = line
+        elif isinstance(line, CheckpointLine):
+            checkpoints.restore(run, line)
+        elif isinstance(line, AmendmentLine):
+            _apply(run, line.changes)
+
+
+def _restore_ends(run: Run, lines: Iterable[Line]) -> None:
+    """Says of each step how it ended by the ledger; what goes on finds that out anew."""
+    ends: dict[str, StepLine] = {}
+    for line in lines:
+        if isinstance(line, StepLine):
+            ends[line.step] = line
+        elif isinstance(line, AmendmentLine) and PINS in line.changes:
+            ends.clear()  # it began again with other versions
+    for path, end in ends.items():
+        step = run.steps.get(path)
+        if step is not None:
+            step.state, step.reason = StepState(end.state), end.reason
+            step.outputs, step.ended_s = dict(end.outputs), end.time_s
+            run.open_steps -= 1
+
+
+def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) -> None:
+    """Changes what may be changed of a run that goes on."""
+    run = state.runs.get(uid)
+    if run is None or run.phase in OVER:
+        return
+    state.append(run, AmendmentLine(now_s, dict(changes)))
+    _apply(run, changes)
+    for action in state.ready.values():
+        if uid in action.runs():
+            ready_actions.outdated(state, action)
+    state.changed(run)
+    state.dirty = True
+
+
+def _apply(run: Run, changes: Mapping[str, Any]) -> None:
+    run.priority = int(changes.get("priority", run.priority))
+    run.budget_nanousd = int(changes.get("budgetNanousd", run.budget_nanousd))
+    run.deadline_s = float(changes.get("deadlineS", run.deadline_s))
+    run.suspended = bool(changes.get("suspend", run.suspended))
+    if run.phase in (Phase.RUNNING, Phase.SUSPENDED):
+        run.phase = Phase.SUSPENDED if run.suspended else Phase.RUNNING
+
+
+def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
+    """Stops a run: open steps are cancelled, actions that nobody else wants are withdrawn."""
+    run = state.runs.get(uid)
+    if run is None or run.phase in OVER or run.finishing:
+        return
+    if failure.kind is not FailureKind.CANCELLED and run.failure is None:
+        run.failure = failure
+    run.cancel_reason = run.cancel_reason or failure.message
+    for step in run.steps.values():
+        if not step.ended:
+            steps.end_cancelled(state, run, step, now_s, failure.kind)
+    run.checking = False
+    state.touched[uid] = None
+
+
+def end_if_over(state: State, run: Run, now_s: float) -> None:
+    """Ends a run when its steps have ended, its money is settled and its outputs are there.
+
+    What a failed or cancelled run has made is shown too, so it is stored; that it is all there is
+    promised only of a run that succeeds.
+    """
+    if run.open_steps or run.checking or run.finishing or run.unsettled:
+        return
+    if not run.checked:
+        digests = _output_blobs(state, run)
+        if not run.failure and not run.cancel_reason:
+            run.checking = True
+            state.emit(CheckBlobs(run.uid, digests))
+            return
+    _finish(state, run, now_s)
+
+
+def _outputs(run: Run) -> list[Artifact]:
+    found = []
+    for sources in run.plan.outputs.values():
+        for source in sources:
+            artifact = steps.source_artifact(run, source)
+            if artifact is not None:
+                found.append(artifact)
+    return found
+
+
+def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
+    """Stores what only travelled inside results, and names the rest to be checked."""
+    check: set[Digest] = set()
+    for artifact in _outputs(run):
+        for digest in artifact.blobs():
+            if digest in run.inline:
+                state.emit(PutBlob(digest, run.inline[digest], run.uid))
+            elif artifact.manifest is not None and digest == artifact.blob:
+                state.emit(PutManifest(digest, artifact.manifest, run.uid))
+            else:
+                check.add(digest)
+    return frozenset(check)
+
+
+def blobs_checked(state: State, uid: str, missing: frozenset[Digest], now_s: float) -> None:
+    """Takes the answer about a run's outputs: lost ones are made again."""
+    run = state.runs.get(uid)
+    if run is None or not run.checking:
+        return
+    run.checking = False
+    if missing and repair.outputs_lost(state, run, missing, now_s):
+        state.touched[uid] = None
+        return
+    if missing:
+        lost = ", ".join(sorted(d[:12] for d in missing)[:5])
+        run.failure = Failure(
+            FailureKind.MISSING_BLOB,
+            f"outputs are lost that no step of this run can make again: {lost}",
+            "upload the input again",
+        )
+    run.checked = True
+    state.touched[uid] = None
+
+
+def _finish(state: State, run: Run, now_s: float) -> None:
+    if run.failure is not None:
+        run.phase = Phase.FAILED
+    elif run.cancel_reason:
+        run.phase = Phase.CANCELLED
+    else:
+        run.phase = Phase.SUCCEEDED
+    run.finishing = True
+    run.ended_s = now_s
+    state.figures.runs_ended[run.phase, run.failure.kind if run.failure else ""] += 1
+    state.append(
+        run,
+        VerdictLine(
+            time_s=now_s,
+            phase=run.phase,
+            reason=run.failure.kind if run.failure else "",
+            message=run.failure.message if run.failure else run.cancel_reason,
+            step=run.failed_step,
+        ),
+    )
+    state.changed(run)
+    state.emit(FinalizeRun(run.uid))
+
+
+def finalised(state: State, uid: str) -> None:
+    """``final`` is written: the run is forgotten (its record is in the store)."""
+    run = state.runs.get(uid)
+    if run is not None and run.finishing:
+        del state.runs[uid]
+
+
+def deadlines(state: State, now_s: float) -> None:
+    """Stops runs that have passed their deadline."""
+    for run in list(state.runs.values()):
+        if run.phase in OVER or now_s <= run.deadline_at_s:
+            continue
+        failure = Failure(
+            FailureKind.DEADLINE,
+            f"the deadline of {run.deadline_s:.0f} s after creation has passed",
+            "raise spec.deadline and submit again: what is published is not run again",
+        )
+        cancel(state, run.uid, failure, now_s)
+
+
+def overspent(state: State, now_s: float) -> None:
+    """Stops attempts past their reservation where only runs without budget subscribe."""
+    for attempt in list(state.attempts.values()):
+        if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:
+            continue
+        runs = [state.runs[uid] for uid in attempt.action.runs()]
+        share = -(-attempt.charged_nanousd // max(1, len(runs)))
+        over = [r for r in runs if r.budget_nanousd and r.paid_nanousd + share > r.budget_nanousd]
+        if runs and len(over) == len(runs):
+            failure = Failure(
+                FailureKind.BUDGET,
+                f"the budget of {usd_text(over[0].budget_nanousd)} is spent",
+                "raise spec.budgetUsd and submit again: what is published is not run again",
+            )
+            for s in attempt.action.subscribers:
+                attempt.payer_steps[s.uid] = (s.path, s.part)
+            attempt.payers = tuple(dict.fromkeys(attempt.payer_steps))
+            for run in runs:
+                run.unsettled[attempt.attempt_id] = None
+            actions.fail(state, attempt.action, failure)

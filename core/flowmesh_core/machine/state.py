@@ -1,0 +1,143 @@
+"""The machine's whole state, and the few primitives that every module of this room shares."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.fleet.demand import DemandTracker
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Action, Attempt, PendingLookUp, Run, SignatureSpec, Worker
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.metrics.counters import MachineCounters
+from flowmesh_core.protocol.messages import PrewarmSpec
+from flowmesh_core.units import Digest
+
+if TYPE_CHECKING:
+    from flowmesh_core.accounting.ledger_lines import Line
+    from flowmesh_core.costmodel.model import CostModel
+    from flowmesh_core.fleet.memory_limits import MemoryLimits
+    from flowmesh_core.placement.fair_share import FairShare
+    from flowmesh_core.protocol.messages import AttemptEnd, Checkpoint
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """Everything the machine knows. Changed in place; read by projections.
+
+    Attributes:
+        shapes: what steps share that are alike, by what makes them so.
+        openings: by signature, what a worker must know to open a host for it.
+        step_lookups: step-level look-ups under way.
+        ready: actions that wait for a placement, in order of readiness.
+        unseen: those of them that the index does not show, or not as they are.
+        index: the others, as the scheduler sees them, and ``replicas``.
+        replicas: of attempts that ran too long at the last snapshot.
+        unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
+        unclaimed_held: attempts that workers run though their action is not known (yet).
+        unclaimed_checkpoints: what workers say of actions that are not known (yet), and when.
+        unnoted: actions whose newest checkpoint the ledgers do not know.
+        resumed_bills: incarnation → what was billed for it before a restart.
+        resumed_charges: attempt → what it had run up before a restart, until it is adopted.
+        touched: runs whose steps need another look before ``apply`` returns.
+        shown: runs whose status has changed in this ``apply``.
+        reasons_told_s: when waiting steps were last told why they wait.
+        recovering_until_s: nothing is dispatched before.
+        ticked_s: when time last passed.
+        late: whether a running attempt had need of a replica when time last passed.
+        cordoned: names of workers that are to take nothing new; some may not be connected (yet).
+        demand: which signatures were handed out of late.
+        attempts_made: how many attempts this epoch has made, of any action: a number that no two of
+            them share, also where an action is wanted anew after it was forgotten.
+    """
+
+    epoch: int
+    catalog: Catalog
+    settings: Settings
+    model: "CostModel"
+    fair: "FairShare"
+    learned: "MemoryLimits"
+    book: FabricAccount = field(default_factory=FabricAccount)
+    figures: MachineCounters = field(default_factory=MachineCounters)
+    runs: dict[str, Run] = field(default_factory=dict)
+    actions: dict[ActionKey, Action] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
+    openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
+    step_lookups: dict[ActionKey, PendingLookUp] = field(default_factory=dict)
+    ready: dict[ActionKey, Action] = field(default_factory=dict)
+    unseen: dict[ActionKey, Action] = field(default_factory=dict)
+    index: ReadyIndex = field(default_factory=ReadyIndex)
+    replicas: list[ReadyAction] = field(default_factory=list)
+    unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
+    unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
+    unclaimed_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
+    unnoted: dict[ActionKey, Action] = field(default_factory=dict)
+    resumed_bills: dict[str, int] = field(default_factory=dict)
+    resumed_charges: dict[str, int] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    out: list[Command] = field(default_factory=list)
+    shown: dict[str, None] = field(default_factory=dict)
+    rejections: tuple[Rejection, ...] = ()
+    reasons_told_s: float = float("-inf")
+    recovering_until_s: float = 0.0
+    cordoned: frozenset[str] = frozenset()
+    demand: DemandTracker = field(default_factory=DemandTracker)
+    attempts_made: int = 0
+    ticked_s: float = 0.0
+    late: bool = False
+    dirty: bool = False
+
+    def takes_work(self, worker: Worker) -> bool:
+        """Whether a worker may be given anything new."""
+        return not worker.draining and worker.name not in self.cordoned
+
+    def emit(self, command: Command) -> None:
+        """Wants something done."""
+        self.out.append(command)
+
+    def append(self, run: Run, line: "Line") -> None:
+        """Adds a line to a run's ledger."""
+        run.lines.append(line)
+        self.out.append(AppendLedgerLine(run.uid, line))
+
+    def touch(self, run: Run, path: str) -> None:
+        """Wants a step looked at again, and the run's status shown."""
+        run.todo.append(path)
+        self.touched[run.uid] = None
+
+    def changed(self, run: Run) -> None:
+        """Wants the run's status shown, once an event however much of it has changed."""
+        self.shown[run.uid] = None
+
+    def commands(self) -> list[Command]:
+        """Hands out what is wanted, the changed runs last."""
+        out, self.out = self.out, []
+        if self.shown:
+            out.extend(map(RunChanged, self.shown))
+            self.shown.clear()
+        return out
+
+
+def parse_attempt_id(attempt_id: str) -> ActionKey:
+    """The action that an attempt is of.
+
+    Raises:
+        InvariantError: the id was not made by :func:`attempt_id_of`.
+    """
+    parts = attempt_id.split("/")
+    if len(parts) != 3:  # noqa: PLR2004 - scope, action, epoch and number
+        raise InvariantError(f"attempt id {attempt_id!r} does not read scope/action/epoch-number")
+    return ActionKey(parts[0], Digest(parts[1]))
+
+
+def attempt_id_of(key: ActionKey, epoch: int, number: int) -> str:
+    """A name that says which action, and that no other attempt of any epoch has."""
+    return f"{key.scope}/{key.action_id}/{epoch}-{number}"

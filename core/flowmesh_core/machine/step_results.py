@@ -1,0 +1,123 @@
+"""What the control plane composes itself: joined datasets, reduced metrics, step-level results."""
+
+from typing import TYPE_CHECKING, Any
+
+from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.dataset.manifest import Manifest, concat, dataset_digest, encode_manifest
+from flowmesh_core.dataset.reductions import reduce_metrics
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.action_spec import name_of
+from flowmesh_core.machine.cache_scopes import scopes_of
+from flowmesh_core.machine.commands import Publish
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import ActionResult, Artifact, Bill
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
+
+
+def dataset_artifact(manifest: Manifest) -> Artifact:
+    """The artifact of a manifest that the control plane composed."""
+    return Artifact(
+        kind=PortKind.DATASET,
+        digest=dataset_digest(manifest),
+        blob=digest_bytes(encode_manifest(manifest)),
+        size_bytes=manifest.blob_bytes,
+        rows=manifest.row_count,
+        manifest=manifest,
+    )
+
+
+def manifest_of(artifact: Artifact) -> Manifest:
+    """A dataset's manifest.
+
+    Raises:
+        FlowMeshError: the record does not hold it.
+    """
+    if artifact.manifest is None:
+        raise FlowMeshError(
+            f"{artifact.kind} {artifact.digest[:12]} has no manifest", remedy="import it again"
+        )
+    return artifact.manifest
+
+
+def metrics_artifact(values: dict[str, Any]) -> Artifact:
+    """The artifact of metrics that the control plane composed."""
+    data = canonical_bytes(values)
+    digest = digest_bytes(data)
+    return Artifact(
+        kind=PortKind.METRICS, digest=digest, blob=digest, size_bytes=len(data), value=values
+    )
+
+
+def compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:
+    """A step's output from those of its parts: chained or reduced; None where none gave it.
+
+    Raises:
+        FlowMeshError: the parts do not fit together.
+    """
+    given = [r.outputs[port] for r in results if port in r.outputs]
+    if len(given) == 1 or not given:
+        return given[0] if given else None
+    declared = step.contract.output_port(port)
+    if declared is None or declared.kind is PortKind.DATASET:
+        return dataset_artifact(concat([manifest_of(g) for g in given]))
+    if declared.kind is PortKind.METRICS:
+        return metrics_artifact(reduce_metrics(declared.reduction, [g.value or {} for g in given]))
+    raise FlowMeshError(
+        f"{declared.kind} outputs of {len(given)} chunks cannot be joined",
+        where=f"{step.plan.path}.{port}",
+        remedy="the engine's contract must not be row-wise with such an output",
+    )
+
+
+def publish_step(
+    state: State, run: Run, step: StepRun, results: list[ActionResult], now_s: float
+) -> None:
+    """Publishes the whole step under the dataset's digest, so that the next one looks up once."""
+    inputs = dict(step.inputs)
+    if step.streams:
+        row = run.steps[step.streams].outputs.get(run.steps[step.streams].contract.row_output)
+        if row is None:
+            return
+        inputs[step.contract.row_wise] = row
+    outputs = {port: a for port, a in step.outputs.items() if a is not None}
+    ttl = state.settings.result_ttl_s
+    key = ActionKey(scopes_of(run, step, inputs)[0], name_of(run, step, inputs))
+    inline: dict[Digest, bytes] = {}
+    for artifact in outputs.values():
+        if artifact.kind == PortKind.METRICS and artifact.value is not None:
+            inline[artifact.blob] = canonical_bytes(artifact.value)
+        elif artifact.manifest is not None:
+            inline.update({d: run.inline[d] for d in artifact.blobs() if d in run.inline})
+    run.inline.update(inline)
+    state.emit(
+        Publish(
+            key,
+            ActionResult(
+                action_id=key.action_id,
+                generation=1 + max(r.generation for r in results) * step.skip_lookup,
+                engine=step.contract.name,
+                contract=step.contract.version,
+                implementation=step.contract.implementation,
+                inputs={port: a.digest for port, a in inputs.items()},
+                outputs=outputs,
+                params=step.plan.params,
+                fields=step.plan.fields,
+                inline=inline,
+                bill=Bill(
+                    sum(r.bill.nanousd for r in results),
+                    sum(r.bill.joules for r in results),
+                    any(r.bill.joules_estimated for r in results),
+                ),
+                created_s=now_s,
+                expires_s=now_s + ttl if ttl else 0.0,
+                run_uid=run.uid,
+            ),
+            replace=step.skip_lookup,
+        )
+    )

@@ -1,0 +1,201 @@
+"""Workers come, say what they do, and go."""
+
+from collections.abc import Iterable
+
+from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine import actions, attempts, billing, checkpoints
+from flowmesh_core.machine.commands import ConfirmAttempts
+from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.state import State, parse_attempt_id
+from flowmesh_core.protocol.messages import AttemptProgress, EngineInstanceState, Hello, Sync
+
+NEAR_MAX = 4096
+
+
+def connected(state: State, hello: Hello, now_s: float) -> None:
+    """A worker said everything: it is new, or it is back after a break."""
+    name = hello.shape.name
+    worker = state.workers.get(name)
+    if worker is not None and worker.incarnation != hello.incarnation:
+        lost(state, name, "another process took its name", now_s)
+        worker = None
+    if worker is None:
+        worker = _new(state, hello, now_s)
+    worker.last_seen_s = now_s
+    worker.hold_open = None  # what it was told last may not have arrived
+    worker.lanes, worker.components = hello.lanes, hello.components
+    worker.draining = hello.draining
+    keep = _held(state, worker, hello, now_s)
+    _progress(state, worker, hello.held, now_s)
+    billing.accrue(state, worker, now_s)
+    checkpoints.reported(state, worker, hello.checkpoints, now_s)
+    for end in hello.ended:
+        attempts.ended(state, worker, end, now_s)
+    state.emit(ConfirmAttempts(name, tuple(keep)))
+    state.dirty = True
+
+
+def _new(state: State, hello: Hello, now_s: float) -> Worker:
+    shape = hello.shape
+    started_s = now_s - hello.age_s if hello.age_s else min(hello.started_s, now_s)
+    meter = WorkerMeter(shape.price_nanousd_per_hour, started_s)
+    meter.billed_nanousd = state.resumed_bills.pop(hello.incarnation, 0)
+    worker = Worker(shape, hello.incarnation, meter, started_s, now_s)
+    state.workers[shape.name] = worker
+    return worker
+
+
+def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]:
+    """Matches what the worker holds with what it should hold."""
+    keep = []
+    said = {p.attempt_id for p in hello.held} | {e.attempt_id for e in hello.ended}
+    for progress in hello.held:
+        attempt_id = progress.attempt_id
+        if attempt_id in worker.held:
+            if not worker.held[attempt_id].cancelled:
+                keep.append(attempt_id)
+            continue
+        if attempt_id in state.attempts:
+            continue  # it has ended, and its publication is under way
+        key = parse_attempt_id(attempt_id)
+        action = state.actions.get(key)
+        if action is not None and action.state is ActionState.READY:
+            attempts.adopt(state, worker, action, attempt_id, now_s)
+            _not_lost(action, attempt_id)
+            keep.append(attempt_id)
+        elif _may_be_wanted(state, action, now_s):
+            # One of them is enough: of several that came back the others stop.
+            ours = (worker.name, attempt_id)
+            if state.unclaimed_held.setdefault(key, ours) == ours:
+                keep.append(attempt_id)
+    for attempt_id in [a for a in worker.held if a not in said]:
+        attempt = worker.held.pop(attempt_id)
+        _never_arrived(state, worker, attempt, now_s)
+    return keep
+
+
+def _not_lost(action: Action, attempt_id: str) -> None:
+    """The worker was silent and is back: what it still runs has ended nothing."""
+    if action.lost == attempt_id:
+        action.lost = ""
+        action.losses = max(0, action.losses - 1)
+
+
+def _may_be_wanted(state: State, action: Action | None, now_s: float) -> bool:
+    """Whether an attempt that nobody counted on any more may still be taken up."""
+    if now_s < state.recovering_until_s:
+        return True
+    return action is not None and action.state is ActionState.LOOKING_UP
+
+
+def _never_arrived(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
+    """An assignment was lost with the connection: it counts for nothing."""
+    failure = Failure(FailureKind.DRAINED, f"{worker.name} did not receive it")
+    attempts.failed(state, worker, attempt, failure, now_s)
+
+
+def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) -> None:
+    """A worker said what has changed; a message of another incarnation is stale."""
+    worker = state.workers.get(name)
+    if worker is None or worker.incarnation != incarnation:
+        return
+    worker.last_seen_s = now_s
+    _progress(state, worker, sync.progress, now_s)
+    for end in sync.ended:
+        held = worker.held.get(end.attempt_id)
+        if held is not None:
+            held.phase = "running"
+            held.units = max(held.units, end.usage.units)
+    billing.accrue(state, worker, now_s)
+    if sync.lanes is not None:
+        _learn_loads(state, worker, sync.lanes)
+        worker.lanes = sync.lanes
+        state.dirty = True
+    if sync.components is not None:
+        worker.components = sync.components
+    _log(state, worker, sync)
+    checkpoints.reported(state, worker, sync.checkpoints, now_s)
+    for end in sync.ended:
+        attempts.ended(state, worker, end, now_s)
+    if sync.draining != worker.draining:
+        worker.draining = sync.draining
+        state.dirty = True
+    if sync.goodbye:
+        lost(state, name, "it left", now_s, kind=FailureKind.DRAINED)
+
+
+def cordoned(state: State, names: frozenset[str]) -> None:
+    """These workers take nothing new from now on, and all others may; what runs goes on."""
+    state.dirty = state.dirty or names != state.cordoned
+    state.cordoned = names
+
+
+def _learn_loads(state: State, worker: Worker, lanes: Iterable[EngineInstanceState]) -> None:
+    """Teaches the cost model how long the hosts that are ready now took to load."""
+    known = {lane.signature for lane in worker.lanes if lane.load_s}
+    for lane in lanes:
+        info = state.signatures.get(lane.signature)
+        if lane.load_s and info is not None and lane.signature not in known:
+            size = sum(size for _, size in info.components)
+            state.model.observe_load(CostKey.of(info), worker.shape.device_class, size, lane.load_s)
+
+
+def _progress(
+    state: State, worker: Worker, reports: Iterable[AttemptProgress], now_s: float
+) -> None:
+    for p in reports:
+        attempt = worker.held.get(p.attempt_id)
+        if attempt is None:
+            continue
+        if p.phase == "running" and attempt.phase != "running":
+            attempt.running_s = attempt.starts_s = now_s
+            attempt.rate_mark = (now_s, p.units)
+            actions.started(state, attempt.action, now_s)
+        attempt.phase, attempt.loading = p.phase, p.phase == "loading"
+        attempt.units = max(attempt.units, p.units)
+        attempt.done, attempt.total, attempt.unit = p.done, p.total, p.unit
+        since_s, units = attempt.rate_mark
+        if now_s - since_s >= 1.0:
+            attempt.tokens_rate = (p.units - units) / (now_s - since_s)
+            attempt.rate_mark = (now_s, p.units)
+        for uid in attempt.action.runs():
+            state.changed(state.runs[uid])
+
+
+def _log(state: State, worker: Worker, sync: Sync) -> None:
+    for line in sync.logs:
+        attempt = worker.held.get(line.attempt_id)
+        if attempt is None:
+            continue
+        attempt.logged = True
+        for s in attempt.action.subscribers:
+            state.runs[s.uid].steps[s.path].log.append(line.text)
+
+
+def lost(
+    state: State, name: str, reason: str, now_s: float, *, kind: FailureKind = FailureKind.LOST
+) -> None:
+    """A worker is gone: its bill is closed, its actions go back at once."""
+    worker = state.workers.get(name)
+    if worker is None:
+        return
+    billing.accrue(state, worker, now_s)
+    del state.workers[name]
+    state.figures.workers_left[worker.shape.pool, kind] += 1
+    state.dirty = True
+    failure = Failure(kind, f"worker {name} is gone: {reason}")
+    for attempt in list(worker.held.values()):
+        worker.held.pop(attempt.attempt_id)
+        attempts.failed(state, worker, attempt, failure, now_s)
+    for key, (holder, _) in list(state.unclaimed_held.items()):
+        if holder == name:
+            del state.unclaimed_held[key]
+
+
+def trim_near(worker: Worker) -> None:
+    """Bounds what is remembered of a worker's disk."""
+    while len(worker.near) > NEAR_MAX:
+        worker.near.pop(next(iter(worker.near)))

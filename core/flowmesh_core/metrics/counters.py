@@ -1,0 +1,201 @@
+"""The counters of one control plane; the run machine tells it of everything that is counted.
+
+``shares`` are dollars and joules, and belong to the accounts: they go on under the next leader. All
+else is counted from zero by every leader. Labels are few: tenants and models beyond a limit are
+``other``, pools and engines are what administrators and the catalog name.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from flowmesh_core.metrics.histogram import Histogram
+from flowmesh_core.metrics.label_limits import NONE, OTHER, LabelLimiter
+from flowmesh_core.protocol.results import Usage
+
+TENANTS_MAX = 50
+MODELS_MAX = 30
+SHARES_MAX = 500
+"""Combinations of tenant, pool and model."""
+
+BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 1800, 7200)
+ERROR = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class UsageShare(msgspec.Struct):
+    """What one tenant's work on one pool with one model has come to.
+
+    Attributes:
+        joules: paid; ``joules_estimated`` is the part of them that no meter has read.
+        joules_saved: what hits would have used.
+    """
+
+    paid_nanousd: int = 0
+    saved_nanousd: int = 0
+    joules: float = 0.0
+    joules_estimated: float = 0.0
+    joules_saved: float = 0.0
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """A share as it is kept with the accounts."""
+
+    tenant: str
+    pool: str
+    model: str
+    share: UsageShare
+
+
+@dataclass(slots=True)
+class WorkCounters:
+    """What attempts on one pool with one model have used."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    load_s: float = 0.0
+    run_s: float = 0.0
+
+
+def _waits() -> Histogram:
+    return Histogram(SECONDS)
+
+
+def _batches() -> Histogram:
+    return Histogram(BATCH)
+
+
+def _errors() -> Histogram:
+    return Histogram(ERROR)
+
+
+@dataclass(slots=True, eq=False)
+class MachineCounters:
+    """Everything that is counted.
+
+    Attributes:
+        shares: by (tenant, pool, model).
+        work: by (pool, model).
+        dispatched: attempts handed to workers, by pool.
+        ended: ends of attempts, by (pool, outcome).
+        steps_failed: steps that failed for good, by kind of failure.
+        runs_ended: by (phase, reason).
+        workers_left: by (pool, kind).
+        batch: by engine, how many actions of a signature a worker held once a batch came to it.
+        waited_s: by pool, seconds from ready to handed to a worker.
+        took_s: by pool, seconds from there to the end of the attempt.
+        error: by engine, how far predicted running times were off, as a share of the longer one.
+        worker_s: by pool, seconds of workers that held something and of those that did not.
+    """
+
+    shares: dict[tuple[str, str, str], UsageShare] = field(default_factory=dict)
+    work: defaultdict[tuple[str, str], WorkCounters] = field(
+        default_factory=lambda: defaultdict(WorkCounters)
+    )
+    dispatched: Counter[str] = field(default_factory=Counter)
+    ended: Counter[tuple[str, str]] = field(default_factory=Counter)
+    steps_failed: Counter[str] = field(default_factory=Counter)
+    runs_ended: Counter[tuple[str, str]] = field(default_factory=Counter)
+    workers_left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    batch: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_batches))
+    waited_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
+    took_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
+    error: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_errors))
+    worker_s: defaultdict[str, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    _tenants: LabelLimiter = field(init=False)
+    _models: LabelLimiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Makes the limits."""
+        self._tenants = LabelLimiter(TENANTS_MAX, self._forget_tenant)
+        self._models = LabelLimiter(MODELS_MAX, self._forget_model)
+
+    def used(
+        self, pool: str, model: str, outcome: str, usage: Usage | None, took_s: float, now_s: float
+    ) -> None:
+        """An attempt has ended; ``usage`` is None where nobody knows what it used."""
+        self.ended[pool, outcome] += 1
+        self.took_s[pool].observe(took_s)
+        if usage is None:
+            return
+        done = self.work[pool, self._model(model, now_s)]
+        done.tokens_in += usage.tokens_in
+        done.tokens_out += usage.tokens_out
+        done.load_s += usage.load_s
+        done.run_s += usage.run_s
+
+    def predicted(self, engine: str, predicted_s: float, run_s: float) -> None:
+        """An attempt took ``run_s`` where ``predicted_s`` was predicted."""
+        longer_s = max(predicted_s, run_s)
+        if longer_s > 0.0:
+            self.error[engine].observe(abs(predicted_s - run_s) / longer_s)
+
+    def paid(
+        self,
+        tenant: str,
+        pool: str,
+        model: str,
+        *,
+        nanousd: int,
+        joules: float,
+        estimated: bool,
+        now_s: float,
+    ) -> None:
+        """A run pays its part of an attempt."""
+        share = self._share(tenant, pool, model, now_s)
+        share.paid_nanousd += nanousd
+        share.joules += joules
+        if estimated:
+            share.joules_estimated += joules
+
+    def saved(
+        self, tenant: str, pool: str, model: str, *, nanousd: int, joules: float, now_s: float
+    ) -> None:
+        """A run was spared what an action cost, or a part of it."""
+        share = self._share(tenant, pool or NONE, model, now_s)
+        share.saved_nanousd += nanousd
+        share.joules_saved += joules
+
+    def restore(self, rows: Iterable[UsageRow], now_s: float) -> None:
+        """Goes on with what an earlier leader's accounts say."""
+        for row in rows:
+            share = self._share(row.tenant, row.pool, row.model, now_s)
+            for name in UsageShare.__struct_fields__:
+                setattr(share, name, getattr(share, name) + getattr(row.share, name))
+
+    def rows(self) -> tuple[UsageRow, ...]:
+        """The shares as they are now, to be kept."""
+        return tuple(
+            UsageRow(tenant, pool, model, msgspec.structs.replace(share))
+            for (tenant, pool, model), share in self.shares.items()
+        )
+
+    def tenant(self, namespace: str, now_s: float) -> str:
+        """The label of a namespace that has a live run."""
+        return self._tenants.name(namespace, now_s)
+
+    def _share(self, tenant: str, pool: str, model: str, now_s: float) -> UsageShare:
+        key = (self._tenants.name(tenant, now_s), pool, self._model(model, now_s))
+        share = self.shares.get(key)
+        if share is None:
+            if len(self.shares) >= SHARES_MAX:
+                key = (OTHER, OTHER, OTHER)
+            share = self.shares.setdefault(key, UsageShare())
+        return share
+
+    def _model(self, model: str, now_s: float) -> str:
+        return self._models.name(model, now_s) if model else NONE
+
+    def _forget_tenant(self, tenant: str) -> None:
+        for key in [k for k in self.shares if k[0] == tenant]:
+            del self.shares[key]
+
+    def _forget_model(self, model: str) -> None:
+        for key in [k for k in self.shares if k[2] == model]:
+            del self.shares[key]
+        for pair in [k for k in self.work if k[1] == model]:
+            del self.work[pair]

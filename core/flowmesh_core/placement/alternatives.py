@@ -1,0 +1,70 @@
+"""The workers that a batch could have gone to instead, for the ledger.
+
+Worked out once a tick for all batches of a group, from what its seeker knows anyway, and of the
+first groups alone: a decision must not wait for what only people read later.
+"""
+
+from heapq import nlargest
+
+from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
+from flowmesh_core.placement.slot_picker import Slot, SlotPicker
+from flowmesh_core.placement.utility import Estimate
+
+OTHERS = 4
+GROUPS = 16
+"""Of so many groups a tick the others are named; of the rest the chosen worker alone."""
+
+_Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
+"""Members of a site, what it would give, and the first of them."""
+
+
+class Alternatives:
+    """Names them in one tick."""
+
+    def __init__(self) -> None:
+        """Starts without any."""
+        self._ranked: dict[SlotPicker, _Ranked] = {}
+
+    def candidates(
+        self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
+    ) -> tuple[ScoredWorker, ...]:
+        """The worker of a place with its terms, then the best others: one of each kind."""
+        chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
+        ranked = self._ranked.get(seeker)
+        if ranked is None:
+            if len(self._ranked) == GROUPS:
+                return (chosen,)
+            ranked = self._ranked[seeker] = _rank(seeker)
+        found = [chosen]
+        for members, prospect, scored in ranked:
+            if members[0] != place.member:
+                found.append(scored)
+            elif len(members) > 1:
+                found.append(_of(seeker, prospect, members[1]))
+        return tuple(found[: OTHERS + 1])
+
+
+def _rank(seeker: SlotPicker) -> _Ranked:
+    worths = seeker.utilities
+    best = nlargest(OTHERS + 1, range(len(worths)), key=worths.__getitem__)
+    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
+    return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
+
+
+def _of(seeker: SlotPicker, prospect: Estimate, member: int) -> ScoredWorker:
+    terms = seeker.scale.terms(prospect, prospect.first_tier)
+    return _scored(seeker, member, terms, lane=prospect.lane)
+
+
+def _scored(seeker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
+    return ScoredWorker(
+        seeker.tick.snapshot.workers[member].name,
+        terms.utility,
+        terms.throughput,
+        terms.cost,
+        terms.locality,
+        terms.start_s,
+        terms.finish_s,
+        terms.nanousd,
+        lane,
+    )

@@ -1,0 +1,119 @@
+"""Hard constraints: whether a worker could ever run an action, and if not, what is missing.
+
+They concern what a worker *is*, not what it holds; called once per signature and kind of worker.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
+from flowmesh_core.placement.engine_variants import VariantRequest, problem
+from flowmesh_core.protocol.messages import WorkerShape
+
+CHECKS = (
+    RejectionCause.ENGINE_NOT_OFFERED,
+    RejectionCause.VERSION_NOT_OFFERED,
+    RejectionCause.NOT_BUILT_IN,
+    RejectionCause.NOT_HONOURED,
+    RejectionCause.USER_CODE,
+    RejectionCause.LABELS,
+    RejectionCause.DEVICES,
+    RejectionCause.MEMORY,
+)
+"""In this order; the worker that fails the last of them was nearest, and gives the reason."""
+
+
+def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
+    """The first constraint that the worker does not meet, or None where it meets all."""
+    offered = shape.engines.get(requirement.engine)
+    if offered is None:
+        return RejectionCause.ENGINE_NOT_OFFERED
+    if tuple(offered) != (requirement.contract, requirement.implementation_version):
+        return RejectionCause.VERSION_NOT_OFFERED
+    if not _holds(shape, requirement.builtin_model):
+        return RejectionCause.NOT_BUILT_IN
+    if requirement.checks_honours and not _wish(requirement).met_by(shape):
+        return RejectionCause.NOT_HONOURED
+    if requirement.user_code and not shape.allows_user_code:
+        return RejectionCause.USER_CODE
+    return _unmet_by_hardware(requirement, shape)
+
+
+def _holds(shape: WorkerShape, model: str) -> bool:
+    return not model or shape.builtin_models is None or model in shape.builtin_models
+
+
+def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
+    if (requirement.labels or requirement.anti_labels) and not _labelled(requirement, shape.labels):
+        return RejectionCause.LABELS
+    if requirement.tensor_parallel > shape.devices or (
+        requirement.gpu_product and shape.device_class not in requirement.gpu_product
+    ):
+        return RejectionCause.DEVICES
+    if requirement.memory_mib > shape.device_memory_mib or (
+        shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
+    ):
+        return RejectionCause.MEMORY
+    return None
+
+
+def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    if any(labels.get(k) != v for k, v in requirement.labels.items()):
+        return False
+    return all(labels.get(k) != v for k, v in requirement.anti_labels.items())
+
+
+def _wish(requirement: Requirement) -> VariantRequest:
+    return VariantRequest(
+        requirement.engine,
+        requirement.implementation,
+        requirement.dtype,
+        requirement.batch_invariant,
+    )
+
+
+def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[WorkerShape]) -> str:
+    """One sentence for users: what is missing and what to change.
+
+    Args:
+        requirement: of the signature.
+        cause: one of ``CHECKS``.
+        shapes: the workers, at least one.
+    """
+    r = requirement
+    largest_mib = max(shape.device_memory_mib for shape in shapes)
+    told = {
+        RejectionCause.ENGINE_NOT_OFFERED: (
+            f"no worker offers engine {r.engine}; add a pool whose image holds it"
+        ),
+        RejectionCause.VERSION_NOT_OFFERED: (
+            f"no worker offers {r.engine} in contract version {r.contract}, implementation "
+            f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
+        ),
+        RejectionCause.NOT_BUILT_IN: (
+            f"no worker with {r.engine} has the built-in model {r.builtin_model} in its image; add "
+            "a pool with flavor cpu, or install the model's package in the pool's image"
+        ),
+        RejectionCause.NOT_HONOURED: problem(_wish(r), shapes),
+        RejectionCause.USER_CODE: (
+            f"{r.engine} runs code of the user and no pool with this engine allows it; use a pool "
+            "with allowUserCode"
+        ),
+        RejectionCause.LABELS: (
+            f"no worker has labels {dict(r.labels)} without {dict(r.anti_labels)}; change "
+            "resources.labels or label a pool"
+        ),
+        RejectionCause.DEVICES: (
+            f"no worker has {r.tensor_parallel} device(s) of {' or '.join(r.gpu_product) or 'any'}"
+            " class; change resources.gpuProduct or resources.tensorParallel, or add a pool"
+        ),
+        RejectionCause.MEMORY: (
+            f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
+            f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+        ),
+    }
+    return told[cause]
+
+
+def min_learned(requirement: Requirement) -> int:
+    """The least of the learned memory bounds over device classes; -1 where there is none."""
+    return min(requirement.min_memory_by_class.values(), default=-1)

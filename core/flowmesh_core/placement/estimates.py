@@ -1,0 +1,91 @@
+"""What a group may get on each of its feasible workers, and what their terms are measured against.
+
+Found for all groups that differ in their weights alone; there are thousands of these in a tick.
+"""
+
+from collections.abc import Sequence
+
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.placement.capacity import RUN
+from flowmesh_core.placement.equivalence import NANO_HOUR_S, EquivalenceClass
+from flowmesh_core.placement.utility import LEAST_FINISH_S, Estimate, UtilityScale, sunk_share
+
+
+class Estimates:
+    """The prospects of a group.
+
+    Attributes:
+        all: one a worker or a site.
+    """
+
+    __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all")
+
+    def __init__(self, found: list[Estimate], common_s: float = 0.0) -> None:
+        """Takes at least one, and what all of them wait for the sake of later actions."""
+        self.all = found
+        self._common_s = common_s
+        finishes_s = [p.finish_s(p.first_tier) - common_s for p in found]
+        self._earliest_s = earliest_s = max(LEAST_FINISH_S, min(finishes_s))
+        self._dearest_nanousd = dearest = max(1, *[p.nanousd for p in found])
+        self._terms = [
+            (
+                earliest_s / finish_s if finish_s > earliest_s else 1.0,
+                p.nanousd / dearest,
+                p.sunk,
+                p.locality_at(p.first_tier),
+            )
+            for finish_s, p in zip(finishes_s, found, strict=True)
+        ]
+
+    def scale(self, weights: UtilityWeights) -> UtilityScale:
+        """What the terms of a group with these weights are measured against."""
+        share = sunk_share(weights)
+        return UtilityScale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
+
+    def utilities(self, weights: UtilityWeights) -> list[float]:
+        """Returns U of each worker's next slot, equal to the bit to :class:`UtilityScale`'s."""
+        alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
+        share = sunk_share(weights)
+        return [
+            alpha * throughput - beta * (cost * share if sunk else cost) + gamma * locality
+            for throughput, cost, sunk, locality in self._terms
+        ]
+
+
+def prospects_of(
+    sites: Sequence[EquivalenceClass], work: WorkSize, needed_bytes: int, fetch_s: float
+) -> list[Estimate]:
+    """What an action of a size would get at each site, none of its inputs being near.
+
+    Args:
+        sites: at least one, of one signature.
+        work: the size.
+        needed_bytes: of components and inputs.
+        fetch_s: seconds to fetch the inputs.
+    """
+    found: list[Estimate] = []
+    rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
+    for site in sites:
+        if site.rate is not rate:  # sites of one kind of worker stand together
+            rate = site.rate
+            seconds = rate.seconds(work)
+        run_s = seconds * site.slowdown
+        start_s = site.load_s + fetch_s
+        second_s = start_s + run_s if site.first_tier == RUN else start_s
+        lane_s = site.paid_s + (run_s + fetch_s) * rate.share
+        near = site.near_bytes
+        found.append(
+            Estimate(
+                start_s,
+                site.remaining_s if site.remaining_s > second_s else second_s,
+                site.first_tier,
+                run_s,
+                round(site.price_nanousd_per_hour * lane_s / NANO_HOUR_S),
+                near,
+                needed_bytes,
+                site.lane,
+                near / needed_bytes if needed_bytes else 1.0,
+            )
+        )
+    return found

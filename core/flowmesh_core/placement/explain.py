@@ -1,0 +1,45 @@
+"""Why an action goes where it goes: every feasible worker with its terms, for ``fmesh explain``."""
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import Candidate, Snapshot
+from flowmesh_core.placement.action_groups import group_of
+from flowmesh_core.placement.candidates import CandidateFinder, with_inputs
+from flowmesh_core.placement.cycle import SchedulingCycle
+
+
+def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
+    """The feasible workers of an action on a snapshot, best first, ties in order of name.
+
+    A full lane counts as a candidate to wait for: its terms say when the action would start. The
+    terms are those that ``decide`` reads on the same snapshot; an action that is not among the
+    ready ones is scored as if it were, backoff or not.
+    """
+    now = structs.replace(action, not_before_s=0.0)
+    others = [one for one in snapshot.ready if one.action_id != action.action_id]
+    seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
+    tick = SchedulingCycle(seen, model)
+    group = group_of(seen, action.kind)
+    candidates = CandidateFinder(tick)
+    outlook = candidates.outlook(group)
+    prospects = candidates.prospects(group, outlook)
+    if prospects is None:
+        return []
+    scale = prospects.scale(group.weights)
+    ranked: list[tuple[float, int, Candidate]] = []
+    for site, known in zip(outlook.sites, prospects.all, strict=True):
+        for member in site.members:
+            prospect = with_inputs(tick, known, action, member)
+            terms = scale.terms(prospect, prospect.first_tier)
+            name = snapshot.workers[member].name
+            ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))
+    return [candidate for _, _, candidate in sorted(ranked, key=_rank)]
+
+
+def _rank(item: tuple[float, int, Candidate]) -> tuple[float, int]:
+    return item[0], item[1]

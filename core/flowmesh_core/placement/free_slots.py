@@ -1,0 +1,116 @@
+"""The places that are left at a signature's sites, found once for all groups that may go there."""
+
+from dataclasses import dataclass, field
+from itertools import chain
+
+from flowmesh_core.fleet.snapshot import RejectionCause
+from flowmesh_core.placement.action_groups import ActionGroup
+from flowmesh_core.placement.capacity import RUN, WAIT
+from flowmesh_core.placement.cycle import SchedulingCycle
+from flowmesh_core.placement.equivalence import EquivalenceClass
+
+NOWHERE = 2**30
+"""Stands for the tier of a site without any place, not even one to wait for."""
+
+
+@dataclass(slots=True, eq=False)
+class FreeSlots:
+    """What groups may hope for that can go to the same places: one signature, the same cautions.
+
+    Places only get worse while a tick serves, so a site is looked at again when the worker of its
+    next place has changed: the account says so, see ``WorkerCapacity.watch``.
+
+    Attributes:
+        like: any of the groups.
+        sites: empty where none is feasible now.
+        cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
+        detail: a sentence for users.
+        first_tiers: of each site's next place on the snapshot; ``here``: the numbers of those that
+            are to be had in this tick.
+        tiers: of each site's next place, as last looked; ``members``: the worker that has it.
+        best_tier: the best of the tiers.
+        common_s: what all sites wait for the sake of later actions.
+    """
+
+    tick: SchedulingCycle
+    like: ActionGroup
+    sites: list[EquivalenceClass]
+    cause: RejectionCause
+    detail: str
+    first_tiers: list[int] = field(init=False)
+    here: list[int] = field(init=False)
+    tiers: list[int] = field(init=False)
+    members: list[int] = field(init=False)
+    best_tier: int = field(init=False)
+    common_s: float = field(init=False)
+    _at: list[int] = field(init=False)
+    _stale: list[int] = field(default_factory=list)
+    _numbers: dict[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Takes the sites as they were found."""
+        accounts, stale = self.tick.accounts, self._stale
+        self.first_tiers = tiers = [site.first_tier for site in self.sites]
+        self.here = [number for number, tier in enumerate(tiers) if tier < WAIT]
+        self.tiers = tiers.copy()
+        self.members = [site.members[0] for site in self.sites]
+        self._at = [0] * len(self.sites)
+        self.best_tier = min(self.tiers, default=NOWHERE)
+        self.common_s = min((site.ahead_s for site in self.sites), default=0.0)
+        for number, member in enumerate(self.members):
+            accounts[member].watch(stale, number)
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The workers, in their order in the snapshot, each with the number of its site."""
+        if self._numbers is None:
+            pairs = [(m, n) for n, site in enumerate(self.sites) for m in site.members]
+            self._numbers = dict(sorted(pairs))
+        return self._numbers
+
+    @property
+    def full(self) -> bool:
+        """Whether there are lanes to wait for, and no place to be had in this tick."""
+        return WAIT <= self.best_tier < NOWHERE
+
+    def look(self) -> None:
+        """Finds the next places where some have been taken."""
+        if self._stale:
+            numbers = self._stale.copy()
+            self._stale.clear()
+            for number in numbers:
+                self._find(number, self.tiers[number], self._at[number])
+            self.best_tier = min(self.tiers)
+
+    def reset(self) -> None:
+        """Looks at every place again, after some became free."""
+        self._stale = []
+        for number in range(len(self.sites)):
+            self._find(number, RUN, 0)
+        self.best_tier = min(self.tiers)
+
+    def tier_of(self, member: int) -> int | None:
+        """The tier of the next place on a worker; None where there is none."""
+        account, like = self.tick.accounts[member], self.like
+        if like.replica_of and not account.idle():
+            return None
+        return account.place_tier(like.info, alone=like.isolate)
+
+    def _find(self, number: int, least: int, start: int) -> None:
+        """Finds a site's next place: the first of the best tier.
+
+        Its tier is ``least`` or later, and later than that for the members before ``start``.
+        """
+        members = self.sites[number].members
+        found, at = NOWHERE, start
+        count = len(members)
+        for place in chain(range(start, count), range(start)) if start else range(count):
+            tier = self.tier_of(members[place])
+            if tier is not None and (tier < found or (tier == found and place < at)):
+                found, at = tier, place
+                if tier == least:
+                    break
+        member = members[at]
+        self.tiers[number], self.members[number], self._at[number] = found, member, at
+        if found != NOWHERE:
+            self.tick.accounts[member].watch(self._stale, number)

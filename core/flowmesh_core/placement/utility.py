@@ -1,0 +1,155 @@
+"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality (DESIGN §6).
+
+Each term is in [0, 1] over that action's feasible workers: those that could take it now, and those
+whose open lane it could wait for. A worker that is not feasible does not enter, so it cannot change
+a rank. The coefficients are computed once a tick, on the snapshot.
+"""
+
+from math import inf
+
+import msgspec
+from msgspec import structs
+
+from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.placement.capacity import RUN, WAIT
+
+NEARNESS: dict[Tier, float] = {
+    Tier.DEVICE: 1.0,
+    Tier.HOST: 0.8,
+    Tier.DISK: 0.5,
+    Tier.ZONE: 0.2,
+    Tier.FAR: 0.0,
+}
+"""What a byte counts as near: on the device nothing moves, from a far store everything does."""
+LEAST_FINISH_S = 1e-6
+SUNK_SHARE = 0.1
+"""What counts of the cost of a worker that is paid for anyway."""
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """What placing an action of a group on a worker is predicted to give.
+
+    Attributes:
+        start_s: seconds before the first place in the lane can run: loading and fetching.
+        wait_s: seconds until a place of the second tier can run; each further tier waits ``run_s``
+            more.
+        first_tier: tier of the lane's next place on the snapshot.
+        run_s: running time beside the actions expected in the lane.
+        nanousd: the action's share, loading and transfer included.
+        near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
+        lane: whether a lane of the signature is open.
+        locality: share of the bytes needed that are near; 1 where none are needed.
+        sunk: the worker is paid for whether it runs this or not, so that the bill stays as it is:
+            any that is there, and of those to come the ones that their pool has in any case.
+    """
+
+    start_s: float
+    wait_s: float
+    first_tier: int
+    run_s: float
+    nanousd: int
+    near_bytes: float
+    needed_bytes: int
+    lane: bool
+    locality: float
+    sunk: bool = True
+
+    def begin_s(self, tier: int) -> float:
+        """Seconds from now until a place of this tier runs."""
+        if tier == RUN:
+            return self.start_s
+        return self.wait_s + (tier - 1) * self.run_s
+
+    def finish_s(self, tier: int) -> float:
+        """Seconds from now until an action in a place of this tier is done."""
+        seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
+        seconds += self.run_s
+        return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
+
+    def locality_at(self, tier: int) -> float:
+        """Locality of a place of this tier: of what must be waited for nothing is near, yet."""
+        return self.locality if tier < WAIT else 0.0
+
+    def nearer(self, near_bytes: float, saved_s: float) -> "Estimate":
+        """The same on a worker that holds some of the inputs."""
+        near = min(float(self.needed_bytes), self.near_bytes + near_bytes)
+        return structs.replace(
+            self,
+            start_s=max(0.0, self.start_s - saved_s),
+            near_bytes=near,
+            locality=share_near(near, self.needed_bytes),
+        )
+
+
+def share_near(near_bytes: float, needed_bytes: int) -> float:
+    """The share of the bytes needed that are near; 1 where none are needed."""
+    return near_bytes / needed_bytes if needed_bytes else 1.0
+
+
+def sunk_share(weights: UtilityWeights) -> float:
+    """Which part of the cost on a sunk worker counts.
+
+    The bill is the same whatever runs there; only whose receipts show it differs. So it counts
+    little, and of two workers that are alike the cheaper is taken. Who weighs dollars above seconds
+    is taken to mean the receipt, and all of it counts.
+    """
+    return 1.0 if weights.thrifty else SUNK_SHARE
+
+
+class UtilityScale(msgspec.Struct, frozen=True, gc=False):
+    """What the terms of one group are measured against.
+
+    Attributes:
+        earliest_s: earliest predicted finish over the feasible workers, less ``common_s``.
+        dearest_nanousd: of their predicted costs.
+        common_s: what all workers wait for the sake of later actions. It is left out of the
+            finishes that are compared: opening a lane is alike everywhere, what it does is not.
+        sunk_share: of the costs on sunk workers, what counts: :func:`sunk_share`.
+    """
+
+    weights: UtilityWeights
+    earliest_s: float
+    dearest_nanousd: int
+    common_s: float = 0.0
+    sunk_share: float = 1.0
+
+    def cost(self, prospect: Estimate) -> float:
+        """Predicted dollars over those of the dearest."""
+        cost = prospect.nanousd / self.dearest_nanousd
+        return cost * self.sunk_share if prospect.sunk else cost
+
+    def latest_tier(self, prospect: Estimate, utility: float) -> float:
+        """The last tier to wait for whose U is at least ``utility``; infinity where all are."""
+        w = self.weights
+        needed = utility + w.beta * self.cost(prospect)
+        if needed <= 0.0:
+            return inf
+        finish_s = w.alpha * self.earliest_s / needed + self.common_s
+        return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
+
+    def throughput(self, prospect: Estimate, tier: int) -> float:
+        """The earliest finish over this one's."""
+        finish_s = prospect.finish_s(tier) - self.common_s
+        return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
+
+    def utility(self, prospect: Estimate, tier: int) -> float:
+        """U of a place of this tier. A later tier is never better than an earlier one."""
+        w = self.weights
+        return (
+            w.alpha * self.throughput(prospect, tier)
+            - w.beta * self.cost(prospect)
+            + w.gamma * prospect.locality_at(tier)
+        )
+
+    def terms(self, prospect: Estimate, tier: int) -> UtilityTerms:
+        """The same, term by term, for placements and ``fmesh explain``."""
+        return UtilityTerms(
+            throughput=self.throughput(prospect, tier),
+            cost=self.cost(prospect),
+            locality=prospect.locality_at(tier),
+            utility=self.utility(prospect, tier),
+            start_s=prospect.begin_s(tier),
+            finish_s=prospect.finish_s(tier),
+            nanousd=prospect.nanousd,
+        )

@@ -1,1 +1,0 @@
-"""The room `receipts` of the core; see DESIGN."""

@@ -1,1 +1,0 @@
-"""The room `run` of the core; see DESIGN."""

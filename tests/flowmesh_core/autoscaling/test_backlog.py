@@ -1,0 +1,270 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from tests.flowmesh_core.placement.builders import NOW_S, action, lane, signature, snapshot, worker
+from tests.flowmesh_core.placement.instances import random_snapshot
+
+from flowmesh_core.autoscaling.backlog import Backlog, backlog_of
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.demand import SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
+
+SQL = signature("sql", engine="data.sql", memory_mib=500)
+LLM = signature("llm", capacity=8, components={"m": 16_000_000_000}, work_unit="tokens")
+
+
+def pool(name, **shape):
+    limits = {k: shape.pop(k) for k in ("minimum", "maximum", "start_s") if k in shape}
+    return PoolView(name, worker("any", pool=name, **shape).shape, **{"maximum": 10, **limits})
+
+
+def test_an_empty_fleet_has_no_backlog():
+    found = backlog_of(snapshot([], [], []), CostModel(), [pool("p")])
+    assert found == {"p": Backlog()}
+    assert found["p"].seconds == 0.0
+
+
+def test_a_pool_without_workers_sees_the_work_that_only_it_can_do():
+    pools = [pool("cpu", device_class="cpu", memory_mib=500), pool("gpu", memory_mib=40_000)]
+    ready = [action(f"a{n}x", LLM) for n in range(5)]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert found["cpu"].seconds == 0.0
+    assert found["gpu"].actions == 5
+    assert found["gpu"].seconds > 0.0
+
+
+def test_work_that_no_pool_can_run_counts_nowhere():
+    found = backlog_of(
+        snapshot([], [action("a", LLM)], [LLM]), CostModel(), [pool("p", memory_mib=10)]
+    )
+    assert found["p"].actions == 0
+
+
+def test_running_work_counts_where_it_runs():
+    at = worker("w", lane(SQL, held=1, remaining_s=40.0), lane(LLM, held=3, remaining_s=7.0))
+    idle = worker("v", lane(SQL))
+    found = backlog_of(snapshot([at, idle], [], [SQL]), CostModel(), [pool("pool")])
+    assert found["pool"] == Backlog(running_s=40.0, busy=1)
+
+
+def test_a_lane_that_is_open_is_not_loaded_again():
+    ready = [action("a", LLM)]
+    cold = backlog_of(snapshot([worker("w")], ready, [LLM]), CostModel(), [pool("pool")])
+    hot = backlog_of(snapshot([worker("w", lane(LLM))], ready, [LLM]), CostModel(), [pool("pool")])
+    assert cold["pool"].load_s > 0.0
+    assert hot["pool"].load_s == 0.0
+
+
+def test_the_policy_of_the_work_chooses_the_pool():
+    pools = [
+        pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8),
+        pool("fast", device_class="nvidia-h100", price_nanousd_per_hour=10**10),
+    ]
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    ready = [
+        action("a", LLM, weights=UtilityWeights(1, 0, 0), work=work),
+        action("b", LLM, weights=UtilityWeights(0, 1, 0), work=work),
+    ]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
+
+
+def test_a_pool_whose_next_worker_finds_the_weights_on_its_disk_is_nearer():
+    pools = [pool("a"), pool("b")]
+    ready = [action("a", LLM)]
+    cold = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
+    assert (cold["a"].actions, cold["b"].actions) == (1, 0), "the first of equals"
+    left = [pools[0], replace(pools[1], near=frozenset({LLM.components[0][0]}))]
+    found = backlog_of(snapshot([], ready, [LLM]), CostModel(), left)
+    assert (found["a"].actions, found["b"].actions) == (0, 1)
+    assert found["b"].load_s < cold["a"].load_s / 2, "nothing is fetched"
+
+
+def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best():
+    pools = [
+        pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=1),
+        pool("dear", device_class="nvidia-4090", price_nanousd_per_hour=10**9),
+    ]
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16_000_000_000)
+    thrifty = UtilityWeights(0, 1, 0)
+    alone = [action("a", LLM, weights=thrifty, work=work)]
+    idle = backlog_of(snapshot([], alone, [LLM]), CostModel(), pools)
+    assert (idle["cheap"].actions, idle["dear"].actions) == (1, 0)
+    full = worker("w", lane(SQL, held=1, remaining_s=600.0), pool="cheap")
+    found = backlog_of(snapshot([full], alone, [LLM, SQL]), CostModel(), pools)
+    assert (found["cheap"].actions, found["dear"].actions) == (0, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 60))
+def test_every_ready_action_that_some_pool_can_run_counts_in_exactly_one(seed, actions):
+    view = random_snapshot(seed, actions, 3, 5)
+    pools = [pool("big", memory_mib=80_000), pool("same", memory_mib=80_000), pool("tiny")]
+    found = backlog_of(view, CostModel(), pools)
+    assert sum(b.actions for b in found.values()) == len(view.ready)
+    assert all(b.seconds >= 0.0 for b in found.values())
+
+
+def test_deadlines_raise_the_number_of_workers():
+    work = WorkSize(units=100_000.0)
+    ready = [action(f"a{n}x", SQL, work=work) for n in range(10)]
+    pools = [pool("p")]
+    calm = backlog_of(snapshot([], ready, [SQL]), CostModel(), pools)["p"]
+    hurried = [structs.replace(a, deadline_s=NOW_S + 30.0) for a in ready]
+    pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
+    assert calm.pressed == 0
+    assert pressed.pressed > 1
+    wanted = Hysteresis(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
+    assert wanted == pressed.pressed
+
+
+@pytest.mark.parametrize(
+    ("backlog", "current", "wanted"),
+    [
+        (Backlog(), 0, 0),
+        (Backlog(ready_s=1.0, actions=1), 0, 1),
+        (Backlog(ready_s=300.0, actions=9), 1, 5),
+        (Backlog(ready_s=1e9, actions=9), 1, 10),
+        (Backlog(running_s=1.0, busy=4), 4, 4),
+    ],
+)
+def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wanted):
+    assert Hysteresis(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
+
+
+def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
+    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    big, none = Backlog(ready_s=300.0, actions=5), Backlog()
+    assert hysteresis.sizes(pool("p"), big, 0, 0.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 10.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 119.0).workers == 5
+    assert hysteresis.sizes(pool("p"), none, 5, 121.0).workers == 0
+
+
+def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
+    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    current, seen = 0, []
+    for second in range(0, 1000, 20):
+        load = Backlog(ready_s=240.0, actions=4) if (second // 20) % 2 == 0 else Backlog()
+        current = hysteresis.sizes(pool("p"), load, current, float(second)).workers
+        seen.append(current)
+    assert set(seen) == {4}
+
+
+@given(
+    st.builds(
+        Backlog,
+        running_s=st.floats(0, 1e6),
+        ready_s=st.floats(0, 1e6),
+        actions=st.integers(0, 99),
+        busy=st.integers(0, 10),
+        pressed=st.integers(0, 99),
+    ),
+    st.integers(0, 10),
+    st.integers(0, 3),
+)
+def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog, current, least):
+    limits = pool("p", minimum=least, maximum=10)
+    workers, needed = Hysteresis().sizes(limits, backlog, current, 0.0)
+    assert max(least, backlog.busy) <= workers <= 10
+    assert least <= needed <= workers
+
+
+EVEN = UtilityWeights()
+
+
+def asked(info, *, gap_s=100.0, since_s=10.0, weights=EVEN, tokens=10_000.0):
+    size = sum(size for _, size in info.components)
+    return SignatureDemand(
+        info, gap_s, since_s, WorkSize(tokens_out=tokens, component_bytes=size), weights
+    )
+
+
+def model_of(name, gigabytes):
+    size = gigabytes * 10**9
+    return signature(
+        name,
+        memory_mib=size // 2**20 + 2048,
+        capacity=8,
+        components={name: size},
+        work_unit="tokens",
+    )
+
+
+def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
+    pools = [pool("p", device_class="nvidia-4090", memory_mib=48_000)]
+    three = [asked(model_of(name, 16)) for name in "abc"]
+    for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
+        found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
+        assert found.warm == workers, count
+        assert Hysteresis().sizes(pools[0], found, 0, NOW_S).workers == workers
+
+
+def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
+    hurried = replace(pool("p", memory_mib=48_000), calm_s=30.0)
+    for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
+        one = asked(model_of("m", 16), since_s=since_s)
+        found = backlog_of(snapshot([], [], []), CostModel(), [hurried], [one])["p"]
+        assert found.warm == workers
+
+
+def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
+    fast = {"device_class": "nvidia-h100", "memory_mib": 80_000}
+    roomy = {"device_class": "nvidia-4090", "memory_mib": 48_000}
+    pools = [
+        pool("compute", **fast, price_nanousd_per_hour=5 * 10**8),
+        pool("memory", **roomy, price_nanousd_per_hour=2 * 10**8),
+    ]
+    for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
+        one = asked(model_of("m", 16), gap_s=gap_s, weights=UtilityWeights(0, 1, 0), tokens=1e6)
+        found = backlog_of(snapshot([], [], []), CostModel(), pools, [one])
+        assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
+
+
+def test_lanes_that_a_pool_at_its_maximum_cannot_hold_find_a_home_in_the_next():
+    pools = [
+        pool("small", device_class="nvidia-4090", memory_mib=24_000, maximum=1),
+        pool("large", device_class="nvidia-4090", memory_mib=24_000, price_nanousd_per_hour=10**10),
+    ]
+    thrifty = [asked(model_of(name, 16), weights=UtilityWeights(0, 1, 0)) for name in "ab"]
+    found = backlog_of(snapshot([], [], []), CostModel(), pools, thrifty)
+    assert (found["small"].warm, found["large"].warm) == (1, 1)
+
+
+def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
+    pools = [
+        pool("dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=10**11),
+        pool("home", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=10**8),
+    ]
+    info, larger = model_of("m", 16), model_of("larger", 17)
+    demand = [asked(info), asked(larger)]
+    for remaining_s, wanted in ((20.0, 0), (301.0, 1)):
+        there = worker("w", lane(info, held=2, remaining_s=remaining_s), pool="dear")
+        most = worker("v", lane(larger), pool="home")
+        found = backlog_of(snapshot([there, most], [], []), CostModel(), pools, demand)
+        assert found["dear"].busy == 1
+        assert (found["home"].ready_s > 0.0) is (wanted == 0)
+        sizes = Hysteresis(target_s=60.0).sizes(pools[0], found["dear"], 1, NOW_S)
+        assert sizes == (max(1, wanted), wanted)
+
+
+def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
+    pools = [pool("a"), pool("b")]
+    info = LLM
+    assert backlog_of(snapshot([], [], []), CostModel(), pools, [asked(info)])["a"].warm == 1
+    hot = worker("w", lane(info), pool="b")
+    assert backlog_of(snapshot([hot], [], []), CostModel(), pools, [asked(info)])["b"].warm == 1
+
+
+def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
+    training = worker("w", lane(LLM, held=1, remaining_s=3_600.0), pool="gpu")
+    growing = pool("gpu", maximum=10)
+    alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
+    assert (alone.running_s, alone.busy) == (growing.target_s, 1)
+    assert Hysteresis(target_s=60.0).sizes(growing, alone, 1, NOW_S) == (1, 1)

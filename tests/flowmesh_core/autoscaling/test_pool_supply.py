@@ -1,0 +1,157 @@
+"""A pool whose workers do not come: what another can run does not wait for them."""
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+from tests.flowmesh_core.autoscaling.test_preferred_pools import (
+    FAST,
+    H100,
+    RTX,
+    asked,
+    homes,
+    model,
+)
+from tests.flowmesh_core.placement.builders import action, lane, snapshot, worker
+
+from flowmesh_core.autoscaling.backlog import backlog_of
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.pool_supply import AGAIN_S, LEAST_S, TIMES, PoolSupply
+from flowmesh_core.costmodel import CostModel
+
+START_S = 10.0
+
+
+class Asked:
+    """One pool in virtual time."""
+
+    def __init__(self, start_s: float = START_S) -> None:
+        self.supply, self.now_s, self.start_s = PoolSupply(), 1000.0, start_s
+
+    def after(self, seconds: float, living: int, asked: int) -> int | None:
+        """What it can have when that has been seen every 10 s for so long."""
+        most = None
+        for _ in range(int(seconds / 10)):
+            self.now_s += 10.0
+            most = self.supply.most(living, asked, self.start_s, self.now_s)
+        return most
+
+
+@pytest.mark.parametrize(("start_s", "wait_s"), [(START_S, LEAST_S), (LEAST_S, TIMES * LEAST_S)])
+def test_a_worker_that_does_not_come_for_long_is_not_expected(start_s, wait_s):
+    pool = Asked(start_s)
+    assert pool.after(10.0, living=2, asked=2) is None
+    assert pool.after(wait_s - 10.0, living=2, asked=3) is None
+    assert pool.after(10.0, living=2, asked=3) == 2
+
+
+def test_the_wait_begins_when_more_are_asked_for_than_there_are():
+    pool = Asked()
+    assert pool.after(10 * LEAST_S, living=2, asked=2) is None
+    assert pool.after(LEAST_S - 10.0, living=2, asked=5) is None
+    assert pool.after(10.0, living=2, asked=5) == 2
+
+
+def test_a_worker_that_is_lost_is_waited_for_like_any_other():
+    pool = Asked()
+    pool.after(10.0, living=2, asked=2)
+    assert pool.after(LEAST_S - 10.0, living=1, asked=2) is None
+    assert pool.after(10.0, living=1, asked=2) == 1
+
+
+def test_who_comes_back_or_comes_and_goes_is_not_one_more():
+    pool = Asked()
+    pool.after(10.0, living=2, asked=2)
+    assert pool.after(LEAST_S, living=2, asked=3) == 2
+    assert pool.after(10.0, living=1, asked=3) == 1
+    assert pool.after(10.0, living=2, asked=3) == 2
+    assert pool.after(10.0, living=3, asked=3) is None
+    crashing = Asked()
+    for _ in range(5):
+        crashing.after(30.0, living=1, asked=2)
+        most = crashing.after(60.0, living=0, asked=2)
+    assert most == 0
+
+
+def test_what_was_had_and_given_back_can_be_had():
+    pool = Asked()
+    pool.after(10.0, living=5, asked=5)
+    assert pool.after(LEAST_S, living=5, asked=6) == 5
+    assert pool.after(10.0, living=2, asked=2) == 5
+
+
+def test_a_worker_that_comes_ends_it():
+    pool = Asked()
+    assert pool.after(2 * LEAST_S, living=0, asked=2) == 0
+    assert pool.after(10.0, living=1, asked=2) is None
+    assert pool.after(LEAST_S, living=1, asked=2) == 1
+
+
+def test_a_pool_that_asks_no_more_is_asked_again_after_a_while():
+    pool = Asked()
+    assert pool.after(LEAST_S, living=0, asked=1) is None, "it was seen for less than that"
+    assert pool.after(10.0, living=0, asked=1) == 0
+    assert pool.after(AGAIN_S - 10.0, living=0, asked=0) == 0
+    assert pool.after(10.0, living=0, asked=0) is None
+
+
+def test_a_clock_that_was_set_back_does_not_wait_for_the_old_time():
+    pool = Asked()
+    pool.after(10.0, living=0, asked=1)
+    pool.now_s = 0.0
+    assert pool.after(LEAST_S + 10.0, living=0, asked=1) == 0
+    pool.now_s = -1e6
+    assert pool.after(AGAIN_S, living=0, asked=0) == 0
+    assert pool.after(10.0, living=0, asked=0) is None
+
+
+SHORT = replace(H100, supply=0)
+
+
+def backlogs(*pools, workers=(), actions=3):
+    info = model("m")
+    ready = [action(f"a{n}", info, weights=FAST) for n in range(actions)]
+    return backlog_of(snapshot(list(workers), ready, [info]), CostModel(), pools)
+
+
+def test_what_another_pool_can_run_goes_there():
+    assert backlogs(H100, RTX)["h100"].actions == 3
+    found = backlogs(SHORT, RTX)
+    assert (found["h100"].actions, found["rtx"].actions) == (0, 3)
+
+
+def test_what_no_other_pool_can_run_is_still_asked_of_it():
+    assert backlogs(SHORT)["h100"].actions == 3
+    tiny = replace(RTX, shape=worker("w", pool="rtx", memory_mib=1_000).shape)
+    assert backlogs(SHORT, tiny)["h100"].actions == 3
+    found = backlogs(SHORT, replace(RTX, supply=0))
+    assert found["h100"].actions == 3, "and where there is none anywhere, of the best"
+
+
+def test_where_all_are_short_each_is_asked_on_until_one_comes():
+    short = replace(RTX, supply=0)
+    found = backlogs(SHORT, short)
+    assert [found[p].awaited for p in ("h100", "rtx")] == [True, True]
+    calm = Hysteresis(calm_s=1.0)
+    asked = [calm.sizes(short, found["rtx"], 1, now_s).workers for now_s in (0.0, 10.0)]
+    assert asked == [1, 1]
+    hot = worker("w", pool="h100", memory_mib=80_000)
+    one = backlogs(replace(H100, supply=1), short, workers=[hot])["rtx"]
+    assert not one.awaited
+    assert calm.sizes(short, one, 1, 20.0).workers == 0
+    assert not backlogs(H100, RTX)["rtx"].awaited
+
+
+def test_a_pool_that_may_have_no_worker_is_not_asked_in_place_of_one_that_is_short():
+    found = backlogs(replace(H100, maximum=0), replace(RTX, supply=0))
+    assert (found["h100"].actions, found["rtx"].actions) == (0, 3)
+
+
+def test_engines_live_where_there_are_workers():
+    warm = [asked(model("x")), asked(model("y"))]
+    assert homes(warm, pools=(SHORT, RTX))[0] == {"x": "rtx", "y": "rtx"}
+    one = replace(H100, supply=1, shape=structs.replace(H100.shape, device_memory_mib=20_000))
+    hot = worker("w", lane(model("x")), pool="h100", memory_mib=20_000)
+    found, signal = homes(warm, hot, pools=(one, RTX))
+    assert sorted(found.values()) == ["h100", "rtx"]
+    assert signal.backlogs["h100"].warm == 1

@@ -1,0 +1,108 @@
+"""Where engines in demand are held open, and by which worker."""
+
+import pytest
+from tests.flowmesh_core.placement.builders import action, digest, lane, signature, snapshot, worker
+
+from flowmesh_core.autoscaling.backlog import signal_of
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.demand import SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
+
+FAST, CHEAP = UtilityWeights(1, 0, 0), UtilityWeights(0, 1, 0)
+GB = 10**9
+
+
+def pool(name: str, kind: str, memory_mib: int, usd_per_hour: float, maximum: int = 4) -> PoolView:
+    price = round(usd_per_hour * GB)
+    like = worker(
+        name, pool=name, device_class=kind, memory_mib=memory_mib, price_nanousd_per_hour=price
+    )
+    return PoolView(name, like.shape, maximum=maximum)
+
+
+H100, RTX = pool("h100", "nvidia-h100", 80_000, 2.0), pool("rtx", "nvidia-4090", 24_000, 0.4)
+
+
+def model(name: str, gigabytes: int = 16):
+    size = gigabytes * GB
+    return signature(
+        name,
+        memory_mib=size // 2**20 + 2048,
+        capacity=8,
+        components={name: size},
+        work_unit="tokens",
+    )
+
+
+def asked(info, weights: UtilityWeights = FAST, *, gap_s: float = 60.0) -> SignatureDemand:
+    return SignatureDemand(
+        info, gap_s, 0.0, WorkSize(tokens_out=10_000.0, component_bytes=16 * GB), weights
+    )
+
+
+def homes(warm, *workers, pools=(H100, RTX), ready=(), infos=()):
+    found = signal_of(snapshot(list(workers), list(ready), list(infos)), CostModel(), pools, warm)
+    return {s.rstrip("0"): p for s, p in found.homes.items()}, found
+
+
+@pytest.mark.parametrize(("weights", "home"), [(FAST, "h100"), (CHEAP, "rtx")])
+def test_the_weights_say_which_pool_holds_an_engine(weights, home):
+    assert homes([asked(model("m"), weights)])[0] == {"m": home}
+
+
+def test_engines_live_together_and_what_is_asked_for_most_decides():
+    often, seldom = asked(model("x"), FAST, gap_s=5.0), asked(model("y"), CHEAP, gap_s=50.0)
+    assert homes([often, seldom])[0] == {"x": "h100", "y": "h100"}
+    often, seldom = asked(model("x"), FAST, gap_s=50.0), asked(model("y"), CHEAP, gap_s=5.0)
+    assert homes([often, seldom])[0] == {"x": "rtx", "y": "rtx"}
+
+
+def test_a_pool_that_holds_half_of_them_open_stays_first():
+    one, other = model("x"), model("y")
+    hot = worker("w", lane(one), pool="rtx", memory_mib=24_000)
+    assert homes([asked(one), asked(other)], hot)[0] == {"x": "rtx", "y": "rtx"}
+    third = model("z", 40)
+    assert set(homes([asked(one), asked(third)], hot)[0].values()) == {"h100"}
+
+
+def test_what_a_pool_has_no_room_for_goes_to_the_next():
+    small = pool("h100", "nvidia-h100", 20_000, 2.0, maximum=1)
+    found, _ = homes([asked(model("x")), asked(model("y"))], pools=(small, RTX))
+    assert found == {"x": "h100", "y": "rtx"}
+
+
+def test_a_load_asks_for_no_second_worker():
+    info = model("m")
+    opening = lane(info, held=1, remaining_s=200.0, load_remaining_s=190.0)
+    loading = worker("w", opening, pool="h100", memory_mib=80_000)
+    _, found = homes([asked(info)], loading)
+    assert found.backlogs["h100"].seconds == pytest.approx(10.0)
+
+
+def test_what_needs_no_model_runs_where_engines_are_held_open_anyway():
+    sql = signature("sql", engine="data.sql")
+    alone = homes([], ready=[action("a", sql)], infos=[sql])[1].backlogs
+    assert [name for name, b in alone.items() if b.actions] == ["rtx"]
+    beside = homes([asked(model("m"))], ready=[action("a", sql)], infos=[sql])[1].backlogs
+    assert [name for name, b in beside.items() if b.actions] == ["h100"]
+
+
+def test_every_engine_is_held_by_one_worker_of_its_home_that_has_room():
+    one, other = model("x"), model("y")
+    warm = [asked(one, gap_s=9.0), asked(other, gap_s=5.0)]
+    home = {digest("x"): "rtx", digest("y"): "rtx"}
+    a, b = (worker(n, pool="rtx", memory_mib=24_000) for n in "ab")
+    assert openings_of([a], warm, home) == {"a": (digest("y"),)}, "the more frequent one"
+    assert openings_of([a, b], warm, home) == {"b": (digest("y"),), "a": (digest("x"),)}
+    has = worker("a", lane(other), pool="rtx", memory_mib=24_000)
+    assert openings_of([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
+
+
+def test_who_takes_no_work_or_is_of_another_pool_holds_nothing_open():
+    warm, home = [asked(model("x"))], {digest("x"): "rtx"}
+    leaving = worker("a", pool="rtx", memory_mib=24_000, draining=True)
+    elsewhere = worker("b", pool="h100", memory_mib=80_000)
+    assert openings_of([leaving, elsewhere], warm, home) == {}

@@ -1,0 +1,473 @@
+"""Engines in demand live on cheaper devices while they are hardly used, and on faster ones else."""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import pytest
+from msgspec import structs
+from tests.flowmesh_core.autoscaling.test_preferred_pools import GB, H100, RTX, model, pool
+from tests.flowmesh_core.placement.builders import NOW_S, lane, snapshot, worker
+
+from flowmesh_core.autoscaling.backlog import signal_of
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.right_sizing import (
+    BUSY,
+    HALF,
+    QUIET,
+    STEADY_S,
+    EngineReadiness,
+    PoolRequirement,
+    RightSizing,
+)
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.graph.plan import UtilityWeights
+
+CALM_S, TARGET_S = 300.0, 60.0
+BIG, SMALL = model("big"), model("small", 4)
+ALIKE, THRIFTY, HASTY = (
+    UtilityWeights(),
+    UtilityWeights(0.25, 1.0, 0.5),
+    UtilityWeights(1.0, 0.1, 0.25),
+)
+PRICES = {"fast": 2.0, "middle": 0.8, "cheap": 0.5}
+POOLS = {name: pool(name, "nvidia-l40s", 24_000, usd) for name, usd in PRICES.items()}
+
+
+@dataclass
+class Demand:
+    """Pools under one demand in virtual time.
+
+    Attributes:
+        usd: what each would add to the bill; ``use`` how much would be asked of it.
+        open_: the share of the engines that each has open; ``opening`` that loads besides.
+        names: by utility, the best first.
+    """
+
+    usd: dict[str, float]
+    use: dict[str, float]
+    open_: dict[str, float] = field(default_factory=lambda: {"fast": 1.0})
+    opening: dict[str, float] = field(default_factory=dict)
+    names: tuple[str, ...] = ("fast", "middle", "cheap")
+    weights: tuple[UtilityWeights, ...] = (ALIKE,)
+    sizing: RightSizing = field(default_factory=RightSizing)
+    now_s: float = 0.0
+
+    def after(self, seconds: float, **use: float) -> str:
+        """The pool that comes first when so much time has passed, looked at every 10 s."""
+        self.use |= use
+        first = self.look()
+        for _ in range(int(seconds / 10)):
+            self.now_s += 10.0
+            first = self.look()
+        return first
+
+    def left(self) -> str:
+        """The pool that is told that it was left."""
+        return next((n for n in self.usd if self.sizing.left(n, self.now_s)), "")
+
+    def look(self) -> str:
+        fleets = {n: PoolRequirement(POOLS[n], self.usd[n] * GB, self.use[n]) for n in self.usd}
+        names = [name for name in self.names if name in self.usd]
+        ready = {**dict.fromkeys(self.opening, 0.0), **self.open_}
+        open_ = {
+            n: EngineReadiness(share + self.opening.get(n, 0.0), share)
+            for n, share in ready.items()
+        }
+        order = self.sizing.order(names, open_, fleets, self.weights, self.now_s)
+        assert sorted(order) == sorted(names)
+        return order[0]
+
+
+def demand(fast: float = QUIET, cheap: float = BUSY, **changes) -> Demand:
+    return Demand({"fast": 2.0, "cheap": 0.5}, {"fast": fast, "cheap": cheap}, **changes)
+
+
+def test_a_pool_that_was_quiet_for_long_enough_gives_way_to_a_cheaper_one():
+    there = demand()
+    assert there.after(CALM_S - 10.0) == "fast"
+    assert there.after(10.0) == "cheap"
+    there.open_ = {"cheap": 1.0}
+    assert there.after(3600.0, fast=0.9) == "cheap", "it would be used more, but nobody waits"
+
+
+def test_of_several_the_cheapest_that_would_do_is_taken():
+    there = demand()
+    there.usd |= {"middle": 0.8}
+    assert there.after(CALM_S, middle=0.1, cheap=BUSY + 0.1) == "middle"
+
+
+def test_the_time_begins_anew_where_it_was_used_in_between():
+    there = demand()
+    there.after(CALM_S - 10.0)
+    there.after(0.0, fast=QUIET + 0.1)
+    assert there.after(CALM_S - 10.0, fast=QUIET) == "fast"
+    assert there.after(10.0) == "cheap"
+
+
+def test_a_busy_pool_gives_way_to_a_dearer_one_sooner():
+    there = demand(fast=0.4, cheap=BUSY + 0.1, names=("cheap", "fast"), open_={"cheap": 1.0})
+    assert there.after(TARGET_S - 10.0) == "cheap"
+    assert there.after(10.0) == "fast"
+    there.open_ = {"fast": 1.0}
+    assert there.after(3600.0) == "fast"
+
+
+def test_a_busy_pool_stays_where_the_dearer_one_cannot_hold_all():
+    there = demand(cheap=0.9, names=("cheap", "fast"), open_={"cheap": 1.0})
+    there.usd["fast"] = inf
+    assert there.after(3600.0) == "cheap"
+    assert there.sizing.moves == 0
+
+
+def test_the_dearest_pool_has_nowhere_to_go_however_busy_it_is():
+    assert demand(fast=3.0, cheap=0.1).after(3600.0) == "fast"
+
+
+def test_demand_that_prefers_dollars_stays_with_the_cheap_pool():
+    busy = demand(fast=0.1, cheap=0.9, names=("cheap", "fast"), weights=(THRIFTY, THRIFTY))
+    busy.open_ = {"cheap": 1.0}
+    assert busy.after(3600.0) == "cheap"
+    busy.weights = (THRIFTY, ALIKE)
+    assert busy.after(TARGET_S) == "fast"
+
+
+@pytest.mark.parametrize(
+    ("usd", "use"),
+    [
+        ({"fast": 2.0, "cheap": 1.7}, {}),  # not much cheaper
+        ({"fast": 2.0, "cheap": inf}, {}),  # cannot hold all
+        ({"fast": inf, "cheap": 0.5}, {}),  # what it would save is not known
+        ({"fast": 0.0, "cheap": 0.0}, {}),  # paid for anyway
+        ({"fast": 2.0, "cheap": 0.5}, {"cheap": BUSY + 0.01}),
+        ({"fast": 2.0, "cheap": 0.5}, {"fast": QUIET + 0.01}),
+    ],
+)
+def test_nothing_moves_where_it_would_not_pay(usd, use):
+    there = demand()
+    there.usd = usd
+    assert there.after(3600.0, **use) == "fast"
+
+
+def test_who_prefers_seconds_is_not_moved_and_is_moved_back():
+    there = demand(weights=(ALIKE, HASTY))
+    assert there.after(3600.0) == "fast"
+    assert there.sizing.moves == 0
+    there.weights = (ALIKE,)
+    assert there.after(CALM_S) == "cheap"
+    assert there.sizing.moves == 1
+    there.open_ = {"cheap": 1.0}
+    there.look()
+    assert there.left() == "fast"
+    there.weights = (ALIKE, HASTY)
+    assert there.after(0.0) == "fast"
+    assert (there.sizing.leaving, there.left()) == ({"cheap"}, "")
+
+
+def test_engines_stay_where_half_of_them_are_open_though_utility_changes_its_mind():
+    there = demand(fast=0.4, cheap=0.4, open_={"fast": 0.5, "cheap": 0.4})
+    there.after(0.0)
+    there.names, there.open_ = ("cheap", "fast"), {"fast": 0.5, "cheap": 1.0}
+    assert there.after(3600.0) == "fast"
+
+
+def test_a_pool_that_cannot_hold_a_new_model_is_left_for_one_that_can():
+    there = demand()
+    there.after(CALM_S)
+    there.usd |= {"cheap": inf, "middle": inf}
+    there.names, there.open_ = ("middle", "fast", "cheap"), {"middle": 1.0, "fast": HALF}
+    assert there.after(0.0, middle=0.1) == "fast"
+    assert there.sizing.leaving == set()
+    there.weights = (HASTY,)
+    assert there.after(0.0) == "fast"
+
+
+def test_when_nothing_is_in_demand_any_more_all_is_forgotten():
+    there = demand()
+    there.after(CALM_S)
+    assert there.sizing.order(["fast", "cheap"], {}, {}, (), there.now_s) == ["fast", "cheap"]
+    assert there.after(CALM_S - 10.0) == "fast"
+
+
+def test_a_pool_is_only_left_when_all_is_open_in_the_next():
+    there = demand()
+    there.after(CALM_S)
+    there.open_ = {"cheap": 0.9, "fast": 1.0}
+    there.after(CALM_S - 20.0)
+    assert (there.sizing.leaving, there.left()) == ({"fast"}, "")
+    there.open_ = {"cheap": 1.0}
+    there.after(0.0)
+    assert (there.sizing.leaving, there.left()) == (set(), "fast")
+    there.after(60.0)
+    assert there.left() == "", "what is told once need not be told for ever"
+
+
+def test_an_engine_that_does_not_open_keeps_the_old_pool_no_longer_than_its_calm():
+    there = demand()
+    there.after(CALM_S)
+    there.open_ = {"cheap": 0.9, "fast": 1.0}
+    there.after(CALM_S - 10.0)
+    assert there.sizing.leaving == {"fast"}
+    there.after(10.0)
+    assert (there.sizing.leaving, there.left()) == (set(), "fast")
+
+
+def test_a_pool_that_was_too_small_is_kept_for_as_long_as_any():
+    there = demand(fast=0.4, cheap=0.9, names=("cheap", "fast"), open_={"cheap": 1.0})
+    there.after(TARGET_S)
+    there.open_ = {"fast": 1.0}
+    there.after(0.0)
+    assert (there.sizing.leaving, there.left()) == (set(), "")
+
+
+def test_a_pool_that_holds_them_is_kept_though_it_is_moved_twice_meanwhile():
+    there = demand()
+    there.usd |= {"middle": 0.8}
+    there.after(CALM_S, middle=0.1)
+    there.after(TARGET_S, cheap=0.9, fast=0.9)
+    assert there.look() == "middle"
+    assert there.sizing.leaving == {"fast", "cheap"}
+    del there.usd["cheap"]
+    there.look()
+    assert there.sizing.leaving == {"fast"}, "the other is gone"
+    there.open_ = {"fast": 0.9}
+    assert there.after(TARGET_S, middle=0.9, fast=0.4) == "fast"
+    assert there.sizing.leaving == {"middle"}
+
+
+def test_a_pool_that_cannot_be_had_is_given_up_and_another_is_tried():
+    there = demand()
+    there.usd |= {"middle": 0.8}
+    assert there.after(CALM_S, middle=0.1) == "cheap"
+    there.usd["cheap"] = inf
+    assert there.look() == "fast"
+    assert there.sizing.leaving == set()
+    assert there.after(2 * CALM_S - 10.0) == "fast", "it waits longer the second time"
+    assert there.after(20.0) == "middle"
+
+
+def test_engines_that_do_not_open_go_back_to_where_most_of_them_are():
+    there = demand()
+    there.usd |= {"middle": 0.8}
+    there.after(CALM_S, middle=0.1)
+    there.after(TARGET_S, cheap=0.9, fast=0.9)
+    assert there.look() == "middle"
+    there.open_ = {"fast": 1.0, "cheap": 0.6, "middle": 0.4}
+    assert there.after(2 * CALM_S - 10.0, middle=0.4) == "middle"
+    assert there.after(10.0) == "fast"
+    assert there.sizing.leaving == set()
+    there.use |= {"fast": QUIET, "cheap": BUSY}
+    assert there.after(2 * CALM_S) == "fast", "twice as long is waited the next time, and more"
+    assert there.after(2 * CALM_S) == "cheap"
+
+
+def test_engines_that_load_for_long_are_waited_for():
+    there = demand()
+    there.after(CALM_S)
+    there.open_, there.opening = {"fast": 1.0}, {"cheap": HALF}
+    assert there.after(3600.0) == "cheap"
+    assert (there.sizing.leaving, there.sizing.moves) == ({"fast"}, 1)
+
+
+def test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_again():
+    there, stays = demand(), []
+    for _ in range(8):
+        there.open_, began_s = {"fast": 1.0}, there.now_s
+        while there.after(10.0, fast=QUIET, cheap=BUSY) == "fast":
+            pass
+        stays.append(there.now_s - began_s)
+        there.open_ = {"cheap": 1.0}
+        assert there.after(TARGET_S + 10.0, cheap=0.9, fast=0.4) == "fast"
+    assert stays == pytest.approx([CALM_S * min(32, 2**n) for n in range(8)], abs=20.0)
+
+
+def test_engines_that_have_been_away_for_long_wait_half_as_long_the_next_time():
+    there = demand()
+    for away_s, waits_s in ((0.0, CALM_S), (0.0, 2 * CALM_S), (STEADY_S, 4 * CALM_S)):
+        assert there.after(waits_s - 10.0, fast=QUIET, cheap=BUSY) == "fast"
+        assert there.after(20.0) == "cheap"
+        there.open_ = {"cheap": 1.0}
+        there.after(away_s)
+        assert there.after(TARGET_S, cheap=0.9, fast=0.4) == "fast"
+        there.open_ = {"fast": 1.0}
+    assert there.after(2 * CALM_S - 20.0, fast=QUIET, cheap=BUSY) == "fast"
+    assert there.after(40.0) == "cheap"
+
+
+def test_nothing_moves_while_no_engine_is_to_be_held_open_or_none_is_ready():
+    there = demand(open_={})
+    assert there.after(3600.0) == "fast"
+    there.open_, there.opening = {"fast": 0.4}, {"fast": 0.6}
+    assert there.after(3600.0) == "fast"
+
+
+def test_a_time_in_which_nothing_is_to_be_held_open_does_not_count_as_waiting():
+    there = demand()
+    there.after(CALM_S)
+    there.open_ = {}
+    there.after(5 * CALM_S)
+    there.open_ = {"fast": 0.4}
+    assert there.after(2 * CALM_S - 10.0) == "cheap"
+    assert there.after(10.0) == "fast"
+
+
+def test_a_time_without_demand_counts_as_having_stayed():
+    there = demand()
+    there.after(CALM_S)
+    there.open_ = {"cheap": 1.0}
+    there.after(10.0)
+    there.open_ = {}
+    there.after(STEADY_S)
+    there.open_ = {"cheap": 1.0}
+    assert there.after(TARGET_S, cheap=0.9, fast=0.4) == "fast"
+    there.open_ = {"fast": 1.0}
+    assert there.after(CALM_S + 10.0, fast=QUIET, cheap=BUSY) == "cheap"
+
+
+# -- with real pools ---------------------------------------------------------------------------
+
+
+def asked(
+    info, per_s: float, weights: UtilityWeights = ALIKE, since_s: float = 0.0
+) -> SignatureDemand:
+    work = WorkSize(tokens_out=10_000.0, component_bytes=16 * GB)
+    return SignatureDemand(info, 1.0 / per_s, since_s, work, weights, per_s)
+
+
+def signals(per_s: float, weights: UtilityWeights = ALIKE, rooms=(H100, RTX), infos=(BIG, SMALL)):
+    """The signal at first and when it should have moved, all being open on an H100."""
+    sizing, found = RightSizing(), []
+    hot = worker("w", *map(lane, infos), pool="h100", memory_mib=80_000)
+    for now_s in range(int(NOW_S), int(NOW_S + CALM_S) + 60, 60):
+        view = replace(snapshot([hot], [], []), now_s=float(now_s))
+        warm = [asked(info, per_s, weights) for info in infos]
+        found.append(signal_of(view, CostModel(), rooms, warm, sizing))
+    return found[0], found[-1]
+
+
+def homes(*args, **changes):
+    return tuple(set(signal.homes.values()) for signal in signals(*args, **changes))
+
+
+RARE, OFTEN = 1 / 300, 2.0
+
+
+def test_demand_that_comes_seldom_moves_and_demand_that_comes_often_stays():
+    assert homes(RARE) == ({"h100"}, {"rtx"})
+    assert homes(OFTEN) == ({"h100"}, {"h100"})
+
+
+def test_a_pool_that_they_are_to_leave_keeps_its_worker_until_another_has_come():
+    _, after = signals(RARE)
+    assert (after.backlogs["h100"].warm, after.backlogs["rtx"].warm) == (1, 1)
+
+
+def test_a_pool_that_they_have_left_is_said_to_be_left():
+    sizing = RightSizing()
+    hot = [lane(BIG), lane(SMALL)]
+    for now_s, where in ((NOW_S, H100), (NOW_S + CALM_S, H100), (NOW_S + 400.0, RTX)):
+        there = worker("w", *hot, pool=where.name, memory_mib=80_000)
+        view = replace(snapshot([there], [], []), now_s=now_s)
+        warm = [asked(BIG, RARE), asked(SMALL, RARE)]
+        signal = signal_of(view, CostModel(), (H100, RTX), warm, sizing)
+    assert {name: backlog.left for name, backlog in signal.backlogs.items()} == {
+        "h100": True,
+        "rtx": False,
+    }
+
+
+def test_a_pool_that_is_paid_for_anyway_is_a_home_though_it_is_dear():
+    dear = pool("h100", "nvidia-h100", 80_000, 40.0, maximum=1)
+    assert homes(OFTEN, THRIFTY, rooms=(dear, RTX))[0] == {"h100"}, "half of them are open there"
+    for kept, home in ((dear, "rtx"), (replace(dear, minimum=1), "h100")):
+        warm = [asked(BIG, RARE)]
+        signal = signal_of(snapshot([], [], []), CostModel(), (kept, RTX), warm)
+        assert set(signal.homes.values()) == {home}
+
+
+def test_demand_that_prefers_seconds_stays():
+    assert homes(RARE, HASTY) == ({"h100"}, {"h100"})
+
+
+def test_workers_that_a_pool_keeps_anyway_cost_nothing():
+    assert homes(RARE, rooms=(replace(H100, minimum=1), RTX)) == ({"h100"}, {"h100"})
+
+
+def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_left():
+    sizing = RightSizing()
+    hot = worker("a", lane(BIG), lane(SMALL), pool="h100", memory_mib=80_000)
+    goes = replace(hot, shape=structs.replace(hot.shape, name="b"), draining=True)
+    idle = worker("c", pool="h100", memory_mib=80_000)
+    for now_s in (NOW_S, NOW_S + CALM_S):
+        view = replace(snapshot([hot, goes, idle], [], []), now_s=now_s)
+        warm = [asked(BIG, RARE), asked(SMALL, RARE)]
+        signal = signal_of(view, CostModel(), (H100, RTX), warm, sizing)
+    assert set(signal.homes.values()) == {"rtx"}
+    assert signal.backlogs["h100"].warm == 1
+
+
+def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
+    sizing = RightSizing()
+    sizing.first, sizing.leaving = "rtx", {"h100"}
+    hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
+    warm = [asked(BIG, RARE, since_s=400.0), asked(SMALL, RARE)]
+    view = replace(snapshot([hot], [], []), now_s=1.0)
+    assert signal_of(view, CostModel(), (H100, RTX), warm, sizing).backlogs["h100"].warm == 0
+
+
+def test_engines_that_load_or_whose_worker_goes_are_not_open():
+    for hot in (
+        worker("w", lane(BIG, load_remaining_s=9.0), pool="rtx", memory_mib=24_000),
+        worker("w", lane(BIG), pool="rtx", memory_mib=24_000, draining=True),
+        worker("w", lane(SMALL), pool="rtx", memory_mib=24_000),
+    ):
+        sizing = RightSizing()
+        sizing.first, sizing.leaving = "rtx", {"h100"}
+        view = replace(snapshot([hot], [], []), now_s=1.0)
+        warm = [asked(BIG, RARE), asked(SMALL, RARE, since_s=400.0)]
+        signal_of(view, CostModel(), (H100, RTX), warm, sizing)
+        assert sizing.leaving == {"h100"}
+
+
+def test_a_pool_of_no_workers_holds_nothing():
+    assert homes(RARE, rooms=(H100, replace(RTX, maximum=0))) == ({"h100"}, {"h100"})
+
+
+def test_a_model_that_the_cheaper_pool_cannot_hold_keeps_all_where_they_are():
+    assert homes(RARE, infos=(BIG, model("huge", 40))) == ({"h100"}, {"h100"})
+
+
+def test_a_pool_too_small_for_all_of_them_is_none_of_the_choice():
+    tiny = pool("tiny", "nvidia-4090", 12_000, 0.1, maximum=1)
+    assert homes(RARE, rooms=(H100, tiny)) == ({"h100"}, {"h100"})
+
+
+def test_engines_that_are_held_open_no_longer_count_for_nothing():
+    sizing, gone = RightSizing(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
+    hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
+    view = replace(snapshot([hot], [], []), now_s=NOW_S)
+    signal_of(view, CostModel(), (H100, RTX), [gone, asked(SMALL, RARE)], sizing)
+    assert sizing.first is None
+
+
+def test_a_model_that_nobody_asked_for_of_late_has_no_say():
+    sizing = RightSizing()
+    huge = asked(model("huge", 40), RARE, since_s=LATELY_S + 1.0)
+    for now_s in (NOW_S, NOW_S + CALM_S):
+        hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)
+        view = replace(snapshot([hot], [], []), now_s=now_s)
+        signal = signal_of(view, CostModel(), (H100, RTX), [asked(SMALL, RARE), huge], sizing)
+    assert set(signal.homes.values()) == {"rtx"}
+
+
+def test_a_pool_that_was_left_goes_at_once_but_has_its_calm_again_when_it_is_needed_again():
+    quiet = Hysteresis(calm_s=CALM_S)
+    view = replace(H100, calm_s=CALM_S)
+    backlog = signals(RARE)[0].backlogs["h100"]
+    busy, idle = replace(backlog, warm=0, actions=1), replace(backlog, warm=0)
+    assert quiet.sizes(view, busy, 1, 0.0).workers == 1
+    assert quiet.sizes(view, idle, 1, 10.0).workers == 1
+    assert quiet.sizes(view, replace(idle, left=True), 1, 20.0).workers == 0
+    assert quiet.sizes(view, replace(busy, left=True), 0, 30.0).workers == 1
+    assert quiet.sizes(view, replace(idle, left=True), 1, 40.0).workers == 1

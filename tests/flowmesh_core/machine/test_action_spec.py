@@ -1,0 +1,27 @@
+from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.machine.action_spec import work_of
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+
+GENERATE = builtin_catalog().newest("llm.generate")
+
+
+def generated(rows, **params):
+    """The size of a generation on so many rows."""
+    inputs = {
+        "model": Artifact("model", Digest("m"), Digest("m"), size_bytes=16_000_000_000),
+        "rows": Artifact("dataset", Digest("r"), Digest("r"), size_bytes=rows * 400, rows=rows),
+    }
+    return work_of(GENERATE, params, inputs, ("model",), ())
+
+
+def test_the_rows_of_a_generation_decode_side_by_side():
+    work = generated(24, maxTokens=100)
+    assert (work.tokens_out, work.decode_steps, work.sequences) == (2400.0, 100.0, 24.0)
+    samples = generated(24, maxTokens=100, samples=4)
+    assert (samples.tokens_out, samples.decode_steps) == (9600.0, 100.0)
+
+
+def test_more_sequences_than_an_engine_runs_at_once_decode_one_lot_after_another():
+    work = generated(1024, maxTokens=100)
+    assert (work.decode_steps, work.sequences) == (400.0, 256.0)

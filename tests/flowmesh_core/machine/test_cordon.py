@@ -1,0 +1,63 @@
+"""A cordoned worker takes nothing new, keeps what it runs, and may be taken back."""
+
+from tests.flowmesh_core.machine.world import SOLO, World, plan, step
+
+from flowmesh_core.fleet.snapshot import RejectionCause
+from flowmesh_core.machine.events import CordonChanged
+from flowmesh_core.status.projection import worker_statuses
+
+
+def states(world: World) -> dict[str, str]:
+    return {w.shape.name: w.state for w in worker_statuses(world.machine.state, world.now)}
+
+
+def test_a_cordoned_worker_takes_nothing_new_until_it_is_taken_back() -> None:
+    world = World()
+    world.join("w")
+    world.apply(CordonChanged(frozenset({"w"})))
+    world.submit(plan(step("a")))
+    world.tick(1.0)
+    assert world.attempts() == []
+    assert states(world) == {"w": "cordoned"}
+    (rejection,) = world.machine.state.rejections
+    assert rejection.cause is RejectionCause.DRAINING
+    world.apply(CordonChanged(frozenset()))
+    world.tick(1.0)
+    assert len(world.attempts()) == 1
+    assert states(world) == {"w": "busy"}
+
+
+def test_what_a_cordoned_worker_runs_goes_on() -> None:
+    world = World()
+    world.join("w")
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(1.0)
+    world.apply(CordonChanged(frozenset({"w"})))
+    world.tick(1.0)
+    (assignment,) = world.attempts()
+    assert states(world) == {"w": "busy"}
+    world.finish(assignment.attempt_id)
+    world.tick(1.0)
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_a_worker_that_joins_after_it_was_cordoned_takes_nothing() -> None:
+    world = World()
+    world.apply(CordonChanged(frozenset({"late"})))
+    world.submit(plan(step("a")))
+    world.join("late")
+    world.tick(1.0)
+    assert world.attempts() == []
+    world.join("other")
+    world.tick(1.0)
+    assert list(world.held["other"])
+
+
+def test_a_cordoned_worker_that_comes_back_goes_on_with_what_it_holds() -> None:
+    world = World()
+    world.join("w")
+    world.submit(plan(step("a", uses=SOLO)))
+    world.tick(1.0)
+    world.apply(CordonChanged(frozenset({"w"})))
+    world.hello("w")
+    assert len(world.machine.state.workers["w"].held) == 1

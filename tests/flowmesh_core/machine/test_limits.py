@@ -1,0 +1,70 @@
+"""Deadlines, budgets, what no worker can take, and suspension."""
+
+from msgspec.structs import replace
+from tests.flowmesh_core.machine.world import ASK, World, plan, step
+
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.protocol.messages import EngineVariant
+
+
+def test_a_deadline_that_passes_fails_the_run(world: World) -> None:
+    uid = world.submit(plan(step("a"), deadline_s=30.0))
+    world.tick(29)
+    assert uid not in world.finals
+    world.tick(2)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "deadline")
+
+
+def test_a_budget_that_does_not_cover_the_next_action_fails_the_run(world: World) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a"), budget_nanousd=1))
+    world.tick(0.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "budget")
+    assert not world.attempts()
+
+
+def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
+    world.join("w1")
+    poor = world.submit(plan(step("a"), budget_nanousd=1), share="group-x")
+    rich = world.submit(plan(step("a"), namespace="team-b"), share="group-x")
+    world.run()
+    assert world.finals[rich].phase == "Succeeded"
+    assert world.finals[poor].phase == "Succeeded"
+
+
+def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:
+    world = World(Settings(unplaceable_after_s=5.0))
+    world.join("w1", engines={})
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    step_status = world.machine.state.runs[uid].steps["a"]
+    assert step_status.wait_reason == "engine-not-offered"
+    world.beat()
+    world.tick(6)
+    world.tick(0.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
+
+
+def test_what_a_fixed_fleet_does_not_serve_fails_once_its_workers_are_there() -> None:
+    world = World(Settings(unplaceable_after_s=60.0))
+    asked = replace(step("a", uses=ASK), fields={"dtype": "bfloat16"})
+    uid = world.submit(plan(asked))
+    world.tick(0.1)
+    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("auto", "float32")),))
+    world.tick(0.3)
+    waiting = world.machine.state.runs[uid].steps["a"]
+    assert "set with.dtype: float32, or add a pool that does" in waiting.wait_detail
+    world.tick(2.1)
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
+
+
+def test_a_suspended_run_waits_until_it_is_resumed(world: World) -> None:
+    from flowmesh_core.machine.events import Amended
+
+    world.join("w1")
+    uid = world.submit(plan(step("a"), suspend=True))
+    world.tick(0.1)
+    assert not world.attempts()
+    world.apply(Amended(uid, {"suspend": False}))
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"

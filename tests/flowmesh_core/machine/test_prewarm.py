@@ -1,0 +1,125 @@
+"""Engines that steps to come will need are foreseen, and workers told to hold them open."""
+
+import pytest
+from msgspec.structs import replace
+from tests.flowmesh_core.machine.world import ASK, World, after, plan, step
+
+from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.events import PrewarmPlanChanged
+from flowmesh_core.machine.prewarm import in_demand, told_to_hold
+from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.protocol.results import Artifact
+
+MIB = 1024 * 1024
+_DIGEST = digest_bytes(b"base")
+BASE = Artifact("model", _DIGEST, _DIGEST, 500 * MIB)
+
+
+def ask(path: str, *edges: Edge) -> StepPlan:
+    model = Edge("model", "model", (ArtifactSource("model", f"cas:{BASE.blob}"),))
+    return replace(step(path, model, *edges, uses=ASK), fields={"dtype": "float32"})
+
+
+def two_steps(**changes: object) -> object:
+    return plan(step("first"), ask("then", *after("first")), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.join("w", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
+    return world
+
+
+def demanded(world: World) -> list[tuple[int, float]]:
+    """Memory and seconds since the last demand of what is in demand."""
+    found = in_demand(world.machine.state, world.now)
+    return [(one.info.requirement.memory_mib, one.since_s) for one in found]
+
+
+def test_a_model_is_in_demand_while_the_step_before_it_runs(world: World) -> None:
+    assert demanded(world) == []
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.tick(1.0)
+    (running,) = world.attempts()
+    assert running.engine == "test.noop"
+    assert demanded(world) == [(256 + 500, 0.0)]
+
+
+def test_how_often_a_model_is_asked_for_stays_known_when_more_is_foreseen(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.run()
+    (before,) = in_demand(world.machine.state, world.now + 5.0)
+    more = plan(step("first", value=2), ask("then", *after("first")), name="more")
+    world.submit(more, artifacts=(BASE,))
+    world.now += 5.0
+    (after_,) = in_demand(world.machine.state, world.now)
+    assert (before.since_s > 0.0, after_.since_s) == (True, 0.0)
+    assert after_.per_s == before.per_s > 0.0
+
+
+def test_what_waits_for_a_step_stays_in_demand_however_long_that_takes(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    for _ in range(3):
+        world.tick(3000.0)
+        world.beat()
+    assert demanded(world) == [(256 + 500, 0.0)]
+
+
+def test_a_run_of_which_all_was_found_asks_for_no_engine(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.run()
+    asked = len(demanded(world))
+    world.machine.state.demand = type(world.machine.state.demand)()
+    world.mute_store = True
+    world.submit(two_steps(name="again"), artifacts=(BASE,))
+    assert demanded(world) == [], "it is still being looked up"
+    world.answer()
+    assert asked == 1
+    assert demanded(world) == []
+
+
+def test_a_suspended_run_asks_for_no_engine(world: World) -> None:
+    world.submit(two_steps(suspend=True), artifacts=(BASE,))
+    world.tick(1.0)
+    assert demanded(world) == []
+
+
+def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
+    world: World,
+) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.tick(1.0)
+    (one,) = in_demand(world.machine.state, world.now)
+    wanted = {"w": (one.info.signature,)}
+    state = world.machine.state
+    assert not told_to_hold(state, wanted)
+    for _ in range(2):
+        world.apply(PrewarmPlanChanged(wanted))
+    assert told_to_hold(state, wanted)
+    ((worker, (opening,)),) = world.told
+    assert worker == "w"
+    assert (opening.engine, opening.memory_mib) == (ASK.name, 256 + 500)
+    assert opening.components == {"model": BASE.digest}
+    world.hello("w")
+    assert not told_to_hold(state, wanted)
+    world.apply(PrewarmPlanChanged(wanted))
+    world.apply(PrewarmPlanChanged({}))
+    assert [openings for _, openings in world.told] == [(opening,), (opening,), ()]
+
+
+def test_what_is_opened_ahead_is_what_the_action_then_asks_for(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.tick(1.0)
+    (one,) = in_demand(world.machine.state, world.now)
+    opening = world.machine.state.openings[one.info.signature]
+    world.finish(world.attempts()[0].attempt_id)
+    world.tick(1.0)
+    (assignment,) = world.attempts()
+    assert assignment.signature == opening.signature
+    assert assignment.signature_params == opening.signature_params
+    assert (assignment.engine, assignment.contract) == (opening.engine, opening.contract)
+    assert {p: assignment.inputs[p].artifact.digest for p in assignment.components} == (
+        opening.components
+    )

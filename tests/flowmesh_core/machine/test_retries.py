@@ -1,0 +1,54 @@
+"""What an engine error, a fault of the step and a late end come to."""
+
+import pytest
+from tests.flowmesh_core.machine.world import World, only, plan, step
+
+from flowmesh_core.protocol.messages import AttemptEnd
+
+
+def test_an_engine_error_is_tried_again_with_backoff_on_another_worker_first(
+    world: World,
+) -> None:
+    world.join("w1", "w2")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    first = only(world)
+    holder = world.worker_of(first.attempt_id)
+    world.fail(first.attempt_id, "engine")
+    world.tick(0.1)
+    assert not world.attempts(), "the backoff has not passed"
+    world.tick(1.0)
+    assert world.worker_of(only(world).attempt_id) != holder
+    world.fail(only(world).attempt_id, "engine")
+    world.tick(2.1)
+    world.fail(only(world).attempt_id, "engine", message="the engine broke")
+    final = world.finals[uid]
+    assert (final.phase, final.reason, final.message) == ("Failed", "engine", "the engine broke")
+    assert final.steps[0].attempts == 3
+
+
+@pytest.mark.parametrize("kind", ["bad-input", "user-code", "timeout"])
+def test_what_is_the_steps_own_fault_is_not_tried_again_and_its_run_pays(
+    world: World, kind: str
+) -> None:
+    world.join("w1")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    world.begin(only(world).attempt_id)
+    world.now += 1
+    world.fail(only(world).attempt_id, kind)
+    final = world.finals[uid]
+    assert (final.phase, final.reason) == ("Failed", kind)
+    assert final.paid_nanousd == pytest.approx(1_000_000, rel=0.2)
+
+
+def test_a_late_end_of_an_action_that_is_published_changes_nothing(world: World) -> None:
+    world.join("w1")
+    world.submit(plan(step("a")))
+    world.tick(0.1)
+    attempt = only(world)
+    world.finish(attempt.attempt_id)
+    before = len(world.publications)
+    end = AttemptEnd(attempt.attempt_id, attempt.action_id)
+    world._sync("w1", ended=(end,))
+    assert len(world.publications) == before

@@ -1,0 +1,107 @@
+"""Stragglers get a replica; whoever publishes first wins."""
+
+import pytest
+from tests.flowmesh_core.machine.world import SOLO, World, only, plan, step
+
+from flowmesh_core.protocol.messages import LogLine
+
+
+def test_a_straggler_gets_a_replica_the_first_publication_wins_the_loser_is_fabric(
+    world: World,
+) -> None:
+    world.join("w1", "w2")
+    for n in range(3):
+        world.submit(plan(step("a", uses=SOLO, value=n)), f"before-{n}")
+    world.run()
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    slow = only(world)
+    holder = world.worker_of(slow.attempt_id)
+    world.begin(slow.attempt_id)
+    published = len(world.publications)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    assert len(world.attempts()) == 2
+    replica = next(a for a in world.attempts() if a.attempt_id != slow.attempt_id)
+    assert world.worker_of(replica.attempt_id) != holder
+    world.begin(replica.attempt_id)
+    world.now += 1
+    world.finish(replica.attempt_id)
+    final = world.finals[uid]
+    assert final.phase == "Succeeded"
+    assert not world.attempts(), "the loser was told to stop"
+    assert len(world.publications) == published + 1
+
+
+def test_an_action_that_is_lost_while_its_replica_waits_for_a_worker_is_tried_again(
+    world: World,
+) -> None:
+    world.join("w1")
+    world.join("small", device_memory_mib=1)
+    for n in range(3):
+        world.submit(plan(step("a", uses=SOLO, value=n)), f"before-{n}")
+    world.run()
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    slow = only(world)
+    world.begin(slow.attempt_id)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    assert world.machine.state.replicas, "the worker that idles is too small for it"
+    world.lose("w1")
+    world.join("w2")
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+@pytest.mark.parametrize("then", ["says how far it is", "ends", "fails", "is lost", "prints"])
+def test_a_straggler_that_wakes_after_its_run_is_over_changes_nothing(
+    world: World, then: str
+) -> None:
+    world.join("w1", "w2")
+    for n in range(3):
+        world.submit(plan(step("a", uses=SOLO, value=n)), f"before-{n}")
+    world.run()
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    slow = only(world)
+    holder = world.worker_of(slow.attempt_id)
+    world.begin(slow.attempt_id)
+    world.deaf.add(holder)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    replica = next(a for a in world.attempts() if a.attempt_id != slow.attempt_id)
+    world.finish(replica.attempt_id)
+    assert world.finals[uid].phase == "Succeeded"
+    published, cache = list(world.publications), dict(world.cache)
+    match then:
+        case "says how far it is":
+            world.begin(slow.attempt_id, units=3)
+        case "prints":
+            world._sync(holder, logs=(LogLine(slow.attempt_id, world.now, "late"),))
+        case "ends":
+            world.finish(slow.attempt_id)
+        case "fails":
+            world.fail(slow.attempt_id, "engine")
+        case _:
+            world.lose(holder)
+    world.tick(1.0)
+    assert (world.publications, world.cache) == (published, cache)
+
+
+def test_an_attempt_of_a_kind_that_was_never_seen_gets_no_replica(world: World) -> None:
+    world.join("w1", "w2")
+    world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    world.begin(only(world).attempt_id)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    only(world)

@@ -1,0 +1,50 @@
+"""What is told of a combination that no worker serves."""
+
+import pytest
+from tests.flowmesh_core.placement.builders import worker
+
+from flowmesh_core.placement.engine_variants import VariantRequest, problem
+from flowmesh_core.protocol.messages import EngineVariant
+
+CPU = (
+    EngineVariant("llm.generate", "vllm", ("auto", "float32"), (True, False)),
+    EngineVariant("llm.generate", "vllm", ("bfloat16", "float16"), (False,)),
+)
+TRANSFORMERS = EngineVariant("llm.generate", "transformers", ("auto", "float32", "bfloat16"))
+
+
+def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> VariantRequest:
+    fields = {"implementation": "vllm", "dtype": dtype, "batchInvariant": invariant}
+    return VariantRequest.of("llm.generate", fields)
+
+
+@pytest.mark.parametrize(
+    ("honours", "told"),
+    [
+        (CPU, "set with.dtype: float32 or with.batchInvariant: false, or add a pool that does"),
+        (
+            (*CPU, TRANSFORMERS),
+            "set with.dtype: float32 or with.batchInvariant: false or with.implementation:"
+            " transformers, or add a pool that does",
+        ),
+        (
+            (EngineVariant("llm.generate", "x", ("float32",), (False,)),),
+            "true; add a pool that does",
+        ),
+    ],
+)
+def test_the_changes_that_are_served_are_told(
+    honours: tuple[EngineVariant, ...], told: str
+) -> None:
+    shapes = [worker("w", honours=honours).shape]
+    said = problem(wish(), shapes)
+    assert said.startswith(
+        "no worker serves llm.generate with implementation vllm, dtype bfloat16, batchInvariant"
+    )
+    assert said.endswith(told)
+
+
+def test_nothing_is_told_where_one_serves_it_or_none_offers_the_engine() -> None:
+    shapes = [worker("w", honours=CPU).shape]
+    assert problem(wish("float32"), shapes) == problem(wish(invariant=False), shapes) == ""
+    assert problem(wish(), [worker("w", engines={}).shape]) == problem(wish(), []) == ""
