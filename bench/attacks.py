@@ -32,9 +32,9 @@ from aiohttp import ClientError, ClientSession, WSMsgType
 from graphs import quantile
 from results import Result, Table
 
-from flowmesh_control.access import StaticUsers
-from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticWorkerTokens
+from flowmesh_control.auth.users import StaticUsers
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError

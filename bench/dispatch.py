@@ -36,7 +36,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "flowmesh_st
 
 import versitygw
 
-from flowmesh_store.files import write_new
+from flowmesh_store.atomic_files import write_new
 
 PEERS = ("ray", "dask")
 STORES = ("filesystem", "memory", "s3")

@@ -24,7 +24,7 @@ from fabric import MEMORY, Bench
 from results import Result, Table, spread
 from tick import case, measure
 
-from flowmesh_control.collector import collect_seldom
+from flowmesh_control.loop.gc_tuning import collect_seldom
 from flowmesh_core.machine.events import WorkerConnected
 from flowmesh_core.protocol.messages import Assignment, Hello, WorkerShape
 

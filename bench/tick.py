@@ -13,7 +13,7 @@ import random
 import statistics
 import time
 
-from flowmesh_control.collector import collect_seldom
+from flowmesh_control.loop.gc_tuning import collect_seldom
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex

@@ -17,7 +17,7 @@ from flowmesh_cli.place import Target
 from flowmesh_cli.running import follow, leave_at_once, wait_for_others
 from flowmesh_cli.show.audit import show_audit, show_audits, show_quarantine
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.auditing import AuditAccepted
+from flowmesh_control.audit.submission import AuditAccepted
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditReport, Verdict
 from flowmesh_core.lifecycle_states import Phase

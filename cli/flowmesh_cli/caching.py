@@ -10,11 +10,11 @@ from flowmesh_cli.failing import CliError, DeclinedError
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.cleaning import CacheStats
+from flowmesh_control.cache.admin import CacheStats
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.view import FabricStatus
-from flowmesh_store.collect import CollectionReport
+from flowmesh_store.collection.collector import CollectionReport
 
 
 def show_stats(*, place: Target, as_json: bool) -> None:

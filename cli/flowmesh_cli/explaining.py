@@ -10,8 +10,8 @@ from flowmesh_cli.place import Target
 from flowmesh_cli.show.placement import show_explanation
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.explain import Explanation
-from flowmesh_control.why import Why
+from flowmesh_control.queries.explain import Explanation
+from flowmesh_control.queries.why import Why
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 

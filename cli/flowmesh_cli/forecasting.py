@@ -6,7 +6,7 @@ from flowmesh_cli.client import ApiClient
 from flowmesh_cli.failing import FilesError
 from flowmesh_cli.sources import Source
 from flowmesh_cli.uploading import upload_inputs
-from flowmesh_control.planner import Forecast
+from flowmesh_control.queries.planner import Forecast
 from flowmesh_core.errors import SpecError
 
 

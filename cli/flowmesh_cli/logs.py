@@ -11,7 +11,7 @@ from flowmesh_cli.following import OVER, POLL_S
 from flowmesh_cli.naming import find_run
 from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.kept_logs import StepLogLine
+from flowmesh_control.records.run_logs import StepLogLine
 from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.status.view import RunStatus
 

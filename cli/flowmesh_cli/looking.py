@@ -89,7 +89,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
 
 def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     """Lets a run go on with the newest versions of its engines."""
-    from flowmesh_control.repinning import RepinnedRun  # noqa: PLC0415 - as in amend_run
+    from flowmesh_control.runs.repin import RepinnedRun  # noqa: PLC0415 - as in amend_run
 
     terminal = Terminal(as_json=as_json)
     with look(place) as http:

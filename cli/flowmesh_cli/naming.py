@@ -4,7 +4,7 @@ from flowmesh_cli.client import ApiClient
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.failing import CliError
 from flowmesh_cli.nearness import nearest
-from flowmesh_control.run_records import RunSummary
+from flowmesh_control.records.run_records import RunSummary
 
 
 def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:

@@ -18,7 +18,7 @@ import msgspec
 
 from flowmesh_cli.state_dir import StateDir
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 
 _READ_WITHIN_S = 2.0
 _POLL_S = 0.02

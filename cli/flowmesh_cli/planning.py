@@ -15,7 +15,7 @@ from flowmesh_cli.place import Target
 from flowmesh_cli.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.running import checked
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.planner import GUESS, Forecast, PlannedStep
+from flowmesh_control.queries.planner import GUESS, Forecast, PlannedStep
 from flowmesh_core.status.view import WorkerStatus
 
 UNKNOWN = "?"

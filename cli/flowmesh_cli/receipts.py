@@ -12,7 +12,7 @@ from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.place import Target
 from flowmesh_cli.show.runs import show_fabric
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.run_records import RunSummary
+from flowmesh_control.records.run_records import RunSummary
 from flowmesh_core.accounting.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.status.view import FabricStatus
 

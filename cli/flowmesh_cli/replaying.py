@@ -11,7 +11,7 @@ from flowmesh_cli.failing import CliError
 from flowmesh_cli.naming import all_runs, find_run
 from flowmesh_cli.place import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.views import OVER
+from flowmesh_control.queries.run_views import OVER
 from flowmesh_core.recording import RecordedRun
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.recording import anonymous, read_recording, write_recording

@@ -24,7 +24,7 @@ from flowmesh_cli.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.uploading import upload_inputs
 from flowmesh_cli.validating import compile_sources
-from flowmesh_control.admission import RunAccepted
+from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_core.errors import SpecError
 from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.spec.suggestions import did_you_mean

@@ -14,7 +14,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.place import Target
 from flowmesh_cli.show.lineage import show_origins, show_walk
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, LineageWalk, ProducedArtifact
+from flowmesh_control.records.lineage_index import Direction, LineageWalk, ProducedArtifact
 from flowmesh_core.lineage.rows import RowOrigins
 from flowmesh_core.status.view import RunStatus
 

@@ -19,7 +19,7 @@ from typing import Any
 import kubernetes
 import urllib3
 
-from flowmesh_control.master_key import KEY_BYTES
+from flowmesh_control.auth.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.connection import load_configuration
 from flowmesh_operator.gateway_certificate import gateway_certificate, self_signed

@@ -10,8 +10,8 @@ from functools import partial
 
 import kopf
 
-from flowmesh_control.epochs import SupersededError
-from flowmesh_control.telling.log_format import LogFormatError, formatter
+from flowmesh_control.observability.log_format import LogFormatError, formatter
+from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import KubeClient
 from flowmesh_operator.connection import connected

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowmesh_control.master_key import KEY_BYTES
+from flowmesh_control.auth.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.pools.surroundings import PodEnvironment
 

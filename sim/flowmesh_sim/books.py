@@ -1,12 +1,12 @@
 """What the bucket holds of runs: specs, ledgers, finals, accounts and the learned cost model.
 
 Written as the control plane writes it (segments each second and before a verdict), read back by the
-rules of ``flowmesh_control.recovery`` and, for the money, by the same code (``accounts``).
+rules of ``flowmesh_control.runs.recovery`` and, for the money, by the same code (``accounts``).
 """
 
 from dataclasses import dataclass, field
 
-from flowmesh_control.accounts import AccountsRecord, OpeningBalance, bring_up_to_date
+from flowmesh_control.records.accounts import AccountsRecord, OpeningBalance, bring_up_to_date
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.results import Artifact
@@ -100,7 +100,7 @@ class SimRecovery:
 
 
 def recover(bucket: SimBucket, ledger: SimLedger) -> SimRecovery:
-    """Sorts the runs as ``flowmesh_control.recovery.recover`` does."""
+    """Sorts the runs as ``flowmesh_control.runs.recovery.recover`` does."""
     last = bucket.accounts
     counted = {} if last is None else last.counted
     later: list[Line] = []

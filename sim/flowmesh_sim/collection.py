@@ -1,11 +1,11 @@
 """The sweeper in virtual time: what has expired and what nothing needs goes, by the shipped roots.
 
-The rules are those of ``flowmesh_store.collect`` and ``flowmesh_control.cleaning``: results past
+The rules are those of the store's collector and the control plane's cache admin: results past
 their time, then blobs older than the grace that no live run, kept result, kept output of an ended
 run or connected worker names.
 """
 
-from flowmesh_control.roots import held_digests, live_artifacts
+from flowmesh_control.cache.roots import held_digests, live_artifacts
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest

@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flowmesh_control.accounts import capture
-from flowmesh_control.finishing import outputs_of
-from flowmesh_control.loop import DECIDE_GAP_S, REST
+from flowmesh_control.loop.event_loop import DECIDE_GAP_S, REST
+from flowmesh_control.records.accounts import capture
+from flowmesh_control.runs.finalizer import outputs_of
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.costmodel.state import decode_model, encode_model
@@ -58,7 +58,7 @@ class SimulatedControlPlane:
         bucket.epoch += 1
         self.epoch = bucket.epoch
         self.alive = True
-        # As ``flowmesh_control.clock.steady``: a clock that is set is noticed at the next start.
+        # As the control plane's steady clock: a clock that is set is noticed at the next start.
         self._began_s = fabric.wall_s() - fabric.engine.now_s
         self._ledger = SimLedger(bucket, self.epoch)
         found = recover(bucket, self._ledger)
@@ -244,7 +244,7 @@ class SimulatedControlPlane:
             self._fabric.bucket.model = encode_model(self.machine.state.model)
 
     def finish(self, uid: str) -> None:
-        """As ``flowmesh_control.finishing``: the ledger, then ``final``; then it is forgotten."""
+        """As the control plane's ``RunFinalizer``: the ledger, then ``final``."""
         if self._fabric.bucket.epoch > self.epoch:
             self.crash()  # it finds out before it says anything
             return

@@ -1,7 +1,7 @@
 """The workers' door in virtual time: sessions, the watchdog, and what gathers for each worker.
 
-The rules are those of ``flowmesh_control.gateway`` and ``session``: what is assigned before a full
-state was answered is dropped, a silent worker is lost, one that was given up says everything again.
+The rules are those of the control plane's gateway: what is assigned before a full state was
+answered is dropped, a silent worker is lost, one that was given up reports its full state again.
 """
 
 from collections.abc import Callable

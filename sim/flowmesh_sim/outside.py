@@ -1,7 +1,7 @@
-"""Does what the machine says in virtual time, by the rules of ``flowmesh_control.outside``.
+"""Executes the machine's commands in virtual time, by the rules of the control plane's executor.
 
-Requests of the store take their time and are made again while it is unavailable, with the waits of
-``flowmesh_control.hands``. A write that was under way when its control plane died still lands.
+Requests to the store take their time and are made again while it is unavailable, with the waits of
+the control plane's task pool. A write under way when its control plane dies still lands.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from flowmesh_control.hands import FIRST_RETRY_S, LAST_RETRY_S
-from flowmesh_control.pending_puts import PendingPut, PendingPuts
+from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
+from flowmesh_control.loop.task_pool import FIRST_RETRY_S, LAST_RETRY_S
 from flowmesh_core.dataset.manifest import encode_manifest
 from flowmesh_core.machine.commands import (
     Acknowledge,

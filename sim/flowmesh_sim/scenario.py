@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from flowmesh_control.loop import TICK_S
+from flowmesh_control.loop.event_loop import TICK_S
 from flowmesh_core.errors import FailureKind, Problem, SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_sim.facts import read_facts

@@ -10,11 +10,11 @@ from pathlib import Path
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
+from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import check_digest, check_key
 from flowmesh_store.ports import Record, StoredBlob
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
-from flowmesh_store.sweep import StoredRecord
 
 _WHERE = "memory:"
 

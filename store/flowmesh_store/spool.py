@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from flowmesh_core.units import Digest
-from flowmesh_store.files import temporary_name
+from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.hashing import chunk_buffer, new_hasher, require
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 
 _BUFFER_BYTES = 256 << 10
 

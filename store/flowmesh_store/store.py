@@ -7,12 +7,12 @@ from urllib.parse import unquote, urlsplit
 
 from flowmesh_core.errors import StoreError
 from flowmesh_store.blobs import DEFAULT_GRACE_S, Blobs
+from flowmesh_store.collection.sweep import Sweepable, SweepableRecords
 from flowmesh_store.durability import Durability
 from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, StoreRoot
 from flowmesh_store.memory import MemoryBlobs, MemoryRecords
 from flowmesh_store.ports import Records
-from flowmesh_store.sweep import Sweepable, SweepableRecords
-from flowmesh_store.verifying import VerifyingBlobs
+from flowmesh_store.verified_blobs import VerifyingBlobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ import orjson
 
 from flowmesh_core.errors import StoreError
 from flowmesh_core.units import Digest
-from flowmesh_store.files import temporary_name
+from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.hashing import digest_of, digest_of_file
 from flowmesh_store.keys import check_digest
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import BlobFiles, BlobStore
 
 _FILES_AT_ONCE = 8

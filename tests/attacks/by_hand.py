@@ -11,9 +11,9 @@ from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from tests.flowmesh_control import waiting
 from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, workflow
 
-from flowmesh_control.access import StaticUsers
-from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticWorkerTokens
+from flowmesh_control.auth.users import StaticUsers
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.machine.settings import Settings

@@ -15,12 +15,12 @@ import pytest
 from aiohttp import WSMsgType, web
 from tests.attacks.one_fabric import fabric_at
 
-from flowmesh_control.api.answers import errors_as_json
 from flowmesh_control.api.connections import (
     ConnectionTimes,
     TimedRequestHandler,
     TimedRunner,
 )
+from flowmesh_control.api.responses import errors_as_json
 from flowmesh_operator.liveness import alive_at
 
 QUICK = ConnectionTimes(header_s=0.3, body_pause_s=0.3, keep_alive_s=0.5)

@@ -13,8 +13,8 @@ from aiohttp import ClientSession
 from hack.dashboards.ask import RULES, Asked, alerts, asked, refused, silent
 from hack.dashboards.prometheus import Prometheus, program, scraping
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
+from tests.flowmesh_control.metrics.test_exposition import BROKEN
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
-from tests.flowmesh_control.test_metrics import BROKEN
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 
-from flowmesh_control.archive import Archive
-from flowmesh_control.cleaning import CacheAdmin
+from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.records.archive import Archive
 from flowmesh_core.accounting.ledger_lines import AttemptLine, CheckpointLine
 from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.machine import checkpoints

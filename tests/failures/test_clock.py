@@ -11,7 +11,7 @@ from tests.failures.seen import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
-from flowmesh_control.clock import steady
+from flowmesh_control.loop.clock import steady
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 
 HOUR_S = 3600.0

@@ -13,7 +13,7 @@ from tests.flowmesh_control.rights import EDIT, TableOfUsers
 from flowmesh_cli.client import ApiClient
 from flowmesh_cli.receipts import read_receipts, titles_of
 from flowmesh_control.api import receipts
-from flowmesh_control.run_records import RunSummary
+from flowmesh_control.records.run_records import RunSummary
 
 RUNS = 40
 STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}

@@ -1,12 +1,12 @@
 """The tree of an artifact's lineage as people read it."""
 
 import pytest
-from tests.flowmesh_control.test_lineage import d, everybody, made
+from tests.flowmesh_control.records.test_lineage_index import d, everybody, made
 
 from flowmesh_cli.show.lineage import show_walk
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, LineageIndex
-from flowmesh_control.run_lineage import walk_run
+from flowmesh_control.records.lineage_index import Direction, LineageIndex
+from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_store.memory import MemoryRecords
 
 RUNS = 200

@@ -8,7 +8,7 @@ from tests.flowmesh_cli.calling import answer, fmesh
 
 from flowmesh_cli.planning import show
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.planner import Forecast, PlannedStep
+from flowmesh_control.queries.planner import Forecast, PlannedStep
 
 HIT = PlannedStep("inputs.base", "model.import", "hit", actions=1, hits=1)
 MEASURED = PlannedStep(

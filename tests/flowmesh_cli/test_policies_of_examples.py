@@ -10,7 +10,7 @@ from tests.flowmesh_cli.calling import answer, fmesh
 from flowmesh_cli.chosen import WorkflowSelection
 from flowmesh_cli.exits import ExitCode
 from flowmesh_cli.sources import read_sources
-from flowmesh_control.policies import CachePolicyStore
+from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.errors import SpecError
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 from flowmesh_store.store import open_store

@@ -11,8 +11,8 @@ from flowmesh_cli.show.lines import LineProgress
 from flowmesh_cli.show.runs import show_summaries
 from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.run_records import summary_of
-from flowmesh_control.why import Why, WhyPart
+from flowmesh_control.queries.why import Why, WhyPart
+from flowmesh_control.records.run_records import summary_of
 from flowmesh_core.status.view import RunStatus, StepStatus
 
 WAITS = StepStatus(

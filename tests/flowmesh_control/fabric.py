@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession
 
-from flowmesh_control.access import NamespaceLabels, StaticUsers, Users, no_labels
-from flowmesh_control.certificate import TlsCertificate
-from flowmesh_control.clock import Clock, system_clock
-from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticWorkerTokens
+from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.auth.users import NamespaceLabels, StaticUsers, Users, no_labels
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.loop.clock import Clock, system_clock
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import FlowMeshError

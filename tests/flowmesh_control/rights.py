@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from flowmesh_control.access import User
-from flowmesh_control.failures import AuthorizationUnavailableError
+from flowmesh_control.auth.users import User
+from flowmesh_control.errors import AuthorizationUnavailableError
 
 VIEW = frozenset({"get", "list"})
 EDIT = VIEW | {"create", "update", "delete"}

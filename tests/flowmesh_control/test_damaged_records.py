@@ -8,17 +8,16 @@ import msgspec
 import pytest
 from tests.attacks.by_hand import end_of, noop, place
 from tests.flowmesh_control.fabric import control_plane
-from tests.flowmesh_control.test_ended_index import ends, taken_over
+from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
-from flowmesh_control.accounts import AccountsRecord, AccountStore, read_last
-from flowmesh_control.archive import Archive
-from flowmesh_control.cleaning import CacheAdmin
-from flowmesh_control.ended_index import EndedRunIndex
-from flowmesh_control.epochs import begin_epoch, last_epoch
-from flowmesh_control.model_file import load_model
-from flowmesh_control.policies import CachePolicyStore
-from flowmesh_control.quarantine import Quarantine
-from flowmesh_control.run_keys import (
+from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.records.accounts import AccountsRecord, AccountStore, read_last
+from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.cost_model_snapshot import load_model
+from flowmesh_control.records.ended_index import EndedRunIndex
+from flowmesh_control.records.epochs import begin_epoch, last_epoch
+from flowmesh_control.records.keys import (
     accounts_key,
     ended_key,
     epoch_key,
@@ -31,8 +30,9 @@ from flowmesh_control.run_keys import (
     spec_key,
     taken_key,
 )
-from flowmesh_control.run_records import UNREADABLE, PinsRecord, SpecRecord
-from flowmesh_control.taken_up import write_taken
+from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.records.run_ownership import write_taken
+from flowmesh_control.records.run_records import UNREADABLE, PinsRecord, SpecRecord
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog

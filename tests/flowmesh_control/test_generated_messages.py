@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.flowmesh_core.machine import world as w
 
-from flowmesh_control.gateway import _read
-from flowmesh_control.intake import MessageIntake
-from flowmesh_control.logs import LogBuffer
-from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
+from flowmesh_control.workers.gateway import _read
+from flowmesh_control.workers.log_buffer import LogBuffer
+from flowmesh_control.workers.message_intake import MessageIntake
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.costmodel import decode_model, encode_model
 from flowmesh_core.graph.cel import truth

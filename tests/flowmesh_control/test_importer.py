@@ -12,9 +12,9 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.importer import process as process_module
 from flowmesh_control.importer.child import frames
+from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
 from flowmesh_control.importer.frames import BlobEnd, DatasetDecoded, DecodingRefused
 from flowmesh_control.importer.process import Importer
-from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.dataset import dataset_digest, decode_manifest
 from flowmesh_core.errors import BlobCorruptError, ContentLimitError, IdentityError, StoreFullError
 from flowmesh_core.identity import digest_bytes

@@ -15,7 +15,7 @@ from aiohttp import ClientError, ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid, sleeps, status_of
 
-from flowmesh_control.epochs import SupersededError
+from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.status.view import RunStatus
 

@@ -20,8 +20,8 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer, until
 
-from flowmesh_control.run_keys import final_key
-from flowmesh_control.run_records import FinalRecord, final_decoder
+from flowmesh_control.records.keys import final_key
+from flowmesh_control.records.run_records import FinalRecord, final_decoder
 from flowmesh_core.units import Digest
 from flowmesh_operator.api import KubeClient
 from flowmesh_store.store import Store, open_store

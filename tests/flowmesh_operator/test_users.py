@@ -10,8 +10,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.access import EDIT, LOOK, grant, grant_everywhere, revoke
 from tests.flowmesh_operator.api_server import ApiServer
 
-from flowmesh_control.access import Resource, User, Verb
-from flowmesh_control.failures import AuthorizationUnavailableError
+from flowmesh_control.auth.users import Resource, User, Verb
+from flowmesh_control.errors import AuthorizationUnavailableError
 from flowmesh_operator.access import users as module
 from flowmesh_operator.access.users import ReviewedUsers
 from flowmesh_operator.api import KubeClient

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.memory import MemoryBlobs

@@ -8,8 +8,8 @@ import random
 import sys
 from pathlib import Path
 
-from flowmesh_store.filesystem import log as log_module
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem import record_log as log_module
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 
 SHARED = 6

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.ports import Record

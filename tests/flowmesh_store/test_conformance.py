@@ -14,8 +14,8 @@ from flowmesh_core.errors import (
     StoreError,
 )
 from flowmesh_core.units import Digest
+from flowmesh_store.conditional_write_check import prove_conditional_writes
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.proof import prove_conditional_writes
 
 ABSENT = digest_of(b"nobody put this")
 SIZES = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 3 << 20]

@@ -12,7 +12,7 @@ from flowmesh_store.memory import MemoryBlobs
 from flowmesh_store.metered import CountingMeter, MeteredBlobs, MeteredRecords
 from flowmesh_store.spool import SpoolWriter, verified_file
 from flowmesh_store.store import open_store
-from flowmesh_store.verifying import VerifyingBlobs
+from flowmesh_store.verified_blobs import VerifyingBlobs
 
 
 class BadNetwork(MemoryBlobs):

@@ -14,8 +14,8 @@ from flowmesh_core.errors import StoreFullError
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
-from flowmesh_store.caching import CachingBlobs
-from flowmesh_store.collect import Collector
+from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.collection.collector import Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
 

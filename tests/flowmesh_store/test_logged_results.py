@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flowmesh_core.errors import StoreError
-from flowmesh_store.filesystem.log import QUICK_BYTES, RecordLog
+from flowmesh_store.filesystem.record_log import QUICK_BYTES, RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.store import open_store
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.flowmesh_cli.calling import until
 
-from flowmesh_store.filesystem import log as log_module
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem import record_log as log_module
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 
 HERE = Path(__file__).parent
@@ -457,7 +457,7 @@ def test_a_forked_process_has_turns_of_its_own(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 log = RecordLog(StoreRoot(Path(sys.argv[1])), "actions")
 log.write("actions/a", b"a", if_match=None, durable=False)

@@ -14,8 +14,8 @@ import pytest
 import versitygw
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_store.conditional_write_check import prove_conditional_writes
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.proof import prove_conditional_writes
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow

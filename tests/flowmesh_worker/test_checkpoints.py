@@ -12,7 +12,7 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.checkpoints import Checkpoints
 from flowmesh_worker.held import ReportBuffer

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_store.patient import patient
+from flowmesh_store.retrying_blobs import patient
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter

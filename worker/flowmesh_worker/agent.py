@@ -22,7 +22,7 @@ from flowmesh_core.protocol.messages import (
 )
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_worker.attempts import HeldAttempts
 from flowmesh_worker.budget import MemoryBudget
 from flowmesh_worker.checkpoints import Checkpoints

@@ -17,7 +17,7 @@ from flowmesh_core.errors import FlowMeshError, LostBlobError
 from flowmesh_core.protocol.messages import Assignment, Checkpoint
 from flowmesh_core.protocol.wire_ids import without_mac
 from flowmesh_core.units import Digest
-from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
 from flowmesh_worker.held import ReportBuffer
 from flowmesh_worker.host.frames import HostInput

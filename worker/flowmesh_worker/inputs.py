@@ -11,7 +11,7 @@ from flowmesh_core.dataset import Manifest, decode_manifest
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
 from flowmesh_core.units import Digest
-from flowmesh_store.caching import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_worker.components import ComponentCache
 from flowmesh_worker.host.frames import HostInput
 from flowmesh_worker.patience import patiently

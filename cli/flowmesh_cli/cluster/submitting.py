@@ -17,8 +17,8 @@ from flowmesh_cli.failing import CliError, FilesError
 from flowmesh_cli.local_inputs import local_inputs
 from flowmesh_cli.sources import Source
 from flowmesh_cli.uploading import upload_inputs
-from flowmesh_control.admission import RunAccepted
-from flowmesh_control.planner import Forecast
+from flowmesh_control.queries.planner import Forecast
+from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_core.errors import SpecError
 
 ENDED = ("Succeeded", "Failed", "Cancelled")

@@ -9,10 +9,10 @@ from typing import Any
 
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.secrets import EnvironmentSecrets
-from flowmesh_control.access import StaticUsers
-from flowmesh_control.control import ControlPlane
-from flowmesh_control.joining import StaticWorkerTokens
-from flowmesh_control.master_key import load_master_key
+from flowmesh_control.auth.master_key import load_master_key
+from flowmesh_control.auth.users import StaticUsers
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError

@@ -23,7 +23,7 @@ from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_cli.owner import OwnerRecord, Ownership
 from flowmesh_cli.state_dir import StateDir
-from flowmesh_control.telling.log_format import formatter
+from flowmesh_control.observability.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
 
 HOST = "127.0.0.1"

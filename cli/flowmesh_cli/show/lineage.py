@@ -7,7 +7,7 @@ import msgspec
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.lineage import Direction, LineageWalk
+from flowmesh_control.records.lineage_index import Direction, LineageWalk
 from flowmesh_core.lineage import ArtifactInfo, Derivation
 from flowmesh_core.lineage.rows import ChunkOrigin, RowOrigins
 from flowmesh_core.units import Digest

@@ -3,7 +3,7 @@
 from flowmesh_cli import figures
 from flowmesh_cli.show.why import show_attempts
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.explain import Explanation
+from flowmesh_control.queries.explain import Explanation
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
 from flowmesh_core.lifecycle_states import ENDED, StepState

@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_cli import figures
 from flowmesh_cli.show.steps import MARKS, doing, result, title
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.run_records import RunSummary
+from flowmesh_control.records.run_records import RunSummary
 from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.status.view import FabricStatus, RunStatus
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from flowmesh_cli import figures
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.why import Why
+from flowmesh_control.queries.why import Why
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.lifecycle_states import HitKind
 

@@ -4,20 +4,20 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from flowmesh_control.access import NamespaceLabels, Users
-from flowmesh_control.api.answers import errors_as_json
 from flowmesh_control.api.audits import AuditHandlers
+from flowmesh_control.api.authorization import Authorizer
 from flowmesh_control.api.data import DataHandlers
-from flowmesh_control.api.doors import Authorizer
 from flowmesh_control.api.fabric import FabricHandlers
-from flowmesh_control.api.only_reading import refusing_writes
-from flowmesh_control.api.origins import LineageHandlers
+from flowmesh_control.api.lineage import LineageHandlers
 from flowmesh_control.api.probes import ProbeHandlers
+from flowmesh_control.api.read_only import refusing_writes
 from flowmesh_control.api.receipts import AllReceipts
+from flowmesh_control.api.responses import errors_as_json
 from flowmesh_control.api.runs import RunHandlers
-from flowmesh_control.assembly import Parts
-from flowmesh_control.cleaning import CacheAdmin
-from flowmesh_control.planner import Planner
+from flowmesh_control.auth.users import NamespaceLabels, Users
+from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.queries.planner import Planner
+from flowmesh_control.wiring import Parts
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from flowmesh_control.access import NamespaceLabels, Verb
-from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import AuthorizedRequest, Route, of_namespace, of_run
-from flowmesh_control.assembly import Parts
-from flowmesh_control.content import StoredContent
-from flowmesh_control.downloads import Download, download_of
-from flowmesh_control.failures import ConflictError, NotFoundError
-from flowmesh_control.importer.receiving import receive
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
+from flowmesh_control.api.responses import answer
+from flowmesh_control.auth.users import NamespaceLabels, Verb
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.importer.upload_body import receive
+from flowmesh_control.queries.downloads import Download, download_of
+from flowmesh_control.runs.uploads import StoredContent
+from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.spool import SpoolWriter

@@ -3,12 +3,12 @@
 import msgspec
 from aiohttp import web
 
-from flowmesh_control.access import Resource, Verb
-from flowmesh_control.api.answers import answer, flag
-from flowmesh_control.api.doors import AuthorizedRequest, Route, of_fabric, of_known
-from flowmesh_control.assembly import Parts
-from flowmesh_control.cleaning import CacheAdmin
-from flowmesh_control.failures import ConflictError, NotFoundError
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
+from flowmesh_control.api.responses import answer, flag
+from flowmesh_control.auth.users import Resource, Verb
+from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.wiring import Parts
 from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.projection import fabric_status, worker_statuses
 

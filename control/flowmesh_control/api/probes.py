@@ -2,10 +2,10 @@
 
 from aiohttp import web
 
-from flowmesh_control.access import Resource, Verb
-from flowmesh_control.api.answers import answer
-from flowmesh_control.api.doors import AuthorizedRequest, Route, of_fabric
-from flowmesh_control.assembly import Parts
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric
+from flowmesh_control.api.responses import answer
+from flowmesh_control.auth.users import Resource, Verb
+from flowmesh_control.wiring import Parts
 
 
 class ProbeHandlers:

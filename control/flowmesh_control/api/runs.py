@@ -8,17 +8,23 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from flowmesh_control.access import NamespaceLabels, Verb
-from flowmesh_control.admission import Submission
-from flowmesh_control.api.answers import answer, flag
-from flowmesh_control.api.doors import AuthorizedRequest, Route, of_known, of_run, of_workflow
-from flowmesh_control.assembly import Parts
-from flowmesh_control.cancellations import cancel
-from flowmesh_control.explain import explain_step
-from flowmesh_control.failures import ConflictError, NotFoundError
-from flowmesh_control.planner import Planner, refuse_unmeetable
-from flowmesh_control.views import OVER
-from flowmesh_control.why import why_step
+from flowmesh_control.api.authorization import (
+    AuthorizedRequest,
+    Route,
+    of_known,
+    of_run,
+    of_workflow,
+)
+from flowmesh_control.api.responses import answer, flag
+from flowmesh_control.auth.users import NamespaceLabels, Verb
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.queries.explain import explain_step
+from flowmesh_control.queries.planner import Planner, refuse_unmeetable
+from flowmesh_control.queries.run_views import OVER
+from flowmesh_control.queries.why import why_step
+from flowmesh_control.runs.admission import Submission
+from flowmesh_control.runs.cancellations import cancel
+from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.machine.events import Amended
 from flowmesh_core.spec.quantities import budget, seconds

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.importer.process import Importer
-from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import ContentLimitError
 from flowmesh_core.identity import digest_bytes

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
     BlobEnd,
@@ -15,7 +16,6 @@ from flowmesh_control.importer.frames import (
     DecodingRefused,
     read_frame,
 )
-from flowmesh_control.importer.putting import ConcurrentPuts
 from flowmesh_core.errors import ContentLimitError, IdentityError
 from flowmesh_store.blobs import Blobs
 

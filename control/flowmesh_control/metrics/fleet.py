@@ -6,9 +6,9 @@ from itertools import product
 
 from prometheus_client.core import Metric
 
-from flowmesh_control.backlogs import CapacitySignalSource
+from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauges
-from flowmesh_control.metrics.workers import WorkerTelemetry
+from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import NANO_PER_USD

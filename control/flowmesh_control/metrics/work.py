@@ -6,7 +6,7 @@ from itertools import product
 
 from prometheus_client.core import Metric
 
-from flowmesh_control.backlogs import CapacitySignalSource
+from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.errors import FailureKind

@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from flowmesh_control.access import Resource, User
-from flowmesh_control.failures import AuthorizationUnavailableError
+from flowmesh_control.auth.users import Resource, User
+from flowmesh_control.errors import AuthorizationUnavailableError
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.access.remembered import TtlCache
 
@@ -41,7 +41,7 @@ class TokenReviews(Protocol):
 
 
 class ReviewedUsers:
-    """The users that the API server knows (the port ``flowmesh_control.access.Users``)."""
+    """The users that the API server knows (the port ``flowmesh_control.auth.users.Users``)."""
 
     def __init__(self, reviews: TokenReviews, *, namespace: str) -> None:
         """Takes the way to the API server.

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from flowmesh_control.certificate import TlsCertificate
-from flowmesh_control.control import ControlPlane
+from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.machine.settings import Settings

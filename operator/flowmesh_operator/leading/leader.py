@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Protocol
 
-from flowmesh_control.control import ControlPlane
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.api import KubeClient
 from flowmesh_operator.connection import connected

@@ -2,7 +2,7 @@
 
 import logging
 
-from flowmesh_control.control import ControlPlane
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_core.errors import FlowMeshError, SpecError, StoreUnavailableError
 from flowmesh_core.sharing import CachePolicy
 from flowmesh_core.sharing.scopes import plan_scopes

@@ -9,7 +9,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from flowmesh_control.control import ControlPlane
+from flowmesh_control.control_plane import ControlPlane
 from flowmesh_core.autoscaling.backlog import Backlog
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.errors import SpecError

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 
-from flowmesh_control.content import UploadStore
+from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
 from flowmesh_operator.access.grants import grant
 from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, ApiError, KubeClient

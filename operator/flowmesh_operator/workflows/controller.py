@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.admission import Submission
-from flowmesh_control.assembly import Parts
-from flowmesh_control.cancellations import cancel
-from flowmesh_control.control import ControlPlane
-from flowmesh_control.epochs import SupersededError
-from flowmesh_control.failures import NotFoundError
+from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.records.epochs import SupersededError
+from flowmesh_control.runs.admission import Submission
+from flowmesh_control.runs.cancellations import cancel
+from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import (
     FlowMeshError,
     InvalidReferenceError,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_control.admission import Submission
+from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.spec.size import oversized
 from flowmesh_operator.mirror import Object

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_control.assembly import Parts
-from flowmesh_control.failures import NotFoundError
-from flowmesh_control.status_document import store_document
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.queries.status_document import store_document
+from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
 from flowmesh_core.status.view import RunStatus

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError, StoreAccessError, StoreFullError
 from flowmesh_core.units import Digest
+from flowmesh_store.atomic_files import is_cached, place, read_whole, sync_directory, write_beside
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
-from flowmesh_store.files import is_cached, place, read_whole, sync_directory, write_beside
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, mismatch, require
 from flowmesh_store.keys import CAS, blob_key, is_digest
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 

@@ -10,15 +10,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from flowmesh_core.errors import ConditionFailedError, StoreError
+from flowmesh_store.atomic_files import make_parent, place, read_whole, sync_directory
+from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.durability import Durability
-from flowmesh_store.files import make_parent, place, read_whole, sync_directory
-from flowmesh_store.filesystem.log import RecordLog
+from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import ACTIONS, CAS, check_key
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import Record
-from flowmesh_store.sweep import StoredRecord
 
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from flowmesh_store.files import temporary_name, write_new
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.atomic_files import temporary_name, write_new
+from flowmesh_store.os_errors import store_error
 
 _STRIPES = 256
 

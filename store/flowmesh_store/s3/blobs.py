@@ -23,7 +23,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import blob_key, check_digest
-from flowmesh_store.oserrors import store_error
+from flowmesh_store.os_errors import store_error
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 

@@ -16,11 +16,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.keys import CAS, check_key
 from flowmesh_store.ports import Record
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket, records_error, status_of
 from flowmesh_store.s3.location import DELETE_CONNECTIONS, S3Location
-from flowmesh_store.sweep import StoredRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

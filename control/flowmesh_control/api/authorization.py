@@ -1,0 +1,224 @@
+"""The doors of the API: what each route needs, and who is let in.
+
+Each route states the verb and resource that it needs. A handler receives an
+:class:`AuthorizedRequest`, which only the :class:`Authorizer` makes, so no handler runs without a
+check. A run that a user may not see does not exist for that user: its name gives nothing away.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from flowmesh_control.auth.users import Resource, User, Users, Verb
+from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
+
+DEFAULT_NAMESPACE = "default"
+_SCHEME = "Bearer "
+
+
+class NamespaceSource(StrEnum):
+    """Where the namespace of a request stands."""
+
+    RUN = "the run in the path"
+    QUERY = "the query's namespace"
+    BODY = "the workflow in the body"
+    FABRIC = "no namespace: the whole fabric"
+    OWN = "all namespaces that the user may see"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedRequest:
+    """A request that was let in.
+
+    Attributes:
+        namespace: that it is about; empty where it is about none or several.
+        uid: of the run that it is about.
+    """
+
+    request: web.Request
+    user: User
+    users: Users
+    namespace: str = ""
+    uid: str = ""
+
+    async def seen(self, namespaces: Iterable[str]) -> frozenset[str]:
+        """Those of some namespaces whose runs the user may list."""
+        wanted = sorted(set(namespaces))
+        if await self.sees_all():
+            return frozenset(wanted)
+        # All at once: they may be hundreds, and each a question to the API server.
+        allowed = await asyncio.gather(*(self._may(Verb.LIST, n) for n in wanted))
+        return frozenset(n for n, may in zip(wanted, allowed, strict=True) if may)
+
+    async def sees_all(self) -> bool:
+        """Whether the user may list the runs of every namespace."""
+        return await self._may(Verb.LIST, "")
+
+    async def _may(self, verb: Verb, namespace: str) -> bool:
+        return await self.users.may(self.user, verb, Resource.WORKFLOWS, namespace)
+
+
+Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path of the API, and what it needs; made by the functions below."""
+
+    method: str
+    path: str
+    handling: Handling
+    verb: Verb
+    resource: Resource
+    about: NamespaceSource
+
+
+def of_run(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
+    """A route below ``/v1/…/{uid}``: needs the verb on workflows in the run's namespace."""
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN)
+
+
+def of_namespace(method: str, path: str, handling: Handling, verb: Verb) -> Route:
+    """Needs the verb on workflows in the namespace of ``?namespace=``."""
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.QUERY)
+
+
+def of_workflow(method: str, path: str, handling: Handling) -> Route:
+    """Needs to create workflows in the namespace of the workflow that is the body."""
+    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, NamespaceSource.BODY)
+
+
+def of_fabric(method: str, path: str, handling: Handling, verb: Verb, resource: Resource) -> Route:
+    """Needs the verb on something that belongs to no user's namespace."""
+    return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC)
+
+
+def of_known(method: str, path: str, handling: Handling) -> Route:
+    """Returns a route for any known user, who sees the runs of :meth:`AuthorizedRequest.seen`."""
+    return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
+
+
+class Authorizer:
+    """Lets in who may."""
+
+    def __init__(self, users: Users, views: RunViews) -> None:
+        """Takes who knows users, and whose namespaces runs are in."""
+        self._users = users
+        self._views = views
+
+    def door(self, route: Route) -> Handler:
+        """The route's handler behind its door."""
+
+        async def let_in(request: web.Request) -> web.StreamResponse:
+            visit = AuthorizedRequest(request, await self._user(request), self._users)
+            return await route.handling(await self._checked(route, visit))
+
+        return let_in
+
+    async def _user(self, request: web.Request) -> User:
+        given = request.headers.get("Authorization", "")
+        token = given.removeprefix(_SCHEME).strip()
+        user = await self._users.who(token) if token and given.startswith(_SCHEME) else None
+        if user is None:
+            raise UnknownUserError(
+                "the bearer token is missing, wrong, or has expired",
+                where="Authorization",
+                remedy="fmesh reads it from the state folder or the kubeconfig; with curl: "
+                "-H 'Authorization: Bearer …'",
+            )
+        return user
+
+    async def _checked(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
+        match route.about:
+            case NamespaceSource.OWN:
+                return visit
+            case NamespaceSource.RUN:
+                return await self._of_run(route, visit)
+            case NamespaceSource.QUERY:
+                visit = replace(visit, namespace=_queried(visit.request))
+            case NamespaceSource.BODY:
+                visit = replace(visit, namespace=_submitted(await visit.request.read()))
+            case NamespaceSource.FABRIC:
+                pass
+        if not await self._may(route, visit, visit.namespace):
+            raise _forbidden(route, visit, visit.namespace)
+        return visit
+
+    async def _of_run(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
+        """The first run so called that the user may see is meant, whatever they may do to it."""
+        name = visit.request.match_info["uid"]
+        for uid, namespace in await self._views.called(name):
+            if await self._may(route, visit, namespace):
+                return replace(visit, uid=uid, namespace=namespace)
+            if await self._sees(visit, namespace):
+                raise _forbidden(route, visit, namespace)
+        raise NotFoundError(
+            f"there is no run {name!r}", where="runs", remedy="`fmesh status` lists the runs"
+        )
+
+    async def _may(self, route: Route, visit: AuthorizedRequest, namespace: str) -> bool:
+        return await self._users.may(visit.user, route.verb, route.resource, namespace)
+
+    async def _sees(self, visit: AuthorizedRequest, namespace: str) -> bool:
+        for verb in (Verb.LIST, Verb.GET):
+            if await self._users.may(visit.user, verb, Resource.WORKFLOWS, namespace):
+                return True
+        return False
+
+
+def _forbidden(route: Route, visit: AuthorizedRequest, namespace: str) -> ForbiddenError:
+    place = f" in namespace {namespace}" if namespace else ""
+    of_objects = not route.resource.startswith("/")
+    group = ".flowmesh.dev" if of_objects else ""
+    option = f" -n {namespace}" if namespace else ""
+    return ForbiddenError(
+        f"user {visit.user.name!r} may not {route.verb} {route.resource}{group}{place}",
+        where=visit.request.path,
+        remedy="ask an administrator for a role with this right; "
+        f"`kubectl auth can-i {route.verb} {route.resource}{group}{option}` asks the API server",
+    )
+
+
+def _queried(request: web.Request) -> str:
+    """The namespace that is named; one that no workflow can have gets no references."""
+    namespace = request.query.get("namespace") or DEFAULT_NAMESPACE
+    if not _is_namespace(namespace):
+        raise FlowMeshError(
+            f"{namespace[:80]!r} is no namespace",
+            where="?namespace=",
+            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
+        )
+    return namespace
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What of a submission says its namespace."""
+
+    document: dict[str, Any]
+    namespace: str = ""
+
+
+def _submitted(body: bytes) -> str:
+    """The namespace of a submission; the handler submits to this one, whatever else is in it."""
+    named = msgspec.json.decode(body, type=_Named)
+    metadata = named.document.get("metadata")
+    written = metadata.get("namespace") if isinstance(metadata, dict) else None
+    namespace = named.namespace or (DEFAULT_NAMESPACE if written is None else written)
+    if not isinstance(namespace, str) or not _is_namespace(namespace):
+        words = PATTERN_WORDS[NAMESPACE_PATTERN]
+        raise SpecError([Problem("metadata.namespace", f"{namespace!r} is not {words}")])
+    return namespace
+
+
+def _is_namespace(text: str) -> bool:
+    return re.fullmatch(NAMESPACE_PATTERN, text) is not None

@@ -1,0 +1,130 @@
+"""How the API answers: JSON, and errors with the place, the reason and the remedy."""
+
+import logging
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from flowmesh_control.api.connections import BodyPausedError
+from flowmesh_control.errors import (
+    AuthorizationUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PlanRefusedError,
+    UnknownUserError,
+)
+from flowmesh_core.errors import (
+    ContentLimitError,
+    DamagedRecordError,
+    FlowMeshError,
+    IdentityError,
+    InvalidReferenceError,
+    LostBlobError,
+    SpecError,
+    StoreAccessError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+
+log = logging.getLogger("flowmesh.control.api")
+
+_STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
+    (SpecError, 422),
+    (BodyPausedError, 408),
+    (ContentLimitError, 400),
+    (IdentityError, 422),
+    (UnknownUserError, 401),
+    (PlanRefusedError, 402),
+    (ForbiddenError, 403),
+    (InvalidReferenceError, 403),
+    (NotFoundError, 404),
+    (LostBlobError, 410),
+    (ConflictError, 409),
+    (StoreFullError, 507),
+    (DamagedRecordError, 500),
+    (StoreAccessError, 500),
+    (StoreUnavailableError, 503),
+    (AuthorizationUnavailableError, 503),
+    (FlowMeshError, 400),
+)
+_CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
+    (DamagedRecordError, "damaged-record"),
+    (StoreAccessError, "store-access"),
+)
+"""Of errors whose status alone would be taken for a fault of the control plane."""
+
+
+def answer(value: Any, *, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json"
+    )
+
+
+def refusal(error: FlowMeshError) -> web.Response:
+    """An error as JSON: ``{"error": {message, where, remedy, problems, code?}}``."""
+    status = next(s for kind, s in _STATUS if isinstance(error, kind))
+    response = _error(
+        status,
+        error.message,
+        error.where,
+        error.remedy,
+        problems=error.problems if isinstance(error, SpecError) else [],
+        retry_after_s=error.retry_after_s if error.retryable else 0.0,
+        code=next((code for kind, code in _CODES if isinstance(error, kind)), ""),
+    )
+    if isinstance(error, UnknownUserError):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _error(
+    status: int,
+    message: str,
+    where: str = "",
+    remedy: str = "",
+    *,
+    problems: Any = (),
+    retry_after_s: float = 0.0,
+    code: str = "",
+) -> web.Response:
+    body = {"message": message, "where": where, "remedy": remedy, "problems": problems}
+    if code:
+        body["code"] = code
+    response = answer({"error": body}, status=status)
+    if retry_after_s:
+        response.headers["Retry-After"] = str(max(1, round(retry_after_s)))
+    return response
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns every exception into an answer that says what is wrong and what to do."""
+    try:
+        return await handler(request)
+    except FlowMeshError as e:
+        return refusal(e)
+    except msgspec.MsgspecError as e:
+        return _error(400, f"the body cannot be read: {e}", "body", "see docs/api.md")
+    except RecursionError:
+        return _error(400, "the body is nested too deeply", "body", "flatten it")
+    except web.HTTPException as e:
+        return _error(e.status, e.reason, request.path)
+    except ConnectionResetError:
+        raise
+    except Exception as e:
+        log.exception("%s %s failed", request.method, request.path)
+        return _error(
+            500,
+            f"{type(e).__name__}: {e}",
+            request.path,
+            "this is a fault of the control plane; its log has the traceback",
+        )
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """Whether a query parameter is set."""
+    return request.query.get(name, "").lower() in ("1", "true", "yes")

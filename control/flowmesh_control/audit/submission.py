@@ -1,0 +1,223 @@
+"""How audits begin: actions of an ended run are drawn, and a run is made that makes them again."""
+
+import asyncio
+import secrets
+
+import msgspec
+import orjson
+
+from flowmesh_control.audit.reproducibility import ReproducibilityCheck
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.queries.run_views import OVER, RunViews
+from flowmesh_control.records.audit_records import ORDER, AuditRecords
+from flowmesh_control.records.keys import spec_key
+from flowmesh_control.records.run_pins import accepted_pins
+from flowmesh_control.records.run_records import PinsRecord
+from flowmesh_control.runs.admission import Admission, Compiled
+from flowmesh_core.audit.plan import audit_path, audit_plan
+from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
+from flowmesh_core.audit.report import AuditCheck, AuditOrder, AuditReport, AuditSkip, counts_of
+from flowmesh_core.audit.sampling import choose
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import Determinism
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.machine.run_lifecycle import run_of
+from flowmesh_core.sharing.scopes import audit_scopes
+from flowmesh_core.status.view import RunStatus
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import ActionCache, StoredResult
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.ports import RecordStore
+
+REPEATS = frozenset({Determinism.EXACT, Determinism.SEEDED})
+"""Classes that promise the same result for the same action."""
+_AT_ONCE = 32
+"""Records looked up together."""
+
+
+class AuditAccepted(msgspec.Struct, frozen=True):
+    """An audit that was asked for.
+
+    Attributes:
+        uid: of its run; empty where nothing can be checked, and ``report`` is all there is.
+        resumed: it went on already.
+    """
+
+    uid: str
+    resumed: bool
+    checks: int
+    report: AuditReport | None = None
+
+
+class AuditSubmission:
+    """Begins audits."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        blobs: Blobs,
+        cache: ActionCache,
+        catalog: Catalog,
+        views: RunViews,
+        admission: Admission,
+        audits: AuditRecords,
+        clock: Clock,
+    ) -> None:
+        """Takes what is known of ended runs, and who accepts new ones."""
+        self._records = records
+        self._blobs = blobs
+        self._cache = cache
+        self._catalog = catalog
+        self._views = views
+        self._admission = admission
+        self._audits = audits
+        self._clock = clock
+
+    async def begin(self, uid: str, *, share: float, seed: int) -> AuditAccepted:
+        """Audits a run; one that goes on with the same share and seed is resumed.
+
+        Args:
+            uid: a run that has ended.
+            share: of its actions of class ``exact`` and ``seeded``, in (0, 1].
+            seed: of the draw.
+
+        Raises:
+            NotFoundError: there is no such run.
+            ConflictError: it has not ended, or is an audit itself.
+            StoreError: nothing was begun.
+        """
+        status = await self._audited(uid)
+        digest = digest_bytes(orjson.dumps(["audit", uid, share, seed]))
+        standing = await self._admission.standing(digest)
+        if standing:
+            order = await self._audits.order(standing)
+            return AuditAccepted(standing, resumed=True, checks=len(order.checks))
+        pins = await self._pins(uid)
+        made = await self._made(status, pins)
+        eligible = [m for m in made if m.determinism in REPEATS]
+        chosen = choose(eligible, share, seed)
+        checks, unchecked = await self._checks(pins, chosen, made)
+        order = AuditOrder(
+            run_uid=uid,
+            run=status.name,
+            namespace=status.namespace,
+            share=share,
+            seed=seed,
+            created_s=self._clock(),
+            eligible=len({m.action_id for m in eligible}),
+            checks=tuple(c for _, c in checks),
+            unchecked=unchecked,
+            passed_over=_passed_over(made),
+        )
+        if not checks:
+            counts = counts_of(order, ())
+            report = AuditReport("", order, Phase.SUCCEEDED, counts=counts, ended_s=self._clock())
+            return AuditAccepted("", resumed=False, checks=0, report=report)
+        return await self._submit(pins, order, [m for m, _ in checks], digest)
+
+    async def _submit(
+        self, pins: PinsRecord, order: AuditOrder, chosen: list[ReproducibleAction], digest: Digest
+    ) -> AuditAccepted:
+        plan, artifacts = audit_plan(order.run_uid, pins.plan, chosen)
+        uid = f"{plan.name}-{secrets.token_hex(4)}"
+        document = {"kind": "FlowMeshAudit", ORDER: msgspec.to_builtins(order)}
+        compiled = Compiled(document, plan, audit_scopes(uid), artifacts, {})
+        accepted = await self._admission.take(compiled, digest, uid=uid)
+        return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
+
+    async def _audited(self, uid: str) -> RunStatus:
+        status = await self._views.status(uid)
+        if status.audit_of:
+            raise ConflictError(
+                f"{uid} is an audit itself", where="audit", remedy=f"audit {status.audit_of}"
+            )
+        if status.phase not in OVER:
+            raise ConflictError(
+                f"run {uid} has not ended: {status.phase}",
+                where="audit",
+                remedy=f"`fmesh watch {uid}` follows it",
+            )
+        return status
+
+    async def _pins(self, uid: str) -> PinsRecord:
+        pins = await accepted_pins(self._records, uid)
+        if pins is None:
+            raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
+        return pins
+
+    async def _made(self, status: RunStatus, pins: PinsRecord) -> list[ReproducibleAction]:
+        """The run's actions, named as it named them."""
+        unknown = [s.engine for s in pins.plan.steps if self._catalog.newest(s.engine) is None]
+        if unknown:
+            raise ConflictError(
+                f"engine {unknown[0]} is not installed any more",
+                where="audit",
+                remedy="install what the run was made with",
+            )
+        event = Submitted(
+            status.uid,
+            pins.plan,
+            status.created_s,
+            pins.scopes,
+            pins.artifacts,
+            bumps=pins.bumps,
+        )
+        lines = await self._views.lines(status.uid)
+        return await asyncio.to_thread(lambda: list(made_by(run_of(self._catalog, event), lines)))
+
+    async def _checks(
+        self, pins: PinsRecord, chosen: list[ReproducibleAction], made: list[ReproducibleAction]
+    ) -> tuple[list[tuple[ReproducibleAction, AuditCheck]], tuple[AuditSkip, ...]]:
+        scopes = list(
+            dict.fromkeys([pins.scopes.publish, *pins.scopes.lookup, pins.scopes.private])
+        )
+        checkable = ReproducibilityCheck(self._blobs, self._cache, scopes, made)
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def look(one: ReproducibleAction) -> StoredResult | str:
+            async with limit:
+                found = await checkable.record_of(one)
+                reason = "" if isinstance(found, str) else await checkable.lacks(one)
+                return reason or found
+
+        checks, unchecked = [], []
+        for one, found in zip(chosen, await asyncio.gather(*map(look, chosen)), strict=True):
+            if isinstance(found, str):
+                said = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
+                unchecked.append(said)
+            else:
+                checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
+        return checks, tuple(unchecked)
+
+
+def _check(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditCheck:
+    result = found.result
+    return AuditCheck(
+        path=audit_path(made),
+        step=made.step.path,
+        chunk=made.chunk,
+        action_id=made.action_id,
+        scope=found.scope,
+        engine=made.step.engine,
+        contract=made.step.contract,
+        implementation=made.step.implementation,
+        determinism=made.determinism,
+        signature_class=made.signature_class,
+        fields=made.step.fields,
+        outputs={port: a.digest for port, a in result.outputs.items()},
+        published_by=result.provenance,
+        published_s=result.created_s,
+        bump=bump,
+    )
+
+
+def _passed_over(made: list[ReproducibleAction]) -> dict[str, int]:
+    found: dict[str, set[Digest]] = {}
+    for m in made:
+        if m.determinism not in REPEATS:
+            found.setdefault(m.determinism.value, set()).add(m.action_id)
+    return {name: len(ids) for name, ids in sorted(found.items())}

@@ -1,0 +1,1 @@
+"""The capacity signal that pools scale by, computed from the machine's snapshot."""

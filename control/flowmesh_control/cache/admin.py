@@ -1,0 +1,146 @@
+"""The cache from outside: how large it is, what may go, and what an administrator wants gone."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from flowmesh_control.cache.roots import held_digests, live_artifacts
+from flowmesh_control.cache.stored_roots import kept_artifacts
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.queries.status_document import document_artifact
+from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.keys import final_key
+from flowmesh_control.records.known_keys import run_uids
+from flowmesh_control.records.run_records import FinalRecord, final_decoder
+from flowmesh_core.machine import checkpoints
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.status.overflow import overflows
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import decoded
+from flowmesh_store.batched_requests import in_batches
+from flowmesh_store.collection.collector import CollectionReport, Collector
+from flowmesh_store.collection.mark import mark, mark_results
+from flowmesh_store.collection.sweep import StoredRecord
+from flowmesh_store.keys import ACTIONS
+from flowmesh_store.store import Store
+
+_WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
+
+
+class ScopeStats(msgspec.Struct, frozen=True):
+    """Published results of one scope."""
+
+    scope: str
+    results: int
+    size_bytes: int
+
+
+class CacheStats(msgspec.Struct, frozen=True):
+    """What the store holds."""
+
+    blobs: int
+    blob_bytes: int
+    scopes: tuple[ScopeStats, ...]
+
+
+class CacheAdmin:
+    """Counts, collects and purges."""
+
+    def __init__(
+        self, *, store: Store, state: State, archive: Archive, result_ttl_s: float, clock: Clock
+    ) -> None:
+        """Takes the store, and the state that says what is in use."""
+        self._store = store
+        self._state = state
+        self._archive = archive
+        self._result_ttl_s = result_ttl_s
+        self._clock = clock
+
+    async def stats(self) -> CacheStats:
+        """Counts blobs, and results by scope; lists the whole store."""
+        blobs, size = 0, 0
+        async for blob in self._store.sweepable_blobs.blobs():
+            blobs += 1
+            size += blob.size_bytes
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        async for record in self._store.sweepable_records.aged(f"{ACTIONS}/"):
+            scope = record.key.split("/")[1]
+            counts[scope] += 1
+            sizes[scope] += record.size_bytes
+        scopes = tuple(ScopeStats(s, counts[s], sizes[s]) for s in sorted(counts))
+        return CacheStats(blobs, size, scopes)
+
+    async def collect(self, *, dry_run: bool) -> CollectionReport:
+        """Deletes expired results and blobs that nothing needs.
+
+        Raises:
+            StoreError: something could not be read, so nothing was swept.
+        """
+        collector = Collector(
+            self._store.sweepable_blobs,
+            self._store.sweepable_records,
+            self._store.records,
+            result_ttl_s=self._result_ttl_s,
+            clock=self._clock,
+        )
+        return await collector.collect(self._live, dry_run=dry_run)
+
+    async def purge(self, scope: str, *, engine: str = "") -> int:
+        """Deletes published results of a scope; how many. Their blobs go with the next collection.
+
+        Args:
+            scope: e.g. ``ns-team-a``.
+            engine: only results of this engine; all where empty.
+        """
+        records = self._store.sweepable_records
+
+        async def delete(record: StoredRecord) -> bool:
+            if engine:
+                result = decoded(await self._store.records.read(record.key))
+                if result is not None and result.engine != engine:
+                    return False
+            return await records.delete(record.key, older_than_s=0.0)
+
+        found = in_batches(records.aged(f"{ACTIONS}/{scope}/"), delete)
+        return sum([deleted async for _, deleted in found])
+
+    async def _live(self) -> set[Digest]:
+        """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
+        found = [*live_artifacts(self._state), *await self._of_ended_runs()]
+        manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
+        others = {d for a in found for d in a.blobs()} | held_digests(self._state)
+        live = await mark(self._store.blobs, manifests=manifests, others=others)
+        return live | await mark_results(self._store.blobs, self._store.records)
+
+    async def _not_live(self) -> AsyncIterator[str]:
+        for uid in await run_uids(self._store.records):
+            if uid not in self._state.runs:
+                yield uid
+
+    async def _of_ended_runs(self) -> list[Artifact]:
+        """Outputs are kept as long as results are; what an unfinished run needs, until it ends."""
+        since_s = self._clock() - self._result_ttl_s
+        found: list[Artifact] = []
+        records = self._store.records
+        async for uid, record in in_batches(
+            self._not_live(), lambda uid: records.read(final_key(uid))
+        ):
+            final = None if record is None else _final_or_none(record.data)
+            if final is None:
+                found += await kept_artifacts(records, uid)
+            elif final.status.ended_s >= since_s:
+                found += (a for artifacts in final.outputs.values() for a in artifacts)
+                if overflows(final.status):
+                    found.append(document_artifact(final.status))
+        return found
+
+
+def _final_or_none(data: bytes) -> FinalRecord | None:
+    """How a run ended; None where the record is damaged."""
+    try:
+        return final_decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None

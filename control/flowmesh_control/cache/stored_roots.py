@@ -1,0 +1,31 @@
+"""What a collection keeps for a run that is neither live nor known to have ended.
+
+It waits for an engine that is not installed, or a record of it is damaged, or the store was opened
+for reading alone. What it was given, has made and begins at is told by its pins and its ledger.
+"""
+
+from flowmesh_control.records.keys import spec_key
+from flowmesh_control.records.ledger import read_segments
+from flowmesh_control.records.run_pins import read_pins
+from flowmesh_core.accounting.ledger_lines import CheckpointLine, StepLine
+from flowmesh_core.machine import checkpoints
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_store.ports import RecordStore
+
+
+async def kept_artifacts(records: RecordStore, uid: str) -> list[Artifact]:
+    """The artifacts of a run, as far as its records tell of them; none where none was accepted.
+
+    Raises:
+        DamagedRecordError: pins or ledger cannot be read, so nothing may be swept.
+    """
+    if await records.read(spec_key(uid)) is None:
+        return []
+    lines = (await read_segments(records, uid)).lines
+    found = list((await read_pins(records, uid, lines)).artifacts.values())
+    for line in lines:
+        if isinstance(line, StepLine):
+            found += (a for a in line.outputs.values() if a is not None)
+        elif isinstance(line, CheckpointLine):
+            found.append(Artifact(checkpoints.KIND, line.digest, line.digest, line.size_bytes))
+    return found

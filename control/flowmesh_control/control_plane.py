@@ -1,0 +1,371 @@
+"""The control plane as one object: recovers, leads, serves workers and users, and stops.
+
+Used by the laptop mode and by the operator; both pass in what differs between them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_control.api.app import build_app
+from flowmesh_control.api.connections import TimedRunner
+from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.auth.users import NamespaceLabels, Users, no_labels
+from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
+from flowmesh_control.loop.clock import Clock, system_clock
+from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.metrics.store_latency import StoreMeter, metered
+from flowmesh_control.observability.otlp import OtlpExporter, wanted
+from flowmesh_control.ports import SecretReader
+from flowmesh_control.records.accounts import AccountStore, capture
+from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.cost_model_snapshot import CostModelSnapshot, load_model
+from flowmesh_control.records.ended_index import EndedRunIndex
+from flowmesh_control.records.epochs import SupersededError, begin_epoch, check_leads, last_epoch
+from flowmesh_control.records.ledger import LedgerWriter
+from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
+from flowmesh_control.runs.recovery import RecoveredState, recover
+from flowmesh_control.settings import ControlSettings
+from flowmesh_control.wiring import Given, Parts, assemble
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import (
+    FlowMeshError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.metrics.counters import MachineCounters
+from flowmesh_store.conditional_write_check import prove_conditional_writes
+from flowmesh_store.store import Store
+
+log = logging.getLogger("flowmesh.control")
+
+SHUTDOWN_S = 2.0
+
+
+class ControlPlane:
+    """One leadership from its beginning to its end; to lead again, make another."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ControlSettings,
+        *,
+        catalog: Catalog,
+        master_key: bytes,
+        users: Users,
+        tokens: WorkerTokenVerifier,
+        secrets: SecretReader,
+        certificate: TlsCertificate | None = None,
+        labels: NamespaceLabels = no_labels,
+        withdrawn: Withdrawn = none_withdrawn,
+        clock: Clock = system_clock,
+        owner: str = "",
+    ) -> None:
+        """Takes the store and what the surroundings provide.
+
+        Args:
+            store: one bucket or directory; this control plane leads it once started.
+            settings: fixed from now on.
+            catalog: the engine contracts (``plugins.load_catalog``).
+            master_key: of references (``master_key.load_master_key``).
+            users: who may ask what.
+            tokens: what workers join with.
+            secrets: reads secrets for attempts.
+            certificate: for TLS; without one it speaks plainly, which is for the loopback only.
+            labels: of namespaces, for policies that select by label.
+            withdrawn: knows what was cancelled while no control plane ran; asked at the start.
+            clock: seconds since the epoch.
+            owner: who leads, for people who read ``epochs/``; host and process where empty.
+        """
+        self._tracing = OtlpExporter(os.environ) if wanted(os.environ) else None
+        self._store_meter = StoreMeter()
+        self._store = metered(store, self._store_meter)
+        self._settings = settings
+        self._catalog = catalog
+        self._master_key = master_key
+        self._users = users
+        self._tokens = tokens
+        self._secrets = secrets
+        self._certificate = certificate
+        self._labels = labels
+        self._withdrawn = withdrawn
+        self._clock = clock
+        self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runner: web.AppRunner | None = None
+        self._parts: Parts | None = None
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.url = ""
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the running control plane; for the operator and for tests."""
+        if self._parts is None:
+            raise FlowMeshError("the control plane is not started", remedy="await start() first")
+        return self._parts
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Recovers, then leads and serves.
+
+        Args:
+            host: address to listen on.
+            port: 0 for any free one; see ``url``.
+
+        Raises:
+            StoreError: the store cannot be used; the message says why.
+            OSError: the address is taken.
+        """
+        collect_seldom()
+        records = self._store.records
+        await prove_conditional_writes(records)
+        epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
+        parts, recovered = await self._recover(epoch)
+        self._parts = parts
+        cancelled = await find_cancelled(records, recovered, self._withdrawn)
+        parts.hands.start()
+        self._run(parts.loop.run())
+        for event in recovered.submitted:
+            if event.uid not in cancelled:
+                parts.admission.remember(recovered.specs[event.uid])
+            reason = cancelled.get(event.uid, "")
+            await parts.loop.ask(msgspec.structs.replace(event, cancelled=reason))
+        for uid in cancelled.keys() & recovered.waiting.keys():
+            await parts.repinning.cancel(uid, cancelled[uid])
+        await self._listen(parts, host, port)
+        self._run(parts.gateway.watch_always())
+        self._run(self._keep_books(parts, epoch))
+        log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
+
+    async def start_reading(
+        self, refusal: StoreError, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        """Serves what is stored and writes nothing: neither the proof of the store nor an epoch.
+
+        Runs that have not ended wait. What would write is refused, but for a collection on a full
+        disk, which frees it.
+
+        Args:
+            refusal: why the store cannot be written.
+            host: address to listen on.
+            port: 0 for any free one; see ``url``.
+
+        Raises:
+            StoreError: the store cannot be read either.
+            OSError: the address is taken.
+        """
+        collect_seldom()
+        parts, _ = await self._recover(await last_epoch(self._store.records), refusal)
+        self._parts = parts
+        self._run(parts.loop.run())
+        await self._listen(parts, host, port)
+        self._run(parts.gateway.watch_always())
+        log.info("on %s for reading alone: %s", self.url, refusal)
+
+    async def wait(self) -> None:
+        """Returns when stopped.
+
+        Raises:
+            SupersededError: another control plane leads now.
+            InvariantError: a bug; what is durable is safe, start again.
+        """
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Stops serving and makes everything durable; runs go on at the next start."""
+        if self._runner is not None:
+            await self.parts.gateway.close()
+            await self._runner.cleanup()
+            self._runner = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._parts is not None:
+            await self._parts.hands.stop()
+            if self._failure is None and self._parts.given.refusal is None:
+                with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
+                    await self._books.close(self._clock())
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
+        self._ended.set()
+
+    async def _recover(
+        self, epoch: int, refusal: StoreError | None = None
+    ) -> tuple[Parts, RecoveredState]:
+        records, settings = self._store.records, self._settings
+        ledger, archive, policies = (
+            LedgerWriter(records, epoch=epoch),
+            Archive(records),
+            CachePolicyStore(records),
+        )
+        audits = AuditRecords(records, Quarantine(records), self._clock)
+        await policies.load()
+        await audits.quarantine.load()
+        index = EndedRunIndex(records, epoch=epoch)
+        recovered = await recover(
+            records,
+            ledger=ledger,
+            archive=archive,
+            index=index,
+            catalog=self._catalog,
+            refusal=refusal,
+        )
+        await audits.load(archive)
+        until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
+        figures = MachineCounters()
+        figures.restore(recovered.opening.shares, self._clock())
+        machine = Machine(
+            epoch=epoch,
+            catalog=self._catalog,
+            # The gateway watches: it hears what still waits to be applied.
+            settings=replace(settings.machine, watchdog_s=float("inf")),
+            model=await load_model(records),
+            book=recovered.opening.book,
+            figures=figures,
+            billed=recovered.opening.billed,
+            unsettled=recovered.opening.unsettled if recovered.submitted else {},
+            paid=recovered.opening.paid_by(self._clock()),
+            recovering_until_s=until_s,
+        )
+        given = Given(
+            epoch=epoch,
+            store=self._store,
+            store_meter=self._store_meter,
+            tracing=self._tracing,
+            settings=settings,
+            catalog=self._catalog,
+            master_key=self._master_key,
+            tokens=self._tokens,
+            secrets=self._secrets,
+            clock=self._clock,
+            machine=machine,
+            ledger=ledger,
+            archive=archive,
+            index=index,
+            policies=policies,
+            audits=audits,
+            waiting=recovered.waiting,
+            failed=self._fail,
+            later_epoch_seen=self._later_epoch_seen,
+            refusal=refusal,
+        )
+        parts = assemble(given)
+        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.counted)
+        return parts, recovered
+
+    async def _listen(self, parts: Parts, host: str, port: int) -> None:
+        app = build_app(parts, self._users, self._labels)
+        self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        shown = self._certificate
+        site = web.TCPSite(
+            self._runner, host, port, ssl_context=None if shown is None else shown.context
+        )
+        await site.start()
+        if shown is not None:
+            self._run(shown.follow())
+        bound = self._runner.addresses[0]
+        self.url = f"{'http' if shown is None else 'https'}://{bound[0]}:{bound[1]}"
+
+    async def _keep_books(self, parts: Parts, epoch: int) -> None:
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        checked, saved = loop.time(), loop.time()
+        while True:
+            await asyncio.sleep(settings.flush_s)
+            try:
+                await self._books.write(self._clock())
+                if loop.time() - checked >= settings.lead_check_s:
+                    checked = loop.time()
+                    await check_leads(self._store.records, epoch)
+                if loop.time() - saved >= settings.model_save_s:
+                    saved = loop.time()
+                    await self._books.save_model()
+            except (StoreUnavailableError, StoreFullError) as e:
+                self.parts.trouble.met(e)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Something that must not be: stop leading; whoever started this decides what follows."""
+        if self._failure is None:
+            log.error("the control plane stops: %s", error)
+            self._failure = error
+            self._ended.set()
+
+    def _later_epoch_seen(self, epoch: int) -> None:
+        """A worker has seen a later leader; the store says whether there is one."""
+
+        async def check() -> None:
+            await check_leads(self._store.records, self.parts.given.epoch)
+
+        log.warning("a worker has seen epoch %d", epoch)
+        self._run(check())
+
+
+class PeriodicFlush:
+    """What is written every second: ledgers, then the accounts that count them, then the index.
+
+    A line of the index says that the accounts count its run.
+    """
+
+    def __init__(
+        self, given: Given, metrics: MetricsPage, counted_unreadable: Mapping[str, int]
+    ) -> None:
+        """Takes the epoch's state, where to write, and who shows what is written.
+
+        Args:
+            given: of this epoch.
+            metrics: show what is written.
+            counted_unreadable: as :attr:`OpeningBalance.counted`.
+        """
+        self._counted_unreadable = counted_unreadable
+        self._state = given.machine.state
+        self._metrics = metrics
+        self._ledger = given.ledger
+        self._index = given.index
+        self._accounts = AccountStore(given.store.records, epoch=given.epoch)
+        self._model = CostModelSnapshot(given.store.records, epoch=given.epoch)
+
+    async def write(self, now_s: float) -> None:
+        """Flushes every ledger and writes the accounts as they are at this moment."""
+        counted = {**self._counted_unreadable, **self._ledger.lengths()}
+        record, ended = capture(self._state, counted, now_s), self._index.waiting()
+        await self._ledger.flush_all()
+        durable = await self._accounts.write(record)
+        self._metrics.kept = record
+        if durable:
+            await self._index.write(ended)
+
+    async def save_model(self) -> None:
+        """Saves what the cost model has learned."""
+        await self._model.save(self._state.model)
+
+    async def close(self, now_s: float) -> None:
+        """Writes everything a last time."""
+        await self.write(now_s)
+        await self.save_model()

@@ -1,0 +1,259 @@
+"""Does what the machine says, and answers with events: the way out of the core.
+
+What only concerns a connected worker or the ledger's memory is done at once; what touches the store
+goes to the hands, as work of the namespace that it is done for: they do it concurrently, the
+namespaces in turn, and again while the store is unavailable. What nobody waits for any more is
+dropped when its turn comes.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
+from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
+from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.dataset import encode_manifest
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    BlobNotFoundError,
+    Failure,
+    FailureKind,
+    FlowMeshError,
+    LostBlobError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from flowmesh_core.machine.commands import (
+    Acknowledge,
+    AppendLedgerLine,
+    Assign,
+    AttemptSettled,
+    CancelAttempt,
+    CheckBlobs,
+    Command,
+    ConfirmAttempts,
+    DeleteCorruptBlobs,
+    FinalizeRun,
+    LookUp,
+    Prewarm,
+    Publish,
+    PutBlob,
+    PutManifest,
+    RunChanged,
+)
+from flowmesh_core.machine.events import (
+    BlobsChecked,
+    Event,
+    LookedUp,
+    PublishDelayed,
+    Published,
+    PublishFailed,
+    RunFinalized,
+)
+from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
+from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.ports import BlobStore
+
+
+class CommandExecutor:
+    """The executor of the control plane."""
+
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        needed: BlobStore,
+        cache: ActionCache,
+        fleet: WorkerChannel,
+        hands: TaskPool,
+        append: Callable[[str, Line], None],
+        settled: Callable[[AttemptSettled], None],
+        finish: Finisher,
+        changed: Callable[[str], None],
+        secrets: SecretReader,
+        owners: TaskOwners,
+        post: Callable[[Event], None],
+    ) -> None:
+        """Starts nothing; the answers are posted.
+
+        Args:
+            blobs: the store's.
+            needed: the same, for what should be there: asked again before it is missed.
+            cache: where results are.
+            fleet: the way to the workers.
+            hands: do what touches the store.
+            append: adds a line to a run's ledger.
+            settled: told of paid attempts.
+            finish: makes a run's end durable.
+            changed: told of runs whose status has changed.
+            secrets: read for attempts.
+            owners: for whom work is done.
+            post: takes the answers.
+        """
+        self._blobs = blobs
+        self._needed = needed
+        self._cache = cache
+        self._fleet = fleet
+        self._hands = hands
+        self._append = append
+        self._finisher = finish
+        self._changed = changed
+        self._secrets = secrets
+        self._owners = owners
+        self._post = post
+        self._puts = PendingPuts()
+        self._table: Mapping[type, Callable[[Any], None]] = {
+            LookUp: self._later(self._look_up),
+            Publish: self._later(self._publish),
+            PutManifest: self._put_later,
+            PutBlob: self._put_later,
+            CheckBlobs: self._later(self._check_blobs),
+            DeleteCorruptBlobs: self._later(self._discard),
+            FinalizeRun: self._finish_later,
+            Assign: self._assign,
+            CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
+            Prewarm: lambda c: fleet.hold_open(c.worker, c.openings),
+            Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
+            ConfirmAttempts: lambda c: fleet.keep(c.worker, c.keep),
+            AppendLedgerLine: lambda c: append(c.uid, c.line),
+            AttemptSettled: settled,
+            RunChanged: lambda c: changed(c.uid),
+        }
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Starts the work; answers come back as events."""
+        table = self._table
+        for command in commands:
+            table[type(command)](command)
+
+    def flush(self) -> None:
+        """Sends what was gathered for each worker."""
+        self._fleet.flush()
+
+    @property
+    def backlog(self) -> int:
+        """As :attr:`Executor.backlog`."""
+        return self._hands.backlog
+
+    def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+        give, namespaces = self._hands.give, self._owners.namespaces
+        return lambda command: give(job, command, namespaces(command))
+
+    async def _look_up(self, c: LookUp) -> None:
+        if not self._owners.awaits(c):
+            return
+        found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
+        self._post(LookedUp(c.key, None if found is None else found.result))
+
+    async def _publish(self, c: Publish) -> None:
+        try:
+            event = await self._written(c)
+        except StoreUnavailableError:
+            raise
+        except StoreFullError as e:
+            if self._owners.awaits(c):  # else it was given up
+                self._post(PublishDelayed(c.key, _store_failure(e)))
+                raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
+        except FlowMeshError as e:
+            self._post(PublishFailed(c.key, _store_failure(e)))
+        else:
+            self._post(event)
+
+    async def _written(self, c: Publish) -> Published:
+        scope, result = c.key.scope, c.result
+        standing = None
+        if c.replace:
+            standing = await self._cache.lookup(c.key.action_id, [scope])
+        if standing is None:
+            now = await self._cache.publish(scope, result)
+        elif standing.result.generation >= result.generation:
+            now = standing
+        else:
+            now = await self._cache.replace(standing, result)
+        # A publication that was cut off after it was written finds itself: that is no adoption.
+        ours = now.won or now.result.provenance.attempt_id == result.provenance.attempt_id
+        return Published(c.key, now.result, adopted=not ours)
+
+    def _put_later(self, c: PutManifest | PutBlob) -> None:
+        pending = self._puts.begin(c.uid, c.digest)
+        self._hands.give(self._put, (c, pending), self._owners.namespaces(c))
+
+    async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
+        c, pending = given
+        data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
+        with contextlib.suppress(LostBlobError):
+            # References to outputs are issued: a spoiled copy is found by reading it, and replaced.
+            await self._blobs.get(c.digest)
+        try:
+            await self._blobs.put(c.digest, data)
+        except StoreFullError as e:
+            raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
+        self._puts.end(pending)
+
+    async def _check_blobs(self, c: CheckBlobs) -> None:
+        if not self._owners.awaits(c):
+            return
+        on_the_way = self._puts.join(c.uid, c.digests)  # the run's end waits for them
+        missing = await self._needed.missing(c.digests - on_the_way)
+        self._post(BlobsChecked(c.uid, frozenset(missing)))
+
+    async def _discard(self, c: DeleteCorruptBlobs) -> None:
+        with tempfile.TemporaryDirectory(prefix="flowmesh-check-") as scratch:
+            for digest in sorted(c.digests):
+                try:
+                    # Reading verifies, and the store forgets what fails twice.
+                    await self._blobs.fetch(digest, Path(scratch) / digest)
+                except (BlobCorruptError, BlobNotFoundError):
+                    continue
+                (Path(scratch) / digest).unlink()
+
+    def _finish_later(self, c: FinalizeRun) -> None:
+        """What a run's ``final`` names is durable before it: the blobs that are made here, too."""
+        namespaces = self._owners.namespaces(c)
+        self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
+
+    async def _finish(self, c: FinalizeRun) -> None:
+        await self._finisher.finish(c.uid)
+        self._post(RunFinalized(c.uid))
+        self._changed(c.uid)
+
+    def _assign(self, c: Assign) -> None:
+        if c.secrets:
+            self._hands.give(self._assign_with_secrets, c, (c.namespace,))
+        else:
+            self._fleet.assign(c.worker, c.assignment)
+
+    async def _assign_with_secrets(self, c: Assign) -> None:
+        try:
+            values = await self._secrets.read(c.namespace, c.secrets)
+        except StoreUnavailableError:
+            raise
+        except FlowMeshError as e:
+            self._refuse(c, e)
+            return
+        self._fleet.assign(c.worker, msgspec.structs.replace(c.assignment, secrets=values))
+        self._fleet.flush()
+
+    def _refuse(self, c: Assign, error: FlowMeshError) -> None:
+        """Ends an attempt that never reached its worker, as the worker would have ended it."""
+        report = FailureReport(
+            kind=FailureKind.BAD_INPUT, message=error.message, remedy=error.remedy
+        )
+        end = AttemptEnd(c.assignment.attempt_id, c.assignment.action_id, failure=report)
+        self._fleet.report(c.worker, end)
+
+
+def _store_failure(error: FlowMeshError) -> Failure:
+    return Failure(
+        FailureKind.STORE,
+        f"the result could not be published: {error.message}",
+        remedy=error.remedy or "see that the store has space and is writable",
+        retry_after_s=5.0,
+    )

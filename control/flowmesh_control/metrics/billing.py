@@ -1,0 +1,110 @@
+"""Metrics of the accounts: dollars, joules, hits.
+
+They are those of the last accounts that were written, so that the next leader goes on where they
+stand: no counter of these falls when a leader ends, in good order or by a crash.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from flowmesh_control.metrics.families import counter, counters, gauge, gauges
+from flowmesh_control.records.accounts import AccountsRecord
+from flowmesh_core.lifecycle_states import HitKind
+from flowmesh_core.machine.state import State
+from flowmesh_core.units import NANO_PER_USD
+
+BY = ("tenant", "pool", "model")
+
+
+def accounts(kept: AccountsRecord) -> Iterator[Metric]:
+    """Totals: bill = receipts + fabric + unsettled."""
+    book = kept.book
+    yield counter("flowmesh_bill_usd", "What all workers have cost.", _usd(book.bill_nanousd))
+    yield counter("flowmesh_receipts_usd", "What runs have paid.", _usd(book.receipts_nanousd))
+    yield gauge(
+        "flowmesh_fabric_usd",
+        "Idle, boot, lost and replica time, which no run pays.",
+        _usd(book.fabric_nanousd),
+    )
+    yield gauge(
+        "flowmesh_unsettled_usd",
+        "What attempts under way have run up.",
+        _usd(book.unsettled_nanousd),
+    )
+    yield counter("flowmesh_actions_executed", "Actions that were run.", book.executed)
+    yield counters(
+        "flowmesh_actions_hits",
+        "Actions that needed no run, by kind.",
+        ["kind"],
+        [
+            ([HitKind.PUBLISHED], book.hits_published),
+            ([HitKind.IN_FLIGHT], book.hits_in_flight),
+            ([HitKind.STEP_LEVEL], book.hits_step_level),
+        ],
+    )
+
+
+def shares(kept: AccountsRecord) -> Iterator[Metric]:
+    """Who paid and who was spared what, by tenant, pool and model."""
+    rows = [((r.tenant, r.pool, r.model), r.share) for r in kept.shares]
+    yield counters(
+        "flowmesh_paid_usd",
+        "Dollars that runs paid.",
+        BY,
+        [(key, _usd(s.paid_nanousd)) for key, s in rows],
+    )
+    yield counters(
+        "flowmesh_saved_usd",
+        "Dollars that hits would have cost.",
+        BY,
+        [(key, _usd(s.saved_nanousd)) for key, s in rows],
+    )
+    yield counters(
+        "flowmesh_joules",
+        "Energy that runs paid for; estimated where no meter was read.",
+        (*BY, "estimated"),
+        [
+            row
+            for key, s in rows
+            for row in (
+                ((*key, "false"), s.joules - s.joules_estimated),
+                ((*key, "true"), s.joules_estimated),
+            )
+            if row[1] > 0.0
+        ],
+    )
+    yield counters(
+        "flowmesh_saved_joules",
+        "Energy that hits would have used.",
+        BY,
+        [(key, s.joules_saved) for key, s in rows],
+    )
+
+
+def budgets(state: State) -> Iterator[Metric]:
+    """Of live runs that have a budget, by tenant."""
+    given: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for run in state.runs.values():
+        if run.budget_nanousd:
+            tenant = state.figures.tenant(run.plan.namespace, state.ticked_s)
+            given[tenant] = given.get(tenant, 0) + run.budget_nanousd
+            rest = max(0, run.budget_nanousd - run.paid_nanousd)
+            left[tenant] = left.get(tenant, 0) + rest
+    yield gauges(
+        "flowmesh_budget_usd",
+        "Budgets of live runs.",
+        ["tenant"],
+        [([t], _usd(n)) for t, n in sorted(given.items())],
+    )
+    yield gauges(
+        "flowmesh_budget_left_usd",
+        "What is left of the budgets of live runs.",
+        ["tenant"],
+        [([t], _usd(n)) for t, n in sorted(left.items())],
+    )
+
+
+def _usd(nanousd: int) -> float:
+    return nanousd / NANO_PER_USD

@@ -1,0 +1,61 @@
+"""Metrics of the control plane itself: its loop, its store, its audits."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from flowmesh_control.loop.event_loop import EventLoop
+from flowmesh_control.loop.store_health import StoreHealth
+from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.families import counter, counters, gauge, histograms
+from flowmesh_control.metrics.store_latency import StoreMeter
+from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_core.audit.report import Verdict
+
+
+def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
+    """The single writer."""
+    yield gauge("flowmesh_leader_epoch", "The epoch that is led.", epoch)
+    yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
+    yield gauge("flowmesh_events_waiting", "Events that wait.", loop.backlog)
+    yield histograms(
+        "flowmesh_tick_seconds", "Seconds of a scheduling decision.", [], {(): loop.ticks}
+    )
+
+
+def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[Metric]:
+    """The store as the control plane meets it."""
+    yield histograms(
+        "flowmesh_store_seconds",
+        "Seconds of a store operation, by operation and outcome.",
+        ["operation", "outcome"],
+        meter.latency,
+    )
+    yield counters(
+        "flowmesh_store_bytes",
+        "Bytes moved, by store operation.",
+        ["operation"],
+        [([operation], count) for operation, count in meter.moved_bytes.items()],
+    )
+    yield gauge("flowmesh_jobs_waiting", "Store work nobody has begun.", hands.backlog)
+    yield counter("flowmesh_store_retries", "Store work tried again.", hands.retries)
+    yield gauge(
+        "flowmesh_store_refuses",
+        "1 while the store refuses writes and they are tried again.",
+        1.0 if trouble.text else 0.0,
+    )
+
+
+def audited(audits: AuditRecords) -> Iterator[Metric]:
+    """What audits have found."""
+    yield counters(
+        "flowmesh_audit_actions",
+        "Actions drawn by audits, by verdict.",
+        ["verdict"],
+        [([verdict], audits.counts[verdict]) for verdict in Verdict],
+    )
+    yield gauge(
+        "flowmesh_audit_quarantined",
+        "Signature classes in quarantine.",
+        len(audits.quarantine.bumps()),
+    )

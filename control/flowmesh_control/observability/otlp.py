@@ -1,0 +1,89 @@
+"""Sends spans over OTLP/HTTP where ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set; the extra ``otel``.
+
+The SDK reads its own variables: endpoint, headers, certificates, ``OTEL_SERVICE_NAME``,
+``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_BSP_*``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from flowmesh_control.observability.spans import Span
+from flowmesh_core.errors import FlowMeshError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
+QUEUE_SPANS = 1 << 16
+"""Spans that wait to be sent; more are dropped, and the SDK says so in the log."""
+
+
+def wanted(environment: Mapping[str, str]) -> bool:
+    """Whether somebody is named who takes spans."""
+    disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return not disabled and any(environment.get(name) for name in ENDPOINTS)
+
+
+class OtlpExporter:
+    """Sends spans in a thread of the SDK's."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Loads the SDK and begins.
+
+        Raises:
+            FlowMeshError: it is not installed.
+        """
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
+                OTLPSpanExporter,
+            )
+            from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
+            from opentelemetry.sdk.trace.export import (  # noqa: PLC0415 - an extra
+                BatchSpanProcessor,
+            )
+        except ImportError as e:
+            raise FlowMeshError(
+                f"traces cannot be sent: {e}",
+                where=next(name for name in ENDPOINTS if environment.get(name)),
+                remedy="install flowmesh-fabric[otel], or unset the variable",
+            ) from e
+        named = Resource.create({"service.name": "flowmesh"})
+        self._resource = Resource.create() if environment.get("OTEL_SERVICE_NAME") else named
+        size = None if environment.get(QUEUE) else QUEUE_SPANS
+        self._processor: SpanProcessor = BatchSpanProcessor(OTLPSpanExporter(), size)
+        self._made: Callable[[Span, Resource], ReadableSpan] = _maker()
+
+    def send(self, span: Span) -> None:
+        """Queues a span."""
+        self._processor.on_end(self._made(span, self._resource))
+
+    def close(self) -> None:
+        """Sends what is queued; blocks for some seconds where nobody takes it."""
+        self._processor.shutdown()
+
+
+def _maker() -> "Callable[[Span, Resource], ReadableSpan]":
+    from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - an extra
+    from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415 - an extra
+    from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415 - an extra
+
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+
+    def context(trace: int, number: int) -> SpanContext:
+        return SpanContext(trace, number, is_remote=False, trace_flags=sampled)
+
+    def made(span: Span, resource: "Resource") -> ReadableSpan:
+        return ReadableSpan(
+            name=span.name,
+            context=context(span.trace, span.number),
+            parent=context(span.trace, span.parent) if span.parent else None,
+            resource=resource,
+            attributes=span.attributes,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.OK),
+            start_time=round(span.start_s * 1e9),
+            end_time=round(max(span.start_s, span.end_s) * 1e9),
+        )
+
+    return made

@@ -1,0 +1,88 @@
+"""Where a step's actions could go now, and where they went: for ``fmesh explain``."""
+
+import msgspec
+
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.machine.dispatch import as_if_ready
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.explain import candidates_of
+
+ACTIONS_SHOWN = 20
+
+
+class PlacedAction(msgspec.Struct, frozen=True):
+    """An action that waits or runs.
+
+    Attributes:
+        workers: that hold an attempt of it.
+        candidates: the feasible workers, best first, scored on the fleet as it is now.
+    """
+
+    part: int
+    action_id: str
+    state: str
+    workers: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The placement of a step.
+
+    Attributes:
+        weights: coefficients of throughput, cost and locality.
+        actions: the first of those that wait or run, ``more`` counts the others.
+        attempts: where its actions ran, by the ledger; ``placed`` of the first of a batch says what
+            the decision saw.
+    """
+
+    uid: str
+    step: str
+    weights: tuple[float, float, float]
+    actions: tuple[PlacedAction, ...]
+    more: int
+    attempts: tuple[AttemptLine, ...]
+
+
+async def explain_step(
+    state: State, views: RunViews, uid: str, path: str, now_s: float
+) -> Explanation:
+    """Scores the actions of a step that wait or run, and tells where the others ran."""
+    run = state.runs.get(uid)
+    actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
+    weights = run.plan.weights if run is not None else None
+    lines = await views.lines(uid)
+    return Explanation(
+        uid=uid,
+        step=path,
+        weights=(weights.alpha, weights.beta, weights.gamma) if weights else (0.0, 0.0, 0.0),
+        actions=tuple(actions),
+        more=more,
+        attempts=tuple(la for la in lines if isinstance(la, AttemptLine) and la.step == path),
+    )
+
+
+def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[PlacedAction], int]:
+    """The first actions that wait or run, scored, and how many more there are."""
+    found: list[PlacedAction] = []
+    more = 0
+    for number, part in run.steps[path].parts.items():
+        action = state.actions.get(part.key) if part.key is not None else None
+        if action is None or part.result is not None:
+            continue
+        if len(found) == ACTIONS_SHOWN:
+            more += 1
+            continue
+        ready, snapshot = as_if_ready(state, action, now_s)
+        found.append(
+            PlacedAction(
+                part=number,
+                action_id=action.key.action_id,
+                state=action.state,
+                workers=tuple(sorted(a.worker for a in action.attempts.values())),
+                candidates=tuple(candidates_of(ready, snapshot, state.model)),
+            )
+        )
+    return found, more

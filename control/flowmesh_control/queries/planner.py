@@ -1,0 +1,339 @@
+"""``fmesh plan``: walks a workflow through published results, without running anything.
+
+A machine of its own takes the plan in and asks for results as the real one would; the answers come
+from the real store. A hit yields the outputs that name the next actions. What is left to run is
+measured by the learned cost model on the workers that are connected.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from flowmesh_control.errors import PlanRefusedError
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.runs.admission import Compiled
+from flowmesh_core.costmodel.model import CostKey, Prediction
+from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.snapshot import SignatureInfo
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.machine.commands import Command, LookUp, Publish
+from flowmesh_core.machine.events import LookedUp, Published, Submitted
+from flowmesh_core.machine.machine import Machine
+from flowmesh_core.machine.model import Action, Run, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.units import Digest, usd_text
+from flowmesh_store.action_cache import ActionCache
+
+PLAN_UID = "plan"
+GUESS = "guess"
+"""What ``PlannedStep.sure`` says where the cost model has not seen such work."""
+
+
+class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is expected of a step.
+
+    Attributes:
+        expect: ``hit`` (all of it is published), ``run`` (its actions are known, some or all have
+            to run), ``unknown`` (its inputs are not known before others have run) or ``skip``.
+        actions: known actions, ``hits`` those of them that are published.
+        batches: engine instances that the rest shares.
+        worker: where it would run best; empty where no connected worker can.
+        sure: ``measured`` where the cost model has seen such work, else ``guess``.
+    """
+
+    path: str
+    engine: str
+    expect: str
+    actions: int = 0
+    hits: int = 0
+    batches: int = 0
+    nanousd: int = 0
+    seconds: float = 0.0
+    joules: float = 0.0
+    worker: str = ""
+    sure: str = ""
+    detail: str = ""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What a workflow is expected to take.
+
+    Attributes:
+        seconds: along the longest path, with what is known; a lower bound where steps are unknown.
+        error: mean relative error of the predictions, 1 for a guess.
+        unknown: steps whose inputs are not known yet; they are estimated from their engine alone.
+        refusals: why a budget or a deadline cannot be met.
+        unmeasured: steps whose figures are guesses, those of ``unknown`` among them.
+        least_nanousd: what the other steps take; so do ``least_seconds``, along the longest path,
+            and ``least_joules``.
+    """
+
+    name: str
+    namespace: str
+    steps: tuple[PlannedStep, ...]
+    actions: int
+    hits: int
+    batches: int
+    nanousd: int
+    seconds: float
+    joules: float
+    error: float
+    unknown: int
+    scopes: tuple[str, ...]
+    refusals: tuple[str, ...]
+    unmeasured: int = 0
+    least_nanousd: int = 0
+    least_seconds: float = 0.0
+    least_joules: float = 0.0
+
+
+@dataclass(slots=True)
+class _Cost:
+    """What the actions of one step would take."""
+
+    nanousd: int = 0
+    seconds: float = 0.0
+    joules: float = 0.0
+    errors: list[float] = field(default_factory=list)
+    signatures: set[str] = field(default_factory=set)
+    workers: set[str] = field(default_factory=set)
+    samples: int = 0
+
+
+class Planner:
+    """Forecasts workflows on the fleet as it is."""
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        cache: ActionCache,
+        clock: Clock,
+        bumps: Callable[[], Mapping[Digest, int]],
+    ) -> None:
+        """Takes the live state, of which only fleet and cost model are read.
+
+        Args:
+            state: the machine's.
+            cache: published results.
+            clock: seconds since the epoch.
+            bumps: the signature classes in quarantine, as for a run that is accepted now.
+        """
+        self._state = state
+        self._cache = cache
+        self._clock = clock
+        self._bumps = bumps
+
+    async def forecast(self, compiled: Compiled) -> Forecast:
+        """Walks a compiled workflow through published results."""
+        scratch = await self._walk(compiled)
+        run = scratch.runs[PLAN_UID]
+        steps, costs = [], []
+        for step in run.steps.values():
+            cost = self._cost(scratch, step)
+            costs.append(cost)
+            steps.append(_planned(step, cost))
+        plan = compiled.plan
+        nanousd = sum(s.nanousd for s in steps)
+        seconds = _longest_path(run, {s.path: s.seconds for s in steps})
+        errors = [e for c in costs for e in c.errors]
+        measured = [s for s in steps if s.sure != GUESS]
+        return Forecast(
+            name=plan.name,
+            namespace=plan.namespace,
+            steps=tuple(steps),
+            actions=sum(s.actions for s in steps),
+            hits=sum(s.hits for s in steps),
+            batches=sum(s.batches for s in steps),
+            nanousd=nanousd,
+            seconds=seconds,
+            joules=sum(s.joules for s in steps),
+            error=sum(errors) / len(errors) if errors else 0.0,
+            unknown=sum(s.expect == "unknown" for s in steps),
+            scopes=compiled.scopes.lookup,
+            refusals=_refusals(compiled, nanousd, seconds),
+            unmeasured=len(steps) - len(measured),
+            least_nanousd=sum(s.nanousd for s in measured),
+            least_seconds=_longest_path(run, {s.path: s.seconds for s in measured}),
+            least_joules=sum(s.joules for s in measured),
+        )
+
+    async def _walk(self, compiled: Compiled) -> State:
+        now_s = self._clock()
+        machine = Machine(
+            epoch=0,
+            catalog=self._state.catalog,
+            settings=self._state.settings,
+            model=self._state.model,
+        )
+        todo: list[Command] = machine.apply(
+            Submitted(
+                PLAN_UID,
+                compiled.plan,
+                now_s,
+                compiled.scopes,
+                compiled.artifacts,
+                bumps=self._bumps(),
+            ),
+            now_s,
+        )
+        while todo:
+            command = todo.pop()
+            if isinstance(command, LookUp):
+                found = await self._cache.lookup(
+                    command.key.action_id, command.scopes, not_before_s=command.not_before_s
+                )
+                result = None if found is None else found.result
+                todo += machine.apply(LookedUp(command.key, result), now_s)
+            elif isinstance(command, Publish):
+                # A step-level record that the real run would write; here it only goes on.
+                published = Published(command.key, command.result, adopted=False)
+                todo += machine.apply(published, now_s)
+        return machine.state
+
+    def _cost(self, scratch: State, step: StepRun) -> _Cost:
+        cost = _Cost()
+        shapes = [w.shape for _, w in sorted(self._state.workers.items())]
+        keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
+        by_worker: defaultdict[str, float] = defaultdict(float)
+        for key in keys:
+            action = scratch.actions.get(key)
+            if action is not None:
+                self._add(cost, by_worker, action, shapes)
+        if not step.ended and not keys:
+            self._guess(cost, by_worker, step, shapes)
+        cost.seconds = max(by_worker.values(), default=0.0)
+        return cost
+
+    def _add(
+        self,
+        cost: _Cost,
+        by_worker: "defaultdict[str, float]",
+        action: Action,
+        shapes: list[WorkerShape],
+    ) -> None:
+        info = action.spec.info
+        able = [s for s in shapes if unmet(info.requirement, s) is None]
+        first = info.signature not in cost.signatures
+        cost.signatures.add(info.signature)
+        if able:
+            self._charge(cost, by_worker, able, info, action.spec.work, loads=first)
+
+    def _guess(
+        self,
+        cost: _Cost,
+        by_worker: "defaultdict[str, float]",
+        step: StepRun,
+        shapes: list[WorkerShape],
+    ) -> None:
+        able = [s for s in shapes if step.plan.engine in s.engines]
+        if able:
+            key = CostKey(step.plan.engine, step.plan.path, step.contract.work_unit)  # type: ignore[arg-type]
+            shape = able[0]
+            found = self._state.model.predict(key, shape.device_class, WorkSize())
+            _count(cost, by_worker, shape, found, found.seconds)
+            cost.samples = 0
+
+    def _charge(
+        self,
+        cost: _Cost,
+        by_worker: "defaultdict[str, float]",
+        able: list[WorkerShape],
+        info: SignatureInfo,
+        work: WorkSize,
+        *,
+        loads: bool,
+    ) -> None:
+        key, model = CostKey.of(info), self._state.model
+        batch = float(max(1, info.capacity))
+        found = {s.name: model.predict(key, s.device_class, work, batch=batch) for s in able}
+        shape = min(able, key=lambda s: by_worker[s.name] + found[s.name].seconds)
+        prediction = found[shape.name]
+        load_s = prediction.load_s if loads and not self._is_loaded(shape, info) else 0.0
+        _count(cost, by_worker, shape, prediction, prediction.seconds * prediction.share + load_s)
+        cost.nanousd += round(load_s * shape.price_nanousd_per_hour / 3600)
+        cost.joules += load_s * shape.power_w
+
+    def _is_loaded(self, shape: WorkerShape, info: SignatureInfo) -> bool:
+        worker = self._state.workers.get(shape.name)
+        return worker is not None and any(la.signature == info.signature for la in worker.lanes)
+
+
+def _count(
+    cost: _Cost,
+    by_worker: "defaultdict[str, float]",
+    shape: WorkerShape,
+    prediction: Prediction,
+    seconds: float,
+) -> None:
+    by_worker[shape.name] += seconds
+    cost.workers.add(shape.name)
+    cost.nanousd += prediction.nanousd(shape.price_nanousd_per_hour)
+    cost.joules += prediction.joules(shape.power_w)
+    cost.errors.append(prediction.error)
+    cost.samples += prediction.samples
+
+
+def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
+    known = len(step.parts)
+    done = sum(p.result is not None for p in step.parts.values())
+    expect = {
+        StepState.COMPLETED: "hit",
+        StepState.SKIPPED: "skip",
+    }.get(step.state, "run" if step.parts else "unknown")
+    detail = ""
+    if expect == "run" and not cost.workers:
+        detail = "no connected worker can run it now"
+    elif expect == "unknown":
+        detail = "its inputs are not known before the steps above have run"
+    return PlannedStep(
+        path=step.plan.path,
+        engine=step.plan.engine,
+        expect=expect,
+        actions=known,
+        hits=done,
+        batches=len(cost.signatures),
+        nanousd=cost.nanousd,
+        seconds=cost.seconds,
+        joules=cost.joules,
+        worker=", ".join(sorted(cost.workers)),
+        sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else GUESS),
+        detail=detail,
+    )
+
+
+def _longest_path(run: Run, seconds: dict[str, float]) -> float:
+    finish: dict[str, float] = {}
+    for step in run.plan.steps:
+        before = max((finish.get(p, 0.0) for p in step.parents()), default=0.0)
+        finish[step.path] = before + seconds.get(step.path, 0.0)
+    return max(finish.values(), default=0.0)
+
+
+def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ...]:
+    plan, found = compiled.plan, []
+    if plan.budget_nanousd and nanousd > plan.budget_nanousd:
+        found.append(
+            f"spec.budgetUsd: about {usd_text(nanousd)} are expected, the budget is "
+            f"{usd_text(plan.budget_nanousd)}; raise it or ask for less"
+        )
+    if plan.deadline_s and seconds > plan.deadline_s:
+        found.append(
+            f"spec.deadline: about {seconds:.0f} s are expected, the deadline is "
+            f"{plan.deadline_s:.0f} s after creation; raise it or add workers"
+        )
+    return tuple(found)
+
+
+def refuse_unmeetable(forecast: Forecast) -> None:
+    """Refuses a workflow whose budget or deadline cannot be met.
+
+    Raises:
+        UnmeetableError: with every reason.
+    """
+    if forecast.refusals:
+        raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)

@@ -1,0 +1,149 @@
+"""Why a step is where it is: what it waits for, what it was spared, and what its attempts cost."""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_core.machine.model import Attempt, StepPart, StepRun
+from flowmesh_core.machine.state import State
+from flowmesh_core.status.view import StepStatus
+
+PARTS_SHOWN = 50
+
+
+class WhyPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One action of the step.
+
+    Attributes:
+        state: an ``ActionState``.
+        subscribers: runs that wait for it together.
+        attempts: that a worker holds: id, worker, phase, and ``silentS`` where the engine's host
+            has not beaten for longer than usual, in seconds.
+    """
+
+    part: int
+    scope: str
+    action_id: str
+    state: str
+    subscribers: tuple[str, ...] = ()
+    attempts: tuple[dict[str, Any], ...] = ()
+    losses: int = 0
+    failures: dict[str, int] = {}
+    isolated: bool = False
+    avoids: tuple[str, ...] = ()
+    last_failure: str = ""
+
+
+class Why(msgspec.Struct, frozen=True):
+    """The story of a step.
+
+    Attributes:
+        waits_for: parents that have not ended.
+        rejections: why its ready actions were not placed at the last decision.
+        parts: the first of its actions; ``more_parts`` counts the others.
+        hits: what it did not have to run, with who had published it.
+        attempts: what was run for it, with outcome and cost.
+        scopes: where its results are published, and where it looked for them.
+    """
+
+    uid: str
+    step: StepStatus
+    waits_for: tuple[str, ...]
+    rejections: tuple[dict[str, Any], ...]
+    parts: tuple[WhyPart, ...]
+    more_parts: int
+    hits: tuple[HitLine, ...]
+    attempts: tuple[AttemptLine, ...]
+    scopes: dict[str, Any]
+
+
+async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
+    """Tells the story of a step, of a live run or of one that has ended.
+
+    Raises:
+        NotFoundError: there is no such run or step.
+    """
+    status = await views.status(uid)
+    shown = next((s for s in status.steps if s.path == path), None)
+    if shown is None:
+        paths = ", ".join(s.path for s in status.steps[:20])
+        raise NotFoundError(
+            f"run {uid} has no step {path!r}", where="?step=", remedy=f"it has {paths}"
+        )
+    lines = [la for la in await views.lines(uid) if getattr(la, "step", None) == path]
+    run = state.runs.get(uid)
+    step = run.steps[path] if run is not None else None
+    return Why(
+        uid=uid,
+        step=shown,
+        waits_for=_waits_for(state, uid, step) if step is not None else (),
+        rejections=_rejections(state, step) if step is not None else (),
+        parts=_parts(state, step) if step is not None else (),
+        more_parts=max(0, len(step.parts) - PARTS_SHOWN) if step is not None else 0,
+        hits=tuple(la for la in lines if isinstance(la, HitLine)),
+        attempts=tuple(la for la in lines if isinstance(la, AttemptLine)),
+        scopes=msgspec.to_builtins(run.scopes) if run is not None else {},
+    )
+
+
+def _waits_for(state: State, uid: str, step: StepRun) -> tuple[str, ...]:
+    steps = state.runs[uid].steps
+    return tuple(p for p in step.parents if not steps[p].ended)
+
+
+def _parts(state: State, step: StepRun) -> tuple[WhyPart, ...]:
+    found = []
+    for number, part in list(step.parts.items())[:PARTS_SHOWN]:
+        shown = _part(state, number, part)
+        if shown is not None:
+            found.append(shown)
+    return tuple(found)
+
+
+def _part(state: State, number: int, part: StepPart) -> WhyPart | None:
+    key = part.key
+    if key is None:
+        return None
+    action = state.actions.get(key)
+    if action is None:
+        return WhyPart(number, key.scope, key.action_id, "done" if part.result else "")
+    attempts = (_attempt(state, a) for a in action.attempts.values())
+    return WhyPart(
+        part=number,
+        scope=key.scope,
+        action_id=key.action_id,
+        state=action.state,
+        subscribers=tuple(action.runs()),
+        attempts=tuple(attempts),
+        losses=action.losses,
+        failures=dict(action.failures),
+        isolated=action.isolate,
+        avoids=tuple(sorted(action.avoid)),
+        last_failure=action.last_failure.message if action.last_failure else "",
+    )
+
+
+def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": attempt.attempt_id,
+        "worker": attempt.worker,
+        "phase": attempt.phase,
+    }
+    worker = state.workers.get(attempt.worker)
+    signature = attempt.action.spec.info.signature
+    lanes = worker.lanes if worker is not None else ()
+    silent_s = max((lane.silent_s for lane in lanes if lane.signature == signature), default=0.0)
+    return {**shown, "silentS": silent_s} if silent_s else shown
+
+
+def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
+    keys = [p.key for p in step.parts.values() if p.key is not None]
+    signatures = {state.actions[k].spec.info.signature for k in keys if k in state.actions}
+    return tuple(
+        {"cause": r.cause, "count": r.count, "detail": r.detail}
+        for r in state.rejections
+        if r.signature in signatures
+    )

@@ -1,0 +1,86 @@
+"""Runs that have ended: a line of each in memory, a few of them whole, the rest in the store."""
+
+from collections import OrderedDict
+
+from flowmesh_control.records.keys import final_key
+from flowmesh_control.records.run_records import (
+    FinalRecord,
+    RunSummary,
+    decode_record,
+    final_decoder,
+    summary_of,
+)
+from flowmesh_core.errors import DamagedRecordError
+from flowmesh_store.ports import RecordStore
+
+SUMMARIES = 20_000
+WHOLE = 64
+FINAL_REMEDY = (
+    "restore the object from a copy of the store; or delete it, and run {uid} goes on where its "
+    "ledger ends when the control plane starts again"
+)
+
+
+class Archive:
+    """Ended runs, bounded in memory whatever their number."""
+
+    def __init__(
+        self, records: RecordStore, *, summaries: int = SUMMARIES, whole: int = WHOLE
+    ) -> None:
+        """Takes where ``final`` records are, and how many to keep at hand."""
+        self._records = records
+        self._summaries_max = summaries
+        self._whole_max = whole
+        self._summaries: OrderedDict[str, RunSummary] = OrderedDict()
+        self._whole: OrderedDict[str, FinalRecord] = OrderedDict()
+        self._damaged: dict[str, DamagedRecordError] = {}
+
+    def add(self, final: FinalRecord) -> None:
+        """Takes in a run that has ended."""
+        self.note(summary_of(final.status))
+        self._whole[final.status.uid] = final
+        while len(self._whole) > self._whole_max:
+            self._whole.popitem(last=False)
+
+    def note(self, run: RunSummary) -> None:
+        """Takes in no more of it than its line."""
+        self._summaries[run.uid] = run
+        while len(self._summaries) > self._summaries_max:
+            self._summaries.popitem(last=False)
+
+    def note_damaged(self, run: RunSummary, error: DamagedRecordError) -> None:
+        """Takes in a run of which a record cannot be read: it is listed, and says so."""
+        self.note(run)
+        self._damaged[run.uid] = error
+
+    async def get(self, uid: str) -> FinalRecord | None:
+        """How a run ended; None where it did not, or is unknown.
+
+        Raises:
+            DamagedRecordError: the record of its end, or another of its records, cannot be read.
+        """
+        held = self._whole.get(uid)
+        if held is not None:
+            self._whole.move_to_end(uid)
+            return held
+        key = final_key(uid)
+        damaged = self._damaged.get(uid)
+        if damaged is not None and damaged.key != key:
+            raise damaged
+        record = await self._records.read(key)
+        if record is None:
+            return None
+        return decode_record(final_decoder, key, record.data, remedy=FINAL_REMEDY.format(uid=uid))
+
+    def summaries(self) -> list[RunSummary]:
+        """The latest ended runs, oldest first."""
+        return list(self._summaries.values())
+
+    def namespace(self, uid: str) -> str | None:
+        """The namespace of one of the latest ended runs; None where it is not among them."""
+        known = self._summaries.get(uid)
+        return None if known is None else known.namespace
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether the run is among the latest ended ones."""
+        return uid in self._summaries

@@ -1,0 +1,61 @@
+"""Leadership as a sequence of records: who creates ``epochs/<n>`` leads, until somebody creates
+``epochs/<n+1>``.
+
+Creation is conditional, so an epoch has one owner. Everything that is not write-once by nature is
+keyed by the epoch; a leader that finds a later epoch stops.
+"""  # noqa: D205
+
+import secrets
+
+import orjson
+
+from flowmesh_control.records.keys import EPOCHS, epoch_key, parse_epoch
+from flowmesh_control.records.known_keys import known_keys
+from flowmesh_core.errors import ConditionFailedError, FlowMeshError
+from flowmesh_store.ports import RecordStore
+
+
+class SupersededError(FlowMeshError):
+    """Another control plane leads now; this one must stop."""
+
+    def __init__(self, epoch: int, later: int) -> None:
+        """Takes the own epoch and the later one."""
+        super().__init__(
+            f"epoch {later} was begun by another control plane; this one led epoch {epoch}",
+            where="epochs",
+            remedy="it has stopped and published nothing since; use the other one",
+        )
+
+
+async def last_epoch(records: RecordStore) -> int:
+    """The number of the latest leadership; 0 where there never was one."""
+    return max([n async for _, n in known_keys(records, EPOCHS, parse_epoch)], default=0)
+
+
+async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
+    """Creates the next epoch and so begins to lead.
+
+    Returns:
+        Its number, from 1.
+    """
+    last = await last_epoch(records)
+    # The nonce: a store counts equal bytes as written, and of two leaders one only may win.
+    content = orjson.dumps({"owner": owner, "time_s": now_s, "nonce": secrets.token_hex(16)})
+    while True:
+        last += 1
+        try:
+            await records.write(epoch_key(last), content)
+        except ConditionFailedError:
+            continue
+        return last
+
+
+async def check_leads(records: RecordStore, epoch: int) -> None:
+    """Sees that no later epoch has begun.
+
+    Raises:
+        SupersededError: one has.
+        StoreUnavailableError: the store did not answer.
+    """
+    if await records.read(epoch_key(epoch + 1)) is not None:
+        raise SupersededError(epoch, epoch + 1)

@@ -1,0 +1,257 @@
+"""The lineage index: derivations by what they made and by what they used.
+
+A run's derivations are written when it ends, before ``final``: off the path of dispatch, write-once
+by their key (``lineage_keys``), as one record, or as one for each few hundred. What was made from
+very many inputs is sharded instead: it is written whole by its outputs; by its inputs each shard
+names its own ones (``partial``), or a join of a thousand would be written a thousand times.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+
+from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, DIGESTS_MAX, run_key
+from flowmesh_control.records.lineage_reader import INDEXES, LineageReader
+from flowmesh_core.errors import ConditionFailedError
+from flowmesh_core.lineage import Derivation
+from flowmesh_core.units import Digest
+from flowmesh_store.ports import Records
+
+DERIVATIONS_MAX = 10_000
+HANDS = 16
+"""So many records are written side by side."""
+OF_ONE_RECORD_MAX = 200
+"""So many derivations a record has, at most."""
+Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
+"""Those of some namespaces whose runs whoever asks may see."""
+
+
+class Direction(StrEnum):
+    """Which way to walk."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class LineageWalk(msgspec.Struct, frozen=True):
+    """What was found from an artifact.
+
+    Attributes:
+        derivations: nearest first, and of these who ran it before who found it.
+        cut: whether there is more than was walked.
+        others: of an artifact that was followed into one of several runs that made it, how many
+            other runs did.
+    """
+
+    digest: Digest
+    direction: str
+    derivations: tuple[Derivation, ...]
+    cut: bool = False
+    others: dict[Digest, int] = {}
+
+
+class ProducedArtifact(msgspec.Struct, frozen=True):
+    """An artifact that a step of a run made."""
+
+    step: str
+    port: str
+    kind: str
+    digest: Digest
+    rows: int
+    size_bytes: int
+
+
+class LineageIndex:
+    """Writes and walks the index."""
+
+    def __init__(self, records: Records) -> None:
+        """Reads nothing yet."""
+        self._records = records
+
+    async def write(self, uid: str, found: Iterable[Derivation]) -> None:
+        """Indexes a run's derivations; again is harmless.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: call it again.
+        """
+        plain: list[Derivation] = []
+        wide: list[Derivation] = []
+        for derivation in found:
+            (wide if len(_digests(derivation)) > DIGESTS_MAX else plain).append(derivation)
+        sharded = _sharded(uid, wide)
+        left = itertools.chain(_of_run(uid, plain), sharded.items())
+        count = 1 + len(plain) // OF_ONE_RECORD_MAX + len(sharded)
+        hands = (self._write_some(left) for _ in range(min(HANDS, count)))
+        for failure in await asyncio.gather(*hands, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def _write_some(self, left: Iterator[tuple[str, bytes]]) -> None:
+        """Writes records until none is left; several do so, since a bucket takes its time."""
+        for key, data in left:
+            with contextlib.suppress(ConditionFailedError):
+                await self._records.write(key, data)
+            await asyncio.sleep(0)  # a store that answers at once would hold up the loop
+
+    async def walk(
+        self,
+        digest: Digest,
+        direction: Direction,
+        seen: Seen,
+        *,
+        limit: int = DERIVATIONS_MAX,
+        depth: int = DERIVATIONS_MAX,
+    ) -> LineageWalk:
+        """Everything that an artifact was made from (up), or that was made from it (down).
+
+        Args:
+            digest: where to begin.
+            direction: which way.
+            seen: runs of other namespaces are passed over, and nothing is followed through them.
+            limit: at most so many derivations.
+            depth: at most so many steps one after the other.
+        """
+        reader = self.reader()
+        met: set[Digest] = {digest}
+        found: dict[tuple[str, str], Derivation] = {}
+        frontier = [digest]
+        for _ in range(depth):
+            if not frontier or len(found) >= limit:
+                break
+            onward: list[Digest] = []
+            made = await self._touching(reader, frontier, direction, seen)
+            for derivation in sorted(made, key=_order):
+                if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
+                    onward += [d for d in _far_side(derivation, direction) if d not in met]
+            frontier = list(dict.fromkeys(onward))
+            met.update(frontier)
+        # Where it stopped, what was uploaded leads no further.
+        cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
+        return LineageWalk(digest, direction, tuple(found.values())[:limit], cut=cut)
+
+    def reader(self) -> LineageReader:
+        """What reads for one query of several questions."""
+        return LineageReader(self._records)
+
+    async def makers(self, reader: LineageReader, digest: Digest, seen: Seen) -> list[Derivation]:
+        """The derivations of any run that made this: who ran it before who found it."""
+        return sorted(await self._touching(reader, [digest], Direction.UP, seen), key=_order)
+
+    async def named(self, beginning: str, seen: Seen) -> list[Digest]:
+        """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""
+        made = await LineageReader(self._records).touching([beginning], INDEXES)
+        found = [
+            d for d in made if any(x.startswith(beginning) for x in (*_outputs(d), *_inputs(d)))
+        ]
+        visible = await _of(found, seen)
+        known = {d for made in visible for d in (*_outputs(made), *_inputs(made))}
+        return sorted(d for d in known if d.startswith(beginning))
+
+    @staticmethod
+    async def _touching(
+        reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
+    ) -> list[Derivation]:
+        wanted = set(digests)
+        index = BY_OUTPUT if direction is Direction.UP else BY_INPUT
+        made = await reader.touching(digests, [index])
+        found = [d for d in made if wanted & _near_side(d, direction)]
+        whole: dict[tuple[str, str], Derivation] = {}
+        for d in await _of(found, seen):
+            if (d.uid, d.step) not in whole:
+                whole[d.uid, d.step] = await reader.whole(d) if d.partial else d
+        return list(whole.values())
+
+
+def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, bytes]]:
+    """The records of a run with their keys; the same again of the same run: they are write-once."""
+    number = 0
+    some: list[Derivation] = []
+    digests: set[Digest] = set()
+    for derivation in derivations:
+        fresh = _digests(derivation) - digests
+        if some and (len(some) == OF_ONE_RECORD_MAX or len(digests) + len(fresh) > DIGESTS_MAX):
+            yield run_key(uid, number, digests), msgspec.json.encode(some)
+            number += 1
+            some, digests, fresh = [], set(), _digests(derivation)
+        some.append(derivation)
+        digests |= fresh
+    if some:
+        yield run_key(uid, number, digests), msgspec.json.encode(some)
+
+
+def _sharded(uid: str, derivations: Iterable[Derivation]) -> dict[str, bytes]:
+    """The records of what was made from very many inputs, by key."""
+    shards: defaultdict[str, list[bytes]] = defaultdict(list)
+    for derivation in derivations:
+        encoded = msgspec.json.encode(derivation)
+        for shard in {d[:2] for d in _outputs(derivation)}:
+            shards[f"{BY_OUTPUT}{shard}/{uid}"].append(encoded)
+        for shard, some in _by_shard(derivation.inputs).items():
+            part = msgspec.json.encode(_partial(derivation, some))
+            shards[f"{BY_INPUT}{shard}/{uid}"].append(part)
+    return {key: b"[" + b",".join(encoded) + b"]" for key, encoded in shards.items()}
+
+
+async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
+    """Those of namespaces that may be seen."""
+    visible = await seen({d.namespace for d in found})
+    return [d for d in found if d.namespace in visible]
+
+
+_Inputs = dict[str, tuple[Digest, ...]]
+
+
+def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
+    """Those of each shard, by port."""
+    found: defaultdict[str, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
+    for port, digests in inputs.items():
+        for digest in digests:
+            found[digest[:2]][port].append(digest)
+    return {s: {port: tuple(ds) for port, ds in ports.items()} for s, ports in found.items()}
+
+
+def _partial(derivation: Derivation, inputs: _Inputs) -> Derivation:
+    """What a shard by input has to say of a derivation of which other shards have inputs, too."""
+    return Derivation(
+        uid=derivation.uid,
+        run=derivation.run,
+        namespace=derivation.namespace,
+        step=derivation.step,
+        engine=derivation.engine,
+        contract=derivation.contract,
+        implementation=derivation.implementation,
+        inputs=inputs,
+        outputs=derivation.outputs,
+        time_s=derivation.time_s,
+        partial=True,
+    )
+
+
+def _order(derivation: Derivation) -> tuple[bool, float, str, str]:
+    """Of equal distance: who ran it before who found it, and the earlier first."""
+    return (derivation.hits > 0, derivation.time_s, derivation.uid, derivation.step)
+
+
+def _near_side(derivation: Derivation, direction: Direction) -> set[Digest]:
+    return set(_outputs(derivation) if direction is Direction.UP else _inputs(derivation))
+
+
+def _far_side(derivation: Derivation, direction: Direction) -> list[Digest]:
+    return _inputs(derivation) if direction is Direction.UP else _outputs(derivation)
+
+
+def _digests(derivation: Derivation) -> set[Digest]:
+    return {*_outputs(derivation), *_inputs(derivation)}
+
+
+def _inputs(derivation: Derivation) -> list[Digest]:
+    return [d for digests in derivation.inputs.values() for d in digests]
+
+
+def _outputs(derivation: Derivation) -> list[Digest]:
+    return list(derivation.outputs.values())

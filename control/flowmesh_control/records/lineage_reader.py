@@ -1,0 +1,113 @@
+"""Reads lineage records for one query: which derivations touch some digests.
+
+Every walk has its own, so that it sees all that was written before it began, and lists the keys of
+the runs once however many steps it goes.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+
+from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, RUNS, matching
+from flowmesh_core.lineage import Derivation
+from flowmesh_core.units import Digest
+from flowmesh_store.ports import Records
+
+log = logging.getLogger("flowmesh.control")
+
+INDEXES = (BY_OUTPUT, BY_INPUT)
+READS = 32
+"""So many records are read side by side."""
+KEYS_HELD_MAX = 100_000
+"""Above so many runs their keys are listed again for every step of a walk."""
+_RECORDS_HELD_MAX = 1_000
+_KEYS_AT_ONCE = 1_000
+_decoder = msgspec.json.Decoder(list[Derivation])
+
+
+class LineageReader:
+    """The records of a store, as they are now."""
+
+    def __init__(self, records: Records) -> None:
+        """Reads nothing yet."""
+        self._records = records
+        self._keys: list[str] | None = None
+        self._shards: dict[str, frozenset[str]] = {}
+        self._held: dict[str, list[Derivation]] = {}
+
+    async def touching(self, digests: Sequence[str], indexes: Iterable[str]) -> list[Derivation]:
+        """The derivations of all records that may hold one of these digests; others too.
+
+        Args:
+            digests: or beginnings of digests.
+            indexes: ``BY_OUTPUT``, ``BY_INPUT`` or both: where to look in sharded records, which
+                may tell a derivation in parts (``partial``).
+        """
+        keys: list[str] = []
+        async for some in self._run_keys():
+            keys += await asyncio.to_thread(matching, some, digests)
+        beginnings = {digest[:2] for digest in digests}
+        for index in indexes:
+            for shard in sorted(beginnings & await self._shards_of(index)):
+                keys += [key async for key in self._records.keys(f"{index}{shard}/")]
+        return [d for found in await self._read_all(keys) for d in found]
+
+    async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
+        """The derivations of a run that made this."""
+        keys = matching([key async for key in self._records.keys(f"{RUNS}{uid}/")], [digest])
+        if digest[:2] in await self._shards_of(BY_OUTPUT):
+            keys.append(f"{BY_OUTPUT}{digest[:2]}/{uid}")
+        made = [d for found in await self._read_all(keys) for d in found]
+        return [d for d in made if digest in d.outputs.values()]
+
+    async def whole(self, partial: Derivation) -> Derivation:
+        """The derivation as it stands by its outputs; the partial one where it is gone."""
+        output = next(iter(partial.outputs.values()))
+        made = await self._read(f"{BY_OUTPUT}{output[:2]}/{partial.uid}")
+        return next((d for d in made if d.step == partial.step), partial)
+
+    async def _run_keys(self) -> AsyncIterator[list[str]]:
+        """The keys of runs' records, many at a time."""
+        if self._keys is not None:
+            for at in range(0, len(self._keys), _KEYS_AT_ONCE):
+                yield self._keys[at : at + _KEYS_AT_ONCE]
+            return
+        held: list[str] = []
+        some: list[str] = []
+        async for key in self._records.keys(RUNS):
+            some.append(key)
+            if len(some) == _KEYS_AT_ONCE:
+                yield some
+                held += some if len(held) <= KEYS_HELD_MAX else ()
+                some = []
+        yield some
+        held += some
+        if len(held) <= KEYS_HELD_MAX:
+            self._keys = held
+
+    async def _shards_of(self, index: str) -> frozenset[str]:
+        if index not in self._shards:
+            self._shards[index] = frozenset([f async for f in self._records.folders(index)])
+        return self._shards[index]
+
+    async def _read_all(self, keys: Sequence[str]) -> list[list[Derivation]]:
+        found: list[list[Derivation]] = []
+        for at in range(0, len(keys), READS):
+            found += await asyncio.gather(*map(self._read, keys[at : at + READS]))
+        return found
+
+    async def _read(self, key: str) -> list[Derivation]:
+        if key in self._held:
+            return self._held[key]
+        record = await self._records.read(key)
+        made: list[Derivation] = []
+        try:
+            made = [] if record is None else _decoder.decode(record.data)
+        except msgspec.MsgspecError as e:
+            log.warning("the lineage record %s cannot be read (%s); skipped", key, e)
+        if len(self._held) >= _RECORDS_HELD_MAX:
+            self._held.clear()
+        self._held[key] = made
+        return made

@@ -1,0 +1,60 @@
+"""Which artifact of a run a name means, and which of its steps made it; asked by the API."""
+
+from collections.abc import Iterable
+
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.records.run_records import PinsRecord
+from flowmesh_core.accounting.ledger_lines import Line, StepLine
+from flowmesh_core.graph.plan import Source, StepSource
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.units import Digest
+
+
+def made_as(name: str, uid: str, pins: PinsRecord, lines: Iterable[Line]) -> tuple[Digest, str]:
+    """The artifact that an output, or a step's port, of a run is.
+
+    Args:
+        name: of an output of the workflow, or ``STEP.PORT``.
+        uid: of the run.
+        pins: what it was compiled to.
+        lines: its ledger.
+
+    Returns:
+        Its digest, and the step that made it; no step where the run was given it.
+
+    Raises:
+        NotFoundError: it has none of that name, or several.
+    """
+    ends = {line.step: line for line in lines if isinstance(line, StepLine)}
+    made = {
+        f"{path}.{port}": (artifact.digest, path)
+        for path, end in ends.items()
+        for port, artifact in end.outputs.items()
+        if artifact is not None
+    }
+
+    def given(source: Source) -> tuple[Digest, str] | None:
+        if isinstance(source, StepSource):
+            return made.get(f"{source.step}.{source.port}")
+        artifact = pins.artifacts.get(source.reference)
+        return None if artifact is None else (artifact.digest, "")
+
+    sources = pins.plan.outputs.get(name)
+    if sources is None:
+        if name in made:
+            return made[name]
+        known = [*pins.plan.outputs, *made]
+        raise NotFoundError(
+            f"no output {name!r}{did_you_mean(name, known)}",
+            where=uid,
+            remedy=f"it has {', '.join(known[:12]) or 'none'}",
+        )
+    found = [artifact for source in sources if (artifact := given(source)) is not None]
+    if len(found) == 1:
+        return found[0]
+    parts = ", ".join(digest[:12] for digest, _ in found[:8])
+    raise NotFoundError(
+        f"output {name!r} has {len(found)} parts" if found else f"output {name!r} is empty",
+        where=uid,
+        remedy=f"name one: {parts}" if found else "name another, or a step's port, STEP.PORT",
+    )

@@ -1,0 +1,108 @@
+"""What an output of one run was made from, as that run made it; asked by the API.
+
+Other runs that came to equal bytes are not part of how this one came about: a digest alone leads to
+all of them, and each to what it was made from.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from flowmesh_control.records.lineage_index import (
+    DERIVATIONS_MAX,
+    Direction,
+    LineageIndex,
+    LineageWalk,
+    Seen,
+)
+from flowmesh_control.records.lineage_reader import LineageReader
+from flowmesh_core.lineage import Derivation
+from flowmesh_core.units import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An artifact to follow.
+
+    Attributes:
+        uid: of the run that had it.
+        step: that made it there, where that is known.
+        before_s: the time in seconds by which it was there.
+    """
+
+    digest: Digest
+    uid: str
+    step: str = ""
+    before_s: float = math.inf
+
+
+async def walk_run(
+    lineage: LineageIndex,
+    digest: Digest,
+    made: tuple[str, str],
+    seen: Seen,
+    *,
+    limit: int = DERIVATIONS_MAX,
+    depth: int = DERIVATIONS_MAX,
+) -> LineageWalk:
+    """Follows an output upwards through its run's own derivations.
+
+    What the run was given is followed into the first run that made it.
+
+    Args:
+        lineage: the index.
+        digest: the output.
+        made: uid and step that made it; without a step, the run was given it.
+        seen: as in :meth:`LineageIndex.walk`; the run itself may be seen.
+        limit: at most so many derivations.
+        depth: at most so many steps one after the other.
+    """
+    walk = _RunWalk(lineage, lineage.reader(), seen)
+    frontier = [_Wanted(digest, *made)]
+    for _ in range(depth):
+        frontier = [onward for wanted in frontier for onward in await walk.follow(wanted)]
+        if not frontier or len(walk.found) >= limit:
+            break
+    cut = len(walk.found) > limit
+    for wanted in frontier:  # what was uploaded leads no further
+        cut = cut or await walk.maker(wanted) is not None
+    found = tuple(walk.found.values())[:limit]
+    return LineageWalk(digest, Direction.UP, found, cut=cut, others=walk.others)
+
+
+@dataclass(slots=True)
+class _RunWalk:
+    """What was met so far; ``others`` counts the other makers of what was given from outside."""
+
+    lineage: LineageIndex
+    reader: LineageReader
+    seen: Seen
+    found: dict[tuple[str, str], Derivation] = field(default_factory=dict)
+    others: dict[Digest, int] = field(default_factory=dict)
+    _met: set[Digest] = field(default_factory=set)
+
+    async def follow(self, wanted: _Wanted) -> list[_Wanted]:
+        """Takes in who made it; what that was made from and was not met yet."""
+        self._met.add(wanted.digest)
+        maker = await self.maker(wanted)
+        if maker is None or (maker.uid, maker.step) in self.found:
+            return []
+        self.found[maker.uid, maker.step] = maker
+        inputs = dict.fromkeys(d for digests in maker.inputs.values() for d in digests)
+        new = [d for d in inputs if d not in self._met]
+        self._met.update(new)
+        return [_Wanted(d, maker.uid, before_s=maker.time_s) for d in new]
+
+    async def maker(self, wanted: _Wanted) -> Derivation | None:
+        """The run's own derivation that made it, else the first of another run."""
+        made = await self.reader.made_by_run(wanted.uid, wanted.digest)
+        made = [d for d in made if d.time_s <= wanted.before_s and wanted.step in ("", d.step)]
+        own = min(made, key=lambda d: (d.time_s, d.step), default=None)
+        return await self._first_of_others(wanted) if own is None else own
+
+    async def _first_of_others(self, wanted: _Wanted) -> Derivation | None:
+        made = await self.lineage.makers(self.reader, wanted.digest, self.seen)
+        made = [d for d in made if d.time_s <= wanted.before_s and d.uid != wanted.uid]
+        runs = {d.uid for d in made}
+        if len(runs) > 1:
+            self.others[wanted.digest] = len(runs) - 1
+        return made[0] if made else None

@@ -1,0 +1,133 @@
+"""A run's end, made durable in this order: ledger, lineage, logs, ``final``; then it is shown."""
+
+import msgspec
+
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_control.records.ended_index import EndedRunIndex
+from flowmesh_control.records.epochs import check_leads
+from flowmesh_control.records.keys import final_key
+from flowmesh_control.records.ledger import LedgerWriter
+from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.records.overwrite import put_last
+from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_records import FinalRecord
+from flowmesh_core.errors import StoreFullError, StoreUnavailableError
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.lineage import derivations
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
+from flowmesh_core.machine.steps import source_artifact
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing import issue
+from flowmesh_core.status.projection import run_status
+from flowmesh_core.status.view import RunStatus
+from flowmesh_store.ports import RecordStore
+
+
+class RunFinalizer:
+    """The finisher of the control plane."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        state: State,
+        ledger: LedgerWriter,
+        lineage: LineageIndex,
+        audits: AuditRecords,
+        logs: RunLogArchive,
+        archive: Archive,
+        index: EndedRunIndex,
+        master_key: bytes,
+        clock: Clock,
+    ) -> None:
+        """Takes the state to project and everything that keeps a part of the end."""
+        self._records = records
+        self._state = state
+        self._ledger = ledger
+        self._lineage = lineage
+        self._audits = audits
+        self._logs = logs
+        self._archive = archive
+        self._index = index
+        self._master_key = master_key
+        self._clock = clock
+
+    async def finish(self, uid: str) -> None:
+        """As :meth:`Finisher.finish`; a full store is waited for."""
+        run = self._state.runs.get(uid)
+        if run is None:
+            return
+        try:
+            await self._ledger.flush(uid)
+            lines = self._ledger.lines(uid) or ()
+            if not run.plan.audit_of:  # an audit makes nothing that was not there
+                found = derivations(uid, run.plan, run.artifacts, lines, run.steps)
+                await self._lineage.write(uid, found)
+            await check_leads(self._records, self._state.epoch)
+            if run.plan.audit_of:
+                await self._audits.conclude(run)
+            await self._logs.keep(run)
+            final = self._final(run)
+            await self._write(uid, final)
+        except StoreFullError as e:
+            raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
+        self._ended(final)
+
+    async def close(self, status: RunStatus) -> None:
+        """Ends a run that the machine never took up, since it waits for its engines.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: it has not ended; call it again.
+        """
+        final = FinalRecord(self._state.epoch, status)
+        await self._ledger.flush(status.uid)
+        await check_leads(self._records, self._state.epoch)
+        await self._write(status.uid, final)
+        self._ended(final)
+
+    def _ended(self, final: FinalRecord) -> None:
+        """Its end is durable. At one go: who captures the accounts sees all of this or nothing."""
+        self._archive.add(final)
+        self._index.add(final)
+        self._ledger.close(final.status.uid)
+
+    async def _write(self, uid: str, final: FinalRecord) -> None:
+        """Writes ``final``; one that a former leader wrote too late is replaced."""
+        await put_last(self._records, final_key(uid), msgspec.json.encode(final))
+
+    def _final(self, run: Run) -> FinalRecord:
+        status = run_status(self._state, run.uid, self._clock())
+        outputs = outputs_of(run)
+        if run.phase is Phase.SUCCEEDED:
+            status = with_references(status, outputs, self._master_key, run.scopes.publish)
+        return FinalRecord(self._state.epoch, status, outputs)
+
+
+def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
+    """The artifacts of each output, in order; none for one whose step was skipped."""
+    found = {}
+    for name, sources in run.plan.outputs.items():
+        given = (source_artifact(run, s) for s in sources)
+        found[name] = tuple(a for a in given if a is not None)
+    return found
+
+
+def with_references(
+    status: RunStatus, outputs: dict[str, tuple[Artifact, ...]], master_key: bytes, scope: str
+) -> RunStatus:
+    """Adds to each output the reference by which it may be used in another workflow."""
+    shown = dict(status.outputs)
+    for name, artifacts in outputs.items():
+        described = shown.get(name)
+        if described is None:
+            continue
+        references = [issue(master_key, scope, a.kind, a.blob) for a in artifacts]
+        if len(references) == 1:
+            shown[name] = {**described, "reference": references[0]}
+        else:
+            parts = zip(described["parts"], references, strict=True)
+            shown[name] = {**described, "parts": [{**p, "reference": r} for p, r in parts]}
+    return msgspec.structs.replace(status, outputs=shown)

@@ -1,0 +1,303 @@
+"""From what is in the store to a control plane that leads: recovery is reuse.
+
+Proves the store, begins an epoch, and sorts the runs: those with a valid ``final`` are done and are
+never planned again; the others are submitted again exactly as they were pinned, with the lines of
+their ledger. What they had published is found by look-up; what workers still run is adopted within
+the synchronisation window. How long it takes goes by the number of unfinished runs: of those that
+ended the index of ended runs tells, and the leaders since of what they took up. Of the rest of a
+bucket with thousands of runs only their names are listed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from flowmesh_control.records.accounts import (
+    AccountsRecord,
+    OpeningBalance,
+    bring_up_to_date,
+    read_last,
+)
+from flowmesh_control.records.archive import FINAL_REMEDY, Archive
+from flowmesh_control.records.ended_index import AT_ONCE, EndedRunIndex, read_ended
+from flowmesh_control.records.keys import final_key, ledger_prefix, parse_segment, spec_key
+from flowmesh_control.records.known_keys import known_keys, run_uids
+from flowmesh_control.records.ledger import LedgerWriter, read_segments
+from flowmesh_control.records.run_ownership import read_taken, write_taken
+from flowmesh_control.records.run_pins import read_pins
+from flowmesh_control.records.run_records import (
+    FinalRecord,
+    PinsRecord,
+    SpecRecord,
+    decode_record,
+    final_decoder,
+    spec_decoder,
+    unreadable,
+)
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import DamagedRecordError, StoreError
+from flowmesh_core.identity import SCHEME
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_store.ports import Records, RecordStore
+
+log = logging.getLogger("flowmesh.control")
+
+STORE_ONLY_READ = "store-only-read"
+"""Why an unfinished run waits where the store cannot be written."""
+
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
+
+
+@dataclass(slots=True)
+class RecoveredState:
+    """What was found.
+
+    Attributes:
+        submitted: unfinished runs, in order of creation.
+        specs: their specs by uid.
+        waiting: unfinished runs that the catalog cannot serve as they are pinned.
+        opening: the accounts to go on with.
+    """
+
+    submitted: list[Submitted] = field(default_factory=list)
+    specs: dict[str, SpecRecord] = field(default_factory=dict)
+    waiting: dict[str, RunStatus] = field(default_factory=dict)
+    opening: OpeningBalance = field(default_factory=OpeningBalance)
+
+
+async def recover(
+    records: Records,
+    *,
+    ledger: LedgerWriter,
+    archive: Archive,
+    index: EndedRunIndex,
+    catalog: Catalog,
+    refusal: StoreError | None = None,
+) -> RecoveredState:
+    """Finds every run; the ledger is open for the unfinished ones afterwards.
+
+    Args:
+        records: of the store.
+        ledger: of the new epoch.
+        archive: takes the ended runs, and those that cannot be read.
+        index: takes the lines of ended runs that have none.
+        catalog: the contracts that plans may use.
+        refusal: why the store is only read: nothing is written then, and unfinished runs wait.
+    """
+    indexed = await read_ended(records)
+    last, taken = await read_last(records), await read_taken(records)
+    ended, others = [], []
+    for uid in await run_uids(records):
+        line = indexed.get(uid)
+        if line is not None and line.epoch >= taken[uid]:
+            ended.append(line.run)
+        else:
+            others.append(uid)
+    for run in sorted(ended, key=lambda run: run.ended_s):
+        archive.note(run)
+    recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
+    return await recovery.of(others)
+
+
+class _Recovery:
+    """Reads the runs of which nothing is known but their names."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        ledger: LedgerWriter,
+        archive: Archive,
+        index: EndedRunIndex,
+        catalog: Catalog,
+        last: AccountsRecord | None,
+        refusal: StoreError | None,
+    ) -> None:
+        self._records = records
+        self._ledger = ledger
+        self._archive = archive
+        self._index = index
+        self._catalog = catalog
+        self._last = last
+        self._refusal = refusal
+        self._found = RecoveredState()
+        self._damaged: list[str] = []
+
+    async def of(self, uids: Sequence[str]) -> RecoveredState:
+        seen = await _each(self._look, uids)
+        ended = [found for found in seen if isinstance(found, FinalRecord)]
+        unfinished = [found for found in seen if isinstance(found, SpecRecord)]
+        uncounted = await _each(self._ended, ended)
+        epoch = self._ledger.epoch
+        if self._refusal is None:
+            await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
+            uncounted += await _each(self._open, unfinished)
+        else:
+            await _each(self._hold_back, unfinished)
+        later = [line for lines in uncounted for line in lines]
+        self._found.opening = bring_up_to_date(self._last, later, self._damaged)
+        self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
+        return self._found
+
+    async def _look(self, uid: str) -> FinalRecord | SpecRecord | None:
+        """How a run ended, or what it is; None where nothing was accepted, or cannot be read."""
+        spec: SpecRecord | None = None
+        try:
+            spec = await _spec(self._records, uid)
+            if spec is None:
+                return None
+            return await _final(self._records, uid) or spec
+        except DamagedRecordError as e:
+            self._unreadable(uid, spec, e)
+            return None
+
+    def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
+        """One damaged record costs its run, not the others: it is listed, and left as it is."""
+        log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
+        self._damaged.append(uid)
+        self._archive.note_damaged(unreadable(uid, spec, error), error)
+
+    async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:
+        """Takes it in; its lines that the accounts do not count."""
+        try:
+            restored = await self._ledger.open(spec.uid)
+            await _take_up(self._records, spec, restored, self._catalog, self._found)
+        except DamagedRecordError as e:
+            self._ledger.close(spec.uid)
+            self._unreadable(spec.uid, spec, e)
+            return ()
+        self._found.specs[spec.uid] = spec
+        return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
+
+    async def _hold_back(self, spec: SpecRecord) -> None:
+        """Shows it as far as it is stored, and leaves it there."""
+        refusal = self._refusal
+        try:
+            lines = (await read_segments(self._records, spec.uid)).lines
+            pins = await read_pins(self._records, spec.uid, lines)
+        except DamagedRecordError as e:
+            self._unreadable(spec.uid, spec, e)
+            return
+        if refusal is not None:
+            reason = f"it has not ended; the store is only read now: {refusal.message}"
+            self._found.waiting[spec.uid] = _waiting(
+                spec, pins, lines, STORE_ONLY_READ, reason, refusal.remedy
+            )
+
+    async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
+        uid = final.status.uid
+        self._archive.add(final)
+        self._index.add(final)
+        counted = 0
+        if self._last is not None:
+            known = self._last.counted_of_ended(uid, final.epoch, final.status.ended_s)
+            if known is None:
+                return ()
+            counted = known
+        try:
+            return (await read_segments(self._records, uid)).lines[counted:]
+        except DamagedRecordError as e:
+            log.warning("the accounts leave out what run %s paid last: %s", uid, e)
+            return ()
+
+
+async def _take_up(
+    records: RecordStore,
+    spec: SpecRecord,
+    restored: tuple[Line, ...],
+    catalog: Catalog,
+    found: RecoveredState,
+) -> None:
+    pins = await read_pins(records, spec.uid, restored)
+    reason = _not_served(pins, catalog)
+    if reason:
+        remedy = f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it"
+        found.waiting[spec.uid] = _waiting(
+            spec, pins, restored, "version-not-offered", reason, remedy
+        )
+        return
+    found.submitted.append(
+        Submitted(
+            uid=spec.uid,
+            plan=pins.plan,
+            created_s=spec.created_s,
+            scopes=pins.scopes,
+            artifacts=pins.artifacts,
+            restored=restored,
+            bumps=pins.bumps,
+        )
+    )
+
+
+async def _each(
+    work: Callable[[_Given], Awaitable[_Found]], given: Sequence[_Given]
+) -> list[_Found]:
+    """The answers in order, a few at a time."""
+    found: list[_Found] = []
+    for start in range(0, len(given), AT_ONCE):
+        found += await asyncio.gather(*map(work, given[start : start + AT_ONCE]))
+    return found
+
+
+async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
+    """How a run ended; what a former leader wrote of it too late does not count."""
+    record = await records.read(final_key(uid))
+    if record is None:
+        return None
+    final = decode_record(
+        final_decoder, final_key(uid), record.data, remedy=FINAL_REMEDY.format(uid=uid)
+    )
+    segments = [at async for _, at in known_keys(records, ledger_prefix(uid), parse_segment)]
+    opened = max((epoch for epoch, number in segments if number == 0), default=0)
+    return None if final.epoch < opened else final
+
+
+async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
+    """What was submitted; None where the submission was cut off before it was accepted."""
+    record = await records.read(spec_key(uid))
+    return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
+
+
+def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
+    if pins.scheme != SCHEME:
+        return f"it is pinned to identity scheme {pins.scheme}; this release has {SCHEME}"
+    for step in pins.plan.steps:
+        if catalog.pinned(step.engine, step.contract, step.implementation) is None:
+            return (
+                f"step {step.path} is pinned to {step.engine} version {step.contract}."
+                f"{step.implementation}, which is not installed"
+            )
+    return ""
+
+
+def _waiting(
+    spec: SpecRecord,
+    pins: PinsRecord,
+    lines: tuple[Line, ...],
+    reason: str,
+    message: str,
+    remedy: str,
+) -> RunStatus:
+    paid = [line for line in lines if isinstance(line, AttemptLine)]
+    hits = [line for line in lines if isinstance(line, HitLine)]
+    steps = pins.plan.steps
+    return RunStatus(
+        uid=spec.uid,
+        name=spec.name,
+        namespace=spec.namespace,
+        phase=Phase.SUSPENDED,
+        created_s=spec.created_s,
+        steps=tuple(StepStatus(s.path, s.engine, StepState.PENDING) for s in steps),
+        counts={StepState.PENDING: len(steps)},
+        paid_nanousd=sum(line.share_nanousd for line in paid),
+        saved_nanousd=sum(line.saved_nanousd for line in hits),
+        budget_nanousd=pins.plan.budget_nanousd,
+        reason=reason,
+        message=message,
+        remedy=remedy,
+    )

@@ -1,0 +1,1 @@
+"""The gateway that workers connect to: sessions, checks of their messages, their logs."""

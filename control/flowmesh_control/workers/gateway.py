@@ -1,0 +1,393 @@
+"""The workers' door: a WebSocket on ``/worker`` that speaks ``flowmesh_core.protocol.messages``.
+
+Nothing dials a worker. It connects, says everything, and is answered with what goes on; then both
+sides send changes. The gateway turns that into events and knows nothing of runs. A worker that does
+not synchronise within the watchdog is lost, connected or not.
+
+What a worker says is validated here, item by item (``intake``): what is malformed, or of an attempt
+that this worker was not given, goes no further. A connection with many such items is closed.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.workers.dropped_items import DropCounters
+from flowmesh_control.workers.message_intake import DropReason
+from flowmesh_control.workers.session import WorkerSession, refuse, welcome
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
+from flowmesh_core.protocol.checks import MessageProblem
+from flowmesh_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    AttemptEnd,
+    Hello,
+    PrewarmSpec,
+    Sync,
+    decode_worker,
+)
+from flowmesh_core.protocol.validation import of_hello
+from flowmesh_core.protocol.wire_ids import WireIds
+
+HELLO_WITHIN_S = 10.0
+MAX_MESSAGE_BYTES = 256 << 20
+STRANGERS_BYTES = 1 << 20
+"""The largest message of a connection whose handshake has no valid token (aiohttp fixes the limit
+when it accepts the WebSocket). Enough for a Hello, which is refused with the reason."""
+REASON_CHARS = 500
+LAG_S = 2.0
+"""Where the control plane itself stood still for so long, the silence is its own fault."""
+
+
+class Telemetry(Protocol):
+    """Takes what workers say besides the protocol: logs and metrics."""
+
+    def synced(self, worker: str, sync: Sync) -> None:
+        """A worker's message."""
+        ...
+
+    def left(self, worker: str) -> None:
+        """The worker is gone."""
+        ...
+
+
+@dataclass(slots=True)
+class _Known:
+    """A worker that has joined and is not lost; its session is None between connections."""
+
+    incarnation: str
+    pool: str
+    seen_s: float
+    session: WorkerSession | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: str
+    final: bool
+
+
+class WorkerGateway:
+    """The way to and from the workers, in one epoch.
+
+    Attributes:
+        drops: what was left out of workers' messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        key: bytes,
+        post: Callable[[Event], None],
+        tokens: WorkerTokenVerifier,
+        telemetry: Telemetry,
+        clock: Clock,
+        watchdog_s: float,
+        sync_interval_s: float,
+        knows: Callable[[str], bool],
+        later_epoch_seen: Callable[[int], None],
+    ) -> None:
+        """Takes where events go, who may join, and the times of the protocol.
+
+        Args:
+            epoch: stated in everything that is said.
+            key: of the MACs of attempt ids (``wire_ids.attempt_key``).
+            post: takes events.
+            tokens: who may join.
+            telemetry: takes logs and figures.
+            clock: seconds on any clock that does not step.
+            watchdog_s: a worker silent for so long is lost.
+            sync_interval_s: how often workers are to say something.
+            knows: whether the machine still counts on a worker; one that it has given up is told
+                to say everything again.
+            later_epoch_seen: told of a worker that has seen a later epoch than this.
+        """
+        self._epoch = epoch
+        self._key = key
+        self._post = post
+        self._tokens = tokens
+        self._telemetry = telemetry
+        self._clock = clock
+        self._watchdog_s = watchdog_s
+        self._sync_interval_s = sync_interval_s
+        self._knows = knows
+        self._later_epoch_seen = later_epoch_seen
+        self._known: dict[str, _Known] = {}
+        self._closing: set[asyncio.Future[None]] = set()
+        self._checked_at = time.monotonic()
+        self.drops = DropCounters()
+
+    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+        """Serves one connection (the handler of ``/worker``)."""
+        most_bytes = MAX_MESSAGE_BYTES if await self._proven(request) else STRANGERS_BYTES
+        socket = web.WebSocketResponse(max_msg_size=most_bytes, compress=False)
+        await socket.prepare(request)
+        hello = await self._hello(socket)
+        if hello is None:
+            return socket
+        refusal = await self._refusal(hello)
+        if refusal is not None:
+            await refuse(socket, refusal.reason, final=refusal.final)
+            return socket
+        await self._serve(hello, socket)
+        return socket
+
+    @property
+    def workers(self) -> list[str]:
+        """Names of the workers that have joined and are not lost."""
+        return sorted(self._known)
+
+    def assign(self, worker: str, assignment: Assignment) -> None:
+        """As :meth:`WorkerChannel.assign`; an unconnected worker gets it when it is back."""
+        session = self._session(worker)
+        if session is not None:
+            session.assign(assignment)
+
+    def cancel(self, worker: str, attempt_id: str) -> None:
+        """As :meth:`WorkerChannel.cancel`."""
+        session = self._session(worker)
+        if session is not None:
+            session.cancel(attempt_id)
+
+    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
+        """As :meth:`WorkerChannel.hold_open`."""
+        session = self._session(worker)
+        if session is not None:
+            session.hold_open(openings)
+
+    def acknowledge(self, worker: str, attempt_id: str) -> None:
+        """As :meth:`WorkerChannel.acknowledge`."""
+        session = self._session(worker)
+        if session is not None:
+            session.acknowledge(attempt_id)
+
+    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+        """As :meth:`WorkerChannel.keep`."""
+        session = self._session(worker)
+        if session is not None:
+            session.keep(attempts)
+
+    def report(self, worker: str, end: AttemptEnd) -> None:
+        """As :meth:`WorkerChannel.report`."""
+        known = self._known.get(worker)
+        if known is not None:
+            self._post(WorkerSynced(worker, known.incarnation, Sync(seq=0, ended=(end,))))
+
+    def drain(self, worker: str) -> bool:
+        """Asks a worker to finish and leave; whether it is connected."""
+        session = self._session(worker)
+        if session is None:
+            return False
+        session.drain()
+        session.flush()
+        return True
+
+    def flush(self) -> None:
+        """As :meth:`WorkerChannel.flush`."""
+        for known in self._known.values():
+            if known.session is not None:
+                known.session.flush()
+
+    def lost(self, worker: str, reason: str) -> None:
+        """The worker's process is known to be dead: no need to wait for the watchdog."""
+        if self._known.pop(worker, None) is not None:
+            self._telemetry.left(worker)
+            self._post(WorkerLost(worker, reason))
+
+    def watch(self) -> None:
+        """Finds workers that have been silent for too long; called every second or so."""
+        now = time.monotonic()
+        lag_s, self._checked_at = now - self._checked_at, now
+        if lag_s > LAG_S:
+            # The process stood still (a suspended laptop, a starved CPU): nobody could be heard.
+            for known in self._known.values():
+                known.seen_s = self._clock()
+            return
+        horizon = self._clock() - self._watchdog_s
+        silent = [n for n, k in self._known.items() if k.seen_s < horizon]
+        for name in silent:
+            known = self._known[name]
+            self.lost(name, "no synchronisation within the watchdog")
+            if known.session is not None:
+                self._hang_up(known.session, "silent for too long")
+        for name, known in self._known.items():
+            if known.session is not None and known.session.opened and not self._knows(name):
+                self._hang_up(known.session, "given up; say everything again")
+
+    def _hang_up(self, session: WorkerSession, reason: str) -> None:
+        closing = asyncio.ensure_future(session.close(reason))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Closes every connection; the workers look for the next control plane."""
+        sessions = [k.session for k in self._known.values() if k.session is not None]
+        await asyncio.gather(*(s.close("the control plane stops") for s in sessions))
+
+    async def watch_always(self) -> None:
+        """Watches until cancelled."""
+        self._checked_at = time.monotonic()
+        while True:
+            await asyncio.sleep(min(1.0, self._watchdog_s / 4))
+            self.watch()
+
+    def _session(self, worker: str) -> WorkerSession | None:
+        known = self._known.get(worker)
+        return None if known is None else known.session
+
+    async def _proven(self, request: web.Request) -> bool:
+        """Whether the handshake has a token, before anything larger than headers is read."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        try:
+            return scheme == "Bearer" and await self._tokens.pool_of(token.strip()) is not None
+        except FlowMeshError:
+            return False  # it cannot be checked now: the refusal of the Hello says so
+
+    async def _hello(self, socket: web.WebSocketResponse) -> Hello | None:
+        try:
+            message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
+        except TimeoutError:
+            await refuse(socket, "nothing was said in time", final=False)
+            return None
+        if message.type is not WSMsgType.BINARY:
+            await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
+            return None
+        hello = _read(message.data)
+        if isinstance(hello, Hello):
+            return hello
+        if isinstance(hello, str):
+            self.drops.counts[DropReason.UNREADABLE] += 1
+            await refuse(socket, f"the first message cannot be read: {hello}", final=True)
+            return None
+        await refuse(socket, "the first message must be a Hello", final=False)
+        return None
+
+    async def _refusal(self, hello: Hello) -> _Refusal | None:
+        if hello.version != PROTOCOL_VERSION:
+            return _Refusal(
+                f"protocol version {hello.version}; this control plane speaks {PROTOCOL_VERSION}; "
+                "use a worker of the same release",
+                final=True,
+            )
+        refusal = await self._refusal_of_token(hello)
+        if refusal is not None:
+            return refusal
+        if hello.epoch > self._epoch:
+            self._later_epoch_seen(hello.epoch)
+            return _Refusal(
+                f"this control plane leads epoch {self._epoch}, the worker has seen {hello.epoch}",
+                final=False,
+            )
+        problem = of_hello(hello)
+        if problem is not None:
+            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self.drops.whole(name, pool, DropReason.MALFORMED, problem)
+            return _Refusal(
+                f"what it says of itself is malformed: {problem}; correct the worker's settings, "
+                "or use a worker of the same release",
+                final=True,
+            )
+        return self._refusal_of_name(hello)
+
+    def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
+        """A name belongs to its pool until its worker is lost, whether that is connected or not."""
+        known = self._known.get(hello.shape.name)
+        if known is None:
+            return None
+        if known.pool != hello.shape.pool:
+            return _Refusal(
+                f"the name {hello.shape.name!r} belongs to a worker of another pool; "
+                "give this one another name",
+                final=False,
+            )
+        if known.session is not None and known.incarnation != hello.incarnation:
+            return _Refusal(
+                f"a worker named {hello.shape.name!r} is connected; give this one another name",
+                final=False,
+            )
+        return None
+
+    async def _refusal_of_token(self, hello: Hello) -> _Refusal | None:
+        try:
+            pool = await self._tokens.pool_of(hello.token)
+        except FlowMeshError as e:
+            return _Refusal(str(e), final=False)
+        if pool is None:
+            return _Refusal("the token is not valid for any pool", final=True)
+        if pool not in ("*", hello.shape.pool):
+            return _Refusal(
+                f"the token is for pool {pool!r}, not for pool {hello.shape.pool!r}", final=True
+            )
+        return None
+
+    async def _serve(self, hello: Hello, socket: web.WebSocketResponse) -> None:
+        name = hello.shape.name
+        before = self._session(name)
+        ids = WireIds(self._key, worker=name, pool=hello.shape.pool)
+        session = WorkerSession(hello, socket, epoch=self._epoch, ids=ids)
+        self._known[name] = _Known(hello.incarnation, hello.shape.pool, self._clock(), session)
+        if before is not None:
+            await before.close("the worker has connected again")
+        await welcome(socket, epoch=self._epoch, sync_interval_s=self._sync_interval_s)
+        taken = session.intake.hello(hello)
+        self.drops.count(name, hello.shape.pool, taken.dropped)
+        session.dismiss(taken.unknown_ends)
+        self._post(WorkerConnected(taken.message))
+        sender = asyncio.create_task(session.send())
+        try:
+            await self._receive(session, socket)
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sender
+            known = self._known.get(name)
+            if known is not None and known.session is session:
+                known.session = None
+
+    async def _receive(self, session: WorkerSession, socket: web.WebSocketResponse) -> None:
+        async for message in socket:
+            known = self._known.get(session.name)
+            if known is None or known.session is not session:
+                await session.close("this connection is no longer the worker's")
+                return
+            told = _read(message.data) if message.type is WSMsgType.BINARY else "not binary"
+            if not isinstance(told, Sync) or not session.accepts(told.seq):
+                text = told if isinstance(told, str) else "it is not the Sync that was due"
+                problem = MessageProblem("message", text)
+                self.drops.whole(session.name, known.pool, DropReason.UNREADABLE, problem)
+                await session.close("a message is missing or cannot be read; say everything again")
+                return
+            known.seen_s = self._clock()
+            taken = session.intake.sync(told)
+            sync = taken.message
+            self._telemetry.synced(session.name, sync)
+            self._post(WorkerSynced(session.name, session.incarnation, sync))
+            self.drops.count(session.name, known.pool, taken.dropped)
+            if session.drops(self._clock(), len(taken.dropped)):
+                await session.close("too many items of its messages are malformed, or not its own")
+                return
+            session.dismiss(taken.unknown_ends)
+            if sync.goodbye:
+                del self._known[session.name]
+                self._telemetry.left(session.name)
+                await session.close("goodbye")
+                return
+
+
+def _read(data: bytes) -> Hello | Sync | str:
+    """The message, or why it cannot be read."""
+    try:
+        return decode_worker(data)
+    except (msgspec.MsgspecError, FlowMeshError, RecursionError) as e:
+        # A schema refuses its own columns; nesting that is deep enough ends the decoder.
+        return str(e)[:REASON_CHARS]

@@ -1,0 +1,219 @@
+"""One worker's connection: what it should hold gathers here and goes out in batches.
+
+Messages are numbered within a connection. While one is being sent, further changes gather, so that
+a slow worker gets few large messages instead of many small ones. Attempt ids carry their MACs from
+here on, and lose them in the session's intake.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_control.workers.message_intake import MessageIntake
+from flowmesh_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Desired,
+    Hello,
+    PrewarmSpec,
+    Refused,
+    Welcome,
+    encode,
+)
+from flowmesh_core.protocol.wire_ids import WireIds
+
+BATCH_ASSIGNMENTS = 256
+MESSAGE_BYTES = 2 << 20
+"""Larger batches are split; one assignment alone may be larger."""
+REFUSAL_CHARS = 2000
+"""A reason may quote what the worker said."""
+DROPS_MAX = 10
+"""A connection is closed when so many items of its messages were dropped within ``DROPS_WITHIN_S``.
+Those of its Hello do not count: it may hold attempts of a control plane with another key."""
+DROPS_WITHIN_S = 60.0
+ACKNOWLEDGED_WITHIN_S = 0.05
+"""So long acknowledgements wait for something that the worker needs to know."""
+
+
+class WorkerSession:
+    """A connection that was welcomed.
+
+    Attributes:
+        intake: reads what the worker says.
+    """
+
+    def __init__(
+        self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int, ids: WireIds
+    ) -> None:
+        """Takes what the worker said, the open socket, and the worker's attempt ids."""
+        self.name = hello.shape.name
+        self.incarnation = hello.incarnation
+        self.intake = MessageIntake(ids)
+        self._ids = ids
+        self._socket = socket
+        self._epoch = epoch
+        self._assign: list[Assignment] = []
+        self._cancel: list[str] = []
+        self._acknowledged: list[str] = []
+        self._dismissed: list[str] = []
+        self._drops: deque[float] = deque()
+        self._keep: tuple[str, ...] | None = None
+        self._hold_open: tuple[PrewarmSpec, ...] | None = None
+        self._drain = False
+        self._opened = False
+        self._sent = 0
+        self._received = 0
+        self._ready = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
+
+    def keep(self, attempts: tuple[str, ...]) -> None:
+        """Opens the way out: the first message names the held attempts that go on."""
+        self._assign, self._cancel, self._acknowledged = [], [], []
+        self._keep = tuple(map(self._ids.wire, attempts))
+        self._opened = True
+
+    def assign(self, assignment: Assignment) -> None:
+        """Gathers an attempt to take up; dropped before the full state was answered."""
+        if self._opened:
+            wire_id = self._ids.wire(assignment.attempt_id)
+            self._assign.append(msgspec.structs.replace(assignment, attempt_id=wire_id))
+
+    def cancel(self, attempt_id: str) -> None:
+        """Gathers an attempt to stop; one that was not sent yet is still sent first."""
+        if self._opened:
+            self._cancel.append(self._ids.wire(attempt_id))
+
+    def hold_open(self, openings: tuple[PrewarmSpec, ...]) -> None:
+        """All hosts that the worker should hold open; sent once its full state was answered."""
+        self._hold_open = openings
+
+    def acknowledge(self, attempt_id: str) -> None:
+        """Gathers a report that need not be kept."""
+        if self._opened:
+            self._acknowledged.append(self._ids.forget(attempt_id))
+
+    def dismiss(self, wire_ids: Iterable[str]) -> None:
+        """Gathers reports, by ids as the worker has them, that nobody reads and none may keep."""
+        self._dismissed += wire_ids
+        if self._dismissed:
+            self.flush()
+
+    def drops(self, now_s: float, count: int) -> bool:
+        """Counts dropped items of a message; whether there were too many of late."""
+        if not count:
+            return False
+        self._drops.extend([now_s] * min(count, DROPS_MAX))
+        while self._drops[0] < now_s - DROPS_WITHIN_S:
+            self._drops.popleft()
+        return len(self._drops) >= DROPS_MAX
+
+    def drain(self) -> None:
+        """The worker should take nothing new, end what runs, and leave."""
+        self._drain = True
+
+    @property
+    def opened(self) -> bool:
+        """Whether the worker's full state was answered."""
+        return self._opened
+
+    def flush(self) -> None:
+        """Lets the sender send what has gathered: at once, but for mere acknowledgements."""
+        if not self._opened:
+            return
+        if self._urgent:
+            self._ready.set()
+        elif (self._acknowledged or self._dismissed) and self._soon is None:
+            loop = asyncio.get_running_loop()
+            self._soon = loop.call_later(ACKNOWLEDGED_WITHIN_S, self._ready.set)
+
+    @property
+    def _urgent(self) -> bool:
+        return bool(
+            self._assign
+            or self._cancel
+            or self._drain
+            or self._keep is not None
+            or self._hold_open is not None
+        )
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._urgent or self._acknowledged or self._dismissed)
+
+    def accepts(self, seq: int) -> bool:
+        """Whether this is the next message of the worker."""
+        self._received += 1
+        return seq == self._received
+
+    async def send(self) -> None:
+        """Sends what gathers until the socket closes or the task is cancelled."""
+        with contextlib.suppress(ConnectionResetError):
+            while not self._socket.closed:
+                await self._ready.wait()
+                self._ready.clear()
+                while self._has_news and not self._socket.closed:
+                    for data in self._batch():
+                        await self._socket.send_bytes(data)
+
+    async def close(self, reason: str) -> None:
+        """Closes the socket; the worker connects again and says everything again."""
+        with contextlib.suppress(ConnectionResetError, asyncio.TimeoutError):
+            await self._socket.close(code=4000, message=reason.encode()[:120])
+
+    def _batch(self) -> list[bytes]:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        assign = self._assign[:BATCH_ASSIGNMENTS]
+        del self._assign[:BATCH_ASSIGNMENTS]
+        # A cancel must not overtake its assignment, which may wait for the next batch.
+        cancel: list[str] = []
+        if not self._assign:
+            cancel, self._cancel = self._cancel, []
+        message = Desired(
+            epoch=self._epoch,
+            seq=0,
+            assign=tuple(assign),
+            cancel=tuple(cancel),
+            acknowledged=(*self._acknowledged, *self._dismissed),
+            everything=self._keep is not None,
+            keep=self._keep or (),
+            drain=self._drain,
+            hold_open=self._hold_open,
+        )
+        self._acknowledged, self._dismissed = [], []
+        self._keep, self._drain = None, False
+        self._hold_open = None
+        return self._encoded(message)
+
+    def _encoded(self, message: Desired) -> list[bytes]:
+        data = self._numbered(message)
+        if len(data) <= MESSAGE_BYTES or len(message.assign) <= 1:
+            return [data]
+        self._sent -= 1
+        half = len(message.assign) // 2
+        first = msgspec.structs.replace(message, assign=message.assign[:half], cancel=())
+        rest = Desired(
+            epoch=self._epoch, seq=0, assign=message.assign[half:], cancel=message.cancel
+        )
+        return [*self._encoded(first), *self._encoded(rest)]
+
+    def _numbered(self, message: Desired) -> bytes:
+        self._sent += 1
+        return encode(msgspec.structs.replace(message, seq=self._sent))
+
+
+async def welcome(socket: web.WebSocketResponse, *, epoch: int, sync_interval_s: float) -> None:
+    """Answers a worker that may stay."""
+    await socket.send_bytes(encode(Welcome(PROTOCOL_VERSION, epoch, sync_interval_s)))
+
+
+async def refuse(socket: web.WebSocketResponse, reason: str, *, final: bool) -> None:
+    """Answers a worker that may not stay, and closes."""
+    with contextlib.suppress(ConnectionResetError):
+        await socket.send_bytes(encode(Refused(reason[:REFUSAL_CHARS], final)))
+        await socket.close(code=4001, message=reason.encode()[:120])

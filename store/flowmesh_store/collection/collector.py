@@ -1,0 +1,142 @@
+"""Collection: mark what live runs, kept results and workers need, and sweep the rest.
+
+One sweeper runs at a time, under the leader's lease. Nothing younger than the grace is deleted, and
+a put renews a blob older than half of it, so content put for a result that is about to be published
+cannot be taken away. A blob that is missing all the same is a miss: what produced it runs again.
+"""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+
+from flowmesh_core.units import Digest
+from flowmesh_store.action_cache import RESULT_TTL_S, decoded
+from flowmesh_store.batched_requests import in_batches
+from flowmesh_store.blobs import DEFAULT_GRACE_S
+from flowmesh_store.collection.sweep import Sweepable, SweepableRecords
+from flowmesh_store.keys import ACTIONS
+from flowmesh_store.ports import RecordStore, StoredBlob
+
+Live = Callable[[], Awaitable[AbstractSet[Digest]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionReport:
+    """What a collection did, or would do.
+
+    Attributes:
+        dry_run: nothing was deleted; the figures say what would have been.
+        blobs: how many were there, with ``size_bytes`` in all.
+        live: how many are needed.
+        young: how many nobody needs, but are younger than the grace.
+        deleted: how many were deleted, with ``deleted_bytes`` in all.
+        expired_results: action results deleted because their time had passed.
+        unfinished: pieces of writes that were never completed.
+    """
+
+    dry_run: bool
+    blobs: int = 0
+    size_bytes: int = 0
+    live: int = 0
+    young: int = 0
+    deleted: int = 0
+    deleted_bytes: int = 0
+    expired_results: int = 0
+    unfinished: int = 0
+
+
+class Collector:
+    """Mark and sweep over one store."""
+
+    def __init__(
+        self,
+        blobs: Sweepable,
+        sweepable_records: SweepableRecords,
+        records: RecordStore,
+        *,
+        grace_s: float = DEFAULT_GRACE_S,
+        result_ttl_s: float = RESULT_TTL_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes the parts of a store.
+
+        Args:
+            blobs: ``store.sweepable_blobs``.
+            sweepable_records: ``store.sweepable_records``.
+            records: ``store.records``.
+            grace_s: nothing younger is deleted; the grace with which the store was opened.
+            result_ttl_s: the age from which results are looked at; what is deleted is what has
+                expired by its own word, or cannot be read.
+            clock: seconds since the epoch.
+        """
+        self._blobs = blobs
+        self._sweepable_records = sweepable_records
+        self._clock = clock
+        self._records = records
+        self._grace_s = grace_s
+        self._result_ttl_s = result_ttl_s
+
+    async def expire_results(self, *, dry_run: bool) -> int:
+        """Deletes action results past their time; how many. Run it before roots are gathered."""
+        count = 0
+        async for _, expired in in_batches(self._old_results(), partial(self._expire, dry_run)):
+            count += expired
+        return count
+
+    async def _old_results(self) -> AsyncIterator[str]:
+        async for record in self._sweepable_records.aged(f"{ACTIONS}/"):
+            if record.age_s >= self._result_ttl_s:
+                yield record.key
+
+    async def _expire(self, dry_run: bool, key: str) -> bool:
+        """Deletes a result if its time has passed; whether it did, or would."""
+        result = decoded(await self._records.read(key))
+        if result is not None and not 0.0 < result.expires_s <= self._clock():
+            return False
+        if dry_run:
+            return True
+        return await self._sweepable_records.delete(key, older_than_s=self._result_ttl_s)
+
+    async def collect(self, live: Live, *, dry_run: bool) -> CollectionReport:
+        """Expires results, marks what is live, then sweeps.
+
+        Args:
+            live: gathers the digests that are needed: roots and all that they consist of (see
+                :func:`mark`). It is called after results have expired.
+            dry_run: only say what would be done.
+
+        Raises:
+            StoreUnavailableError, StoreError: the store failed; what was deleted stays deleted.
+        """
+        expired = await self.expire_results(dry_run=dry_run)
+        needed = await live()
+        totals: Counter[str] = Counter()
+
+        async def delete(blob: StoredBlob) -> bool:
+            return dry_run or await self._blobs.delete(blob.digest, older_than_s=self._grace_s)
+
+        async for blob, deleted in in_batches(self._unneeded(needed, totals), delete):
+            if deleted:
+                totals["deleted"] += 1
+                totals["deleted_bytes"] += blob.size_bytes
+        unfinished = (
+            0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
+        )
+        return CollectionReport(dry_run, expired_results=expired, unfinished=unfinished, **totals)
+
+    async def _unneeded(
+        self, needed: AbstractSet[Digest], totals: Counter[str]
+    ) -> AsyncIterator[StoredBlob]:
+        """The blobs that may go; all are counted."""
+        async for blob in self._blobs.blobs():
+            totals["blobs"] += 1
+            totals["size_bytes"] += blob.size_bytes
+            if blob.digest in needed:
+                totals["live"] += 1
+            elif blob.age_s < self._grace_s:
+                totals["young"] += 1
+            else:
+                yield blob

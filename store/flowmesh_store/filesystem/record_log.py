@@ -1,0 +1,487 @@
+"""Many small records in one file that grows: an append for each in place of a file for each.
+
+Every write and every deletion is a frame (sizes in bytes)::
+
+    mark 4 | crc 4 | data size 4 | key size 2 | kind 1 | written 8 | serial 8 | key | data
+
+The crc is of all that follows it. A frame that is replaced or deleted gets another mark in its
+place, so that nothing that is damaged later can bring it back. Where each key's frame lies is held
+in memory: a process reads the file once, and from then on what others have added.
+
+Writers of all processes take turns (``flock`` on the file, which the kernel releases when its
+holder dies), and whoever has the turn first takes in what is new, so that a condition is checked
+against all that is there. What a killed writer or a power cut left torn, or the disk has spoiled,
+is stepped over to the next whole frame: it is a record that is not there. Marks begin with a byte
+that text in UTF-8 never has; records are text, so none can be mistaken for a frame.
+
+When more than half of the file is of no use any more, what counts is copied to a new one, which is
+renamed into place; others see that it is another file and read that.
+"""
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import stat
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from flowmesh_store.atomic_files import sync_directory
+from flowmesh_store.collection.sweep import StoredRecord
+from flowmesh_store.filesystem.root import StoreRoot
+from flowmesh_store.ports import Record
+
+LARGEST_BYTES = 64 << 20
+"""A larger record is refused."""
+COMPACT_FROM_BYTES = 16 << 20
+"""With less than this of no use the file is left as it is."""
+QUICK_BYTES = 64 << 10
+"""Who may not wait reads and writes no more than this."""
+
+_ALIVE, _DEAD, _ANY = b"\xffFM1", b"\xffFM0", b"\xffFM"
+_START = struct.Struct("<4sI")
+_HEAD = struct.Struct("<IHBdQ")
+_LEAST_BYTES = _START.size + _HEAD.size
+_PUT, _DELETED = 0, 1
+_CHUNK_BYTES = 1 << 20
+_PAGE_BYTES = 4096
+_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_LENGTH = (1 << 32) - 1
+_LONGEST_KEY = (1 << 16) - 1
+
+
+class _Frame(NamedTuple):
+    """A whole frame; its etag is its own head, which no other write has."""
+
+    alive: bool
+    kind: int
+    key: str
+    data: bytes
+    written_s: float
+    etag: str
+    length: int
+
+
+class _File:
+    """An open file, closed when nobody refers to it any more."""
+
+    __slots__ = ("descriptor", "identity", "pid", "writable")
+
+    def __init__(self, path: str, flags: int = 0, *, to_read: bool = False) -> None:
+        self.writable = True
+        try:
+            self.descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if not to_read or error.errno not in _REFUSED:
+                raise
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.writable = False
+        status = os.fstat(self.descriptor)
+        self.identity = status.st_dev, status.st_ino
+        self.pid = os.getpid()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            os.close(self.descriptor)
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Reads a piece; pages that the disk cannot read are zeros."""
+        try:
+            return os.pread(self.descriptor, size_bytes, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        if size_bytes <= _PAGE_BYTES:
+            return bytes(size_bytes)
+        pages = range(offset, offset + size_bytes, _PAGE_BYTES)
+        return b"".join(self.read(p, min(_PAGE_BYTES, offset + size_bytes - p)) for p in pages)
+
+    def append(self, data: bytes, size_bytes: int) -> None:
+        """Writes at the end, at ``size_bytes``; on an error nothing of it is left behind."""
+        try:
+            written = os.pwrite(self.descriptor, data, size_bytes)
+            while written < len(data):
+                rest = memoryview(data)[written:]
+                written += os.pwrite(self.descriptor, rest, size_bytes + written)
+        except OSError:
+            os.ftruncate(self.descriptor, size_bytes)
+            raise
+
+
+class RecordLog:
+    """The records below one folder of a store, in the file ``log`` of that folder.
+
+    Methods may be called from any thread, and raise OSError as the system said it. With ``wait``
+    false they raise BlockingIOError, and have done nothing, where another thread or process is at
+    it, much is to be read or written, or the disk is to be waited for: an event loop calls them so,
+    and then again in a thread.
+    """
+
+    def __init__(
+        self, root: StoreRoot, folder: str, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Takes the store's directory, the folder's name, and seconds since the epoch."""
+        self._root = root
+        self._folder = root.locate(folder)
+        self._path = f"{self._folder}/log"
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._serial = itertools.count(int.from_bytes(os.urandom(7)))
+        self._file: _File | None = None
+        self._locked: _File | None = None
+        self._places: dict[str, int] = {}
+        """Offset << 32 | length: an int costs half of what a pair does, and no collector looks."""
+        self._known_bytes = 0
+        self._used_bytes = 0
+        self._compact_from_bytes = COMPACT_FROM_BYTES
+
+    def read(self, key: str, *, wait: bool = True) -> Record | None:
+        """The record under this key."""
+        self._hold(wait)
+        try:
+            self._catch_up(wait)
+            if not wait and self._places.get(key, 0) & _LENGTH > QUICK_BYTES:
+                raise _busy()
+            frame = self._newest(key, wait)
+        finally:
+            self._mutex.release()
+        return None if frame is None else Record(frame.data, frame.etag)
+
+    def write(
+        self, key: str, data: bytes, *, if_match: str | None, durable: bool, wait: bool = True
+    ) -> str | None:
+        """Writes a record if the one in place has this etag, or if there is none.
+
+        Args:
+            key: of the record.
+            data: text in UTF-8.
+            if_match: the etag; None means that nothing may be there yet.
+            durable: wait for the disk.
+            wait: see above.
+
+        Returns:
+            The new etag; None where the condition does not hold.
+        """
+        if not wait and (durable or len(data) > QUICK_BYTES):
+            raise _busy()
+        self._take_turn(wait)
+        try:
+            frame = self._frame(key)
+            if (None if frame is None else frame.etag) != if_match:
+                return None
+            replaced = self._places.get(key)
+            file, etag = self._append(_PUT, key, data)
+            if replaced is not None:
+                self._kill(file, replaced)
+        finally:
+            self._end_turn()
+        if durable:
+            os.fsync(file.descriptor)
+        return etag
+
+    def delete(self, key: str, *, older_than_s: float) -> bool:
+        """Deletes a record if it is still at least this old; whether it did."""
+        self._take_turn(wait=True)
+        try:
+            frame = self._frame(key)
+            if frame is None or self._clock() - frame.written_s < older_than_s:
+                return False
+            if self._file is not None:
+                self._kill(self._file, self._places[key])
+            # On a full disk nobody is told; who looks finds the frame dead.
+            with contextlib.suppress(OSError):
+                self._append(_DELETED, key, b"")
+            self._forget(key)
+            unused_bytes = self._known_bytes - self._used_bytes
+        finally:
+            self._end_turn()
+        if unused_bytes > max(self._compact_from_bytes, self._used_bytes):
+            self._try_to_compact(unused_bytes)
+        return True
+
+    def aged(self, prefix: str) -> Iterator[StoredRecord]:
+        """The records whose keys start with the prefix, in order."""
+        with self._mutex:
+            self._catch_up(wait=True)
+            keys = list(self._places)
+        for key in sorted(key for key in keys if key.startswith(prefix)):
+            with self._mutex:
+                frame = self._newest(key, wait=True)
+            if frame is not None:
+                yield StoredRecord(key, len(frame.data), max(0.0, self._clock() - frame.written_s))
+
+    def compact(self) -> None:
+        """Copies what counts to a new file and puts it in the place of this one.
+
+        Others read and write meanwhile; what they add is copied in the end, while they wait.
+        """
+        with self._mutex:
+            self._catch_up(wait=True)
+            old, before = self._file, dict(self._places)
+        if old is None:
+            return
+        path = self._root.temporary_path()
+        new = _File(path, os.O_CREAT | os.O_EXCL)
+        try:
+            _give_to_owner_of(old, new)
+            size, places = _copied(old, new, before, 0)
+            os.fsync(new.descriptor)
+            self._take_turn(wait=True)
+            try:
+                if self._file is not old:
+                    return  # another process was first
+                added = {k: place for k, place in self._places.items() if before.get(k) != place}
+                size, later = _copied(old, new, added, size)
+                for key in places.keys() & later.keys():
+                    self._kill(new, places[key])
+                places |= later
+                for key in places.keys() - self._places.keys():
+                    del places[key]
+                    gone = _encoded(_DELETED, key, b"", self._clock(), next(self._serial))
+                    new.append(gone, size)
+                    size += len(gone)
+                os.fsync(new.descriptor)
+                os.rename(path, self._path)
+                sync_directory(self._path)
+                self._begin_with(new)
+                self._places, self._known_bytes = places, size
+                self._used_bytes = sum(place & _LENGTH for place in places.values())
+            finally:
+                self._end_turn()
+        finally:
+            self._root.remove(path)
+
+    def _try_to_compact(self, unused_bytes: int) -> None:
+        """Where a disk has no space for a copy the next try waits until it saves more."""
+        try:
+            self.compact()
+        except OSError:
+            self._compact_from_bytes = unused_bytes + COMPACT_FROM_BYTES
+        else:
+            self._compact_from_bytes = COMPACT_FROM_BYTES
+
+    def _hold(self, wait: bool) -> None:
+        if not self._mutex.acquire(blocking=wait):
+            raise _busy()
+
+    def _take_turn(self, wait: bool) -> None:
+        """From here to :meth:`_end_turn` nobody else writes, and all that was written is known."""
+        self._hold(wait)
+        try:
+            if wait:
+                self._catch_up(wait)  # so that others need not wait for it
+            while not self._lock(self._present(wait), wait):
+                self._begin_with(None)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def _end_turn(self) -> None:
+        try:
+            self._unlock()
+        finally:
+            self._mutex.release()
+
+    def _present(self, wait: bool) -> _File:
+        """The file, made where it is missing."""
+        held = self._file
+        if held is not None and held.pid == os.getpid() and held.writable:
+            return held
+        if not wait:
+            raise _busy()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._folder)
+            sync_directory(self._folder)
+        self._begin_with(_File(self._path, os.O_CREAT))
+        sync_directory(self._path)
+        return self._present(wait)
+
+    def _lock(self, file: _File, wait: bool) -> bool:
+        """Locks the file; False, and unlocked, where it is no longer the one in place."""
+        fcntl.flock(file.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        self._locked = file
+        try:
+            status = self._status()
+            if status is not None and file.identity == (status.st_dev, status.st_ino):
+                self._take_in(file, status.st_size, wait, alone=True)
+                return True
+        except BaseException:
+            self._unlock()
+            raise
+        self._unlock()
+        return False
+
+    def _unlock(self) -> None:
+        if self._locked is not None:
+            fcntl.flock(self._locked.descriptor, fcntl.LOCK_UN)
+            self._locked = None
+
+    def _status(self) -> os.stat_result | None:
+        try:
+            return os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _catch_up(self, wait: bool) -> None:
+        while status := self._status():
+            file, size = self._file, status.st_size
+            if file is None or file.identity != (status.st_dev, status.st_ino):
+                file = _File(self._path, to_read=True)
+                self._begin_with(file)
+                size = os.fstat(file.descriptor).st_size
+            self._take_in(file, size, wait, alone=False)
+            if self._known_bytes >= size:
+                return
+            if self._lock(file, wait):
+                self._unlock()
+                return
+        self._begin_with(None)
+
+    def _begin_with(self, file: _File | None) -> None:
+        self._file, self._places, self._known_bytes, self._used_bytes = file, {}, 0, 0
+
+    def _take_in(self, file: _File, size: int, wait: bool, *, alone: bool) -> None:
+        """Takes in the frames up to a size.
+
+        What is not whole is stepped over where whole frames follow. At the end it may be what
+        somebody is writing: it is left for later, unless we are alone.
+        """
+        if size < self._known_bytes:  # somebody has cut it
+            self._begin_with(file)
+        if not wait and size - self._known_bytes > QUICK_BYTES:
+            raise _busy()
+        at, torn, want = self._known_bytes, -1, _CHUNK_BYTES
+        while at < size:
+            asked = min(want, size - at)
+            chunk = file.read(at, asked)
+            if len(chunk) < asked:  # somebody cuts it
+                return
+            want, start = _CHUNK_BYTES, at
+            while frame := _parsed(chunk, at - start):
+                self._enter(frame, at)
+                at += frame.length
+            if at > start:
+                self._known_bytes, torn = at, -1
+            elif asked < _length_at(chunk, 0) <= size - at:
+                want = _length_at(chunk, 0)
+            else:
+                torn = at if torn < 0 else torn
+                following = chunk.find(_ANY, 1)
+                past = asked if at + asked == size else asked - len(_ANY) + 1
+                at += following if following > 0 else past
+        self._known_bytes = size if torn < 0 or alone else torn
+
+    def _enter(self, frame: _Frame, offset: int) -> None:
+        """Also of a dead one: what replaced it may lie beyond what was there when we looked."""
+        self._forget(frame.key)
+        if frame.kind == _PUT:
+            self._places[frame.key] = offset << 32 | frame.length
+            self._used_bytes += frame.length
+
+    def _forget(self, key: str) -> None:
+        self._used_bytes -= self._places.pop(key, 0) & _LENGTH
+
+    def _newest(self, key: str, wait: bool) -> _Frame | None:
+        """The frame of a key, without the turn: it is looked up again where it was replaced."""
+        while True:
+            file, place, frame = self._file, self._places.get(key), self._frame(key)
+            if frame is not None or place is None:
+                return frame
+            self._catch_up(wait)
+            if self._file is file and self._places.get(key) == place:
+                return None
+
+    def _frame(self, key: str) -> _Frame | None:
+        """The frame of a key; None too where it was killed or spoiled since its place was read."""
+        place = self._places.get(key)
+        if place is None or self._file is None:
+            return None
+        frame = _parsed(self._file.read(place >> 32, place & _LENGTH), 0)
+        return frame if frame is not None and frame.alive and frame.key == key else None
+
+    def _append(self, kind: int, key: str, data: bytes) -> tuple[_File, str]:
+        file = self._file
+        if file is None:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        frame = _encoded(kind, key, data, self._clock(), next(self._serial))
+        file.append(frame, self._known_bytes)
+        self._forget(key)
+        if kind == _PUT:
+            self._places[key] = self._known_bytes << 32 | len(frame)
+            self._used_bytes += len(frame)
+        self._known_bytes += len(frame)
+        return file, _etag_at(frame, 0)
+
+    @staticmethod
+    def _kill(file: _File, place: int) -> None:
+        os.pwrite(file.descriptor, _DEAD, place >> 32)
+
+
+def _busy() -> BlockingIOError:
+    return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def _encoded(kind: int, key: str, data: bytes, written_s: float, serial: int) -> bytes:
+    name = key.encode()
+    if len(name) > _LONGEST_KEY:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if len(data) > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    rest = _HEAD.pack(len(data), len(name), kind, written_s, serial) + name + data
+    return _START.pack(_ALIVE, zlib.crc32(rest)) + rest
+
+
+def _etag_at(chunk: bytes, at: int) -> str:
+    return chunk[at + len(_ALIVE) : at + _LEAST_BYTES].hex()
+
+
+def _length_at(chunk: bytes, at: int) -> int:
+    """How long the frame here says that it is; 0 where none begins."""
+    if len(chunk) - at < _LEAST_BYTES or not chunk.startswith((_ALIVE, _DEAD), at):
+        return 0
+    data_bytes, key_bytes, *_ = _HEAD.unpack_from(chunk, at + _START.size)
+    return int(_LEAST_BYTES + key_bytes + data_bytes) if data_bytes <= LARGEST_BYTES else 0
+
+
+def _parsed(chunk: bytes, at: int) -> _Frame | None:
+    """The whole frame here; None where there is none."""
+    length = _length_at(chunk, at)
+    end = at + length
+    if not length or len(chunk) < end:
+        return None
+    mark, crc = _START.unpack_from(chunk, at)
+    if zlib.crc32(memoryview(chunk)[at + _START.size : end]) != crc:
+        return None
+    _, key_bytes, kind, written_s, _ = _HEAD.unpack_from(chunk, at + _START.size)
+    data_at = at + _LEAST_BYTES + key_bytes
+    key, data = chunk[at + _LEAST_BYTES : data_at].decode(), chunk[data_at:end]
+    return _Frame(mark == _ALIVE, kind, key, data, written_s, _etag_at(chunk, at), length)
+
+
+def _give_to_owner_of(old: _File, new: _File) -> None:
+    """Lets those use the new file who could use the old one, as far as we may."""
+    status = os.fstat(old.descriptor)
+    with contextlib.suppress(PermissionError):
+        os.fchown(new.descriptor, status.st_uid, status.st_gid)
+    with contextlib.suppress(PermissionError):
+        os.fchmod(new.descriptor, stat.S_IMODE(status.st_mode))
+
+
+def _copied(
+    old: _File, new: _File, places: dict[str, int], size: int
+) -> tuple[int, dict[str, int]]:
+    """Appends living frames to a new file of this size, in their order; size and places after."""
+    copied = dict[str, int]()
+    for key, place in sorted(places.items(), key=lambda item: item[1]):
+        content = old.read(place >> 32, place & _LENGTH)
+        frame = _parsed(content, 0)
+        if frame is not None and frame.alive:
+            new.append(content, size)
+            copied[key] = size << 32 | frame.length
+            size += frame.length
+    return size, copied

@@ -1,0 +1,28 @@
+"""What pools have before them, and what their workers hold open, as the operator reads it."""
+
+from tests.flowmesh_core.machine.test_prewarm import BASE, two_steps
+from tests.flowmesh_core.machine.world import ASK, World, shape
+
+from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.machine.events import PrewarmPlanChanged
+from flowmesh_core.machine.prewarm import told_to_hold
+from flowmesh_core.protocol.messages import EngineVariant
+
+ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
+
+
+def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
+    world = World()
+    world.join("w", honours=ASKS)
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.tick(1.0)
+    backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
+    backlogs.declare(lambda: [PoolView("default", shape("any", honours=ASKS), maximum=3)])
+    assert backlogs.now()["default"].warm == 1
+    ((worker, (signature,)),) = backlogs.openings().items()
+    assert worker == "w"
+    world.apply(PrewarmPlanChanged(backlogs.openings()))
+    assert told_to_hold(world.machine.state, backlogs.openings())
+    ((_, (opening,)),) = world.told
+    assert (opening.signature, opening.components) == (signature, {"model": BASE.digest})

@@ -1,0 +1,62 @@
+"""Why actions wait where pools can grow: for a worker that can start, or for a pool that could."""
+
+from dataclasses import replace
+
+import pytest
+from tests.flowmesh_core.placement.builders import action, signature, snapshot, worker
+
+from flowmesh_control.autoscaling.pool_rejections import counting_on
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.snapshot import Decision, RejectionCause, Snapshot, WorkerView
+from flowmesh_core.placement import decide
+
+LLM = signature("llm", memory_mib=4000)
+
+
+def pool(name: str, memory_mib: int, maximum: int = 3) -> PoolView:
+    return PoolView(name, worker("any", pool=name, memory_mib=memory_mib).shape, maximum=maximum)
+
+
+def decided(*workers: WorkerView) -> tuple[Decision, Snapshot]:
+    seen = snapshot(list(workers), [action("a", LLM)], [LLM])
+    return decide(seen, CostModel()), seen
+
+
+def reason(*pools: PoolView, workers: tuple[WorkerView, ...] = ()) -> tuple[RejectionCause, str]:
+    (found,) = counting_on(pools, *decided(*workers)).rejections
+    return found.cause, found.detail
+
+
+@pytest.mark.parametrize("workers", [(), (worker("small", memory_mib=10),)])
+def test_a_pool_that_can_start_a_worker_is_named(workers: tuple[WorkerView, ...]) -> None:
+    cause, text = reason(pool("small", 10), pool("large", 8000), workers=workers)
+    assert cause is RejectionCause.NO_WORKERS
+    assert "a worker of pool large can run it once it has started" in text
+
+
+def test_a_pool_that_may_have_no_worker_is_named_with_the_remedy() -> None:
+    assert "raise its maxReplicas" in reason(pool("large", 8000, maximum=0))[1]
+
+
+def test_a_pool_whose_workers_do_not_come_is_named_with_where_to_look() -> None:
+    short = replace(pool("large", 8000), supply=0)
+    assert "none has come for long" in reason(short)[1]
+    assert "none has come" not in reason(short, pool("other", 8000))[1]
+
+
+def test_where_no_pool_could_run_it_the_reason_says_what_is_missing() -> None:
+    cause, text = reason(pool("small", 10), pool("less", 5))
+    assert cause is RejectionCause.MEMORY
+    assert "the largest has 10 MiB" in text
+
+
+def test_without_pools_the_scheduler_says_what_it_sees() -> None:
+    decision, seen = decided()
+    assert counting_on((), decision, seen) is decision
+
+
+def test_work_that_waits_for_its_turn_keeps_its_reason() -> None:
+    seen = snapshot([worker("w")], [action("a", LLM, not_before_s=1e12)], [LLM])
+    decision = decide(seen, CostModel())
+    assert counting_on([pool("large", 8000)], decision, seen) == decision

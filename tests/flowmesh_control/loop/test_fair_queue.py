@@ -1,0 +1,139 @@
+"""Turns of tenants in the queue of store work."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowmesh_control.loop.fair_queue import FairQueue
+
+MANY = 14_000
+
+
+def even(_: str) -> float:
+    return 1.0
+
+
+def served(queue: FairQueue[int], count: int) -> list[str]:
+    """The tenants of the next items, each done before the next is taken."""
+    found = []
+    for _ in range(count):
+        taken = queue.pop()
+        assert taken is not None
+        found.append(taken[0])
+        queue.done(taken[0])
+    return found
+
+
+def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
+    for number in range(MANY):
+        queue.push("a", number)
+    served(queue, 100)
+    queue.push("b", 0)
+    assert "b" in served(queue, 2)
+    assert len(queue) == MANY - 101
+
+
+def test_an_item_that_several_want_goes_where_it_is_served_first() -> None:
+    queue: FairQueue[int] = FairQueue(weight={"a": 1.0, "b": 1.0, "c": 50.0}.__getitem__, limit=1)
+    for number in range(100):
+        queue.push("a", number)
+        queue.push("c", number)
+    assert queue.soonest(["a", "b"]) == "b"
+    assert queue.soonest(["a", "c"]) == "c"
+    for number in range(3):
+        queue.push("b", number)
+    assert queue.soonest(["b", "c"]) == "c"
+
+
+def test_items_of_one_tenant_keep_their_order() -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=100)
+    for number in range(50):
+        queue.push("ab"[number % 2], number)
+    taken = [t for _ in range(50) if (t := queue.pop()) is not None]
+    assert [n for tenant, n in taken if tenant == "a"] == list(range(0, 50, 2))
+    assert [n for tenant, n in taken if tenant == "b"] == list(range(1, 50, 2))
+
+
+def test_a_tenant_of_weight_three_has_three_turns_for_anothers_one() -> None:
+    queue: FairQueue[int] = FairQueue(weight={"a": 3.0, "b": 1.0}.__getitem__, limit=1)
+    for number in range(400):
+        queue.push("a", number)
+        queue.push("b", number)
+    turns = Counter(served(queue, 400))
+    assert turns["a"] == pytest.approx(300, abs=2)
+
+
+def test_who_was_away_does_not_save_up_turns() -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
+    queue.push("b", 0)
+    for number in range(1000):
+        queue.push("a", number)
+    served(queue, 500)
+    for number in range(100):
+        queue.push("b", number)
+    assert Counter(served(queue, 20))["b"] == pytest.approx(10, abs=1)
+
+
+def test_a_tenant_has_no_more_in_service_than_the_limit_and_others_go_on() -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=2)
+    for number in range(5):
+        queue.push("a", number)
+    assert [queue.pop(), queue.pop(), queue.pop()] == [("a", 0), ("a", 1), None]
+    queue.push("b", 0)
+    assert queue.pop() == ("b", 0)
+    queue.done("a")
+    assert queue.pop() == ("a", 2)
+
+
+def test_what_is_given_back_comes_first_of_its_tenants() -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
+    queue.push("a", 0)
+    queue.push("a", 1)
+    assert queue.pop() == ("a", 0)
+    queue.give_back("a", 0)
+    assert queue.pop() == ("a", 0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("push"), st.sampled_from("abcd")),
+            st.tuples(st.sampled_from(["pop", "done", "give back"]), st.just("")),
+        ),
+        max_size=200,
+    ),
+    st.integers(1, 4),
+)
+def test_nothing_is_lost_doubled_or_taken_beyond_the_limit(
+    steps: list[tuple[str, str]], limit: int
+) -> None:
+    queue: FairQueue[int] = FairQueue(weight=even, limit=limit)
+    pushed, waiting, in_service = 0, set[int](), list[tuple[str, int]]()
+    for step, tenant in steps:
+        if step == "push":
+            queue.push(tenant, pushed)
+            waiting.add(pushed)
+            pushed += 1
+        elif step == "pop":
+            taken = queue.pop()
+            if taken is not None:
+                waiting.remove(taken[1])
+                in_service.append(taken)
+        elif in_service and step == "done":
+            queue.done(in_service.pop(0)[0])
+        elif in_service:
+            back = in_service.pop(0)
+            queue.give_back(*back)
+            waiting.add(back[1])
+        assert len(queue) == len(waiting)
+        assert max(Counter(t for t, _ in in_service).values(), default=0) <= limit
+    for tenant, _ in in_service:
+        queue.done(tenant)
+    while (taken := queue.pop()) is not None:
+        waiting.remove(taken[1])
+        queue.done(taken[0])
+    assert not waiting
+    assert not len(queue)

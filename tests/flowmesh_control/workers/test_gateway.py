@@ -1,0 +1,473 @@
+"""The gateway against a real WebSocket client that speaks the protocol by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from aiohttp import ClientSession, ClientWebSocketResponse, WSCloseCode, WSMsgType, web
+from tests.flowmesh_control.waiting import until
+
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.workers import gateway
+from flowmesh_control.workers.gateway import STRANGERS_BYTES, WorkerGateway
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
+from flowmesh_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    AttemptEnd,
+    AttemptProgress,
+    ControlMessage,
+    Desired,
+    FailureReport,
+    Hello,
+    PrewarmSpec,
+    Refused,
+    Sync,
+    Welcome,
+    WorkerShape,
+    decode_control,
+    encode,
+)
+from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
+from flowmesh_core.units import Digest
+
+D = Digest("0" * 64)
+KEY = attempt_key(b"k" * 32)
+IDS = WireIds(KEY, worker="w1", pool="local")
+
+
+class Silent:
+    def synced(self, worker: str, sync: Sync) -> None:
+        pass
+
+    def left(self, worker: str) -> None:
+        pass
+
+
+@dataclass
+class Door:
+    url: str
+    gateway: WorkerGateway
+    http: ClientSession
+    events: list[Event]
+    now: list[float]
+    later: list[int] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
+
+    async def connect(self, hello: Hello, **headers: str) -> ClientWebSocketResponse:
+        socket = await self.http.ws_connect(self.url, headers=headers)
+        await socket.send_bytes(encode(hello))
+        return socket
+
+    async def join(self, hello: Hello) -> ClientWebSocketResponse:
+        """Connects and is answered as the loop would answer."""
+        socket = await self.connect(hello)
+        assert isinstance(await heard(socket), Welcome)
+        await until(lambda: any(isinstance(e, WorkerConnected) for e in self.events))
+        self.gateway.keep(hello.shape.name, ())
+        self.gateway.flush()
+        return socket
+
+
+def hello(name: str = "w1", **changes: object) -> Hello:
+    shape = WorkerShape(
+        name=name,
+        pool="local",
+        device_class="cpu",
+        device_memory_mib=1024,
+        host_memory_mib=1024,
+        cpus=1,
+        price_nanousd_per_hour=1,
+        engines={"test.noop": (1, 1)},
+    )
+    full = Hello(
+        version=PROTOCOL_VERSION,
+        token="secret",
+        epoch=0,
+        incarnation="i1",
+        started_s=1.0,
+        shape=shape,
+    )
+    return msgspec.structs.replace(full, **changes)
+
+
+def assignment(n: int) -> Assignment:
+    return Assignment(f"a{n}", D, D, "test.noop", 1, 1, {}, {}, {})
+
+
+async def heard(socket: ClientWebSocketResponse) -> ControlMessage:
+    message = await socket.receive(timeout=60)
+    assert message.type is WSMsgType.BINARY, message
+    return decode_control(message.data)
+
+
+async def desired(socket: ClientWebSocketResponse) -> Desired:
+    """The next message to w1, with ids as the machine has them."""
+    message = await heard(socket)
+    assert isinstance(message, Desired)
+    return msgspec.structs.replace(
+        message,
+        assign=tuple(
+            msgspec.structs.replace(a, attempt_id=bare(a.attempt_id)) for a in message.assign
+        ),
+        cancel=tuple(map(bare, message.cancel)),
+        acknowledged=tuple(map(bare, message.acknowledged)),
+        keep=tuple(map(bare, message.keep)),
+    )
+
+
+def bare(wire_id: str) -> str:
+    attempt_id = IDS.bare(wire_id)
+    assert attempt_id is not None, wire_id
+    return attempt_id
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    events: list[Event] = []
+    now, later, forgotten = [100.0], list[int](), set[str]()
+    gateway = WorkerGateway(
+        epoch=3,
+        key=KEY,
+        post=events.append,
+        tokens=StaticWorkerTokens({"local": "secret", "other": "elsewhere"}),
+        telemetry=Silent(),
+        clock=lambda: now[0],
+        watchdog_s=10.0,
+        sync_interval_s=1.0,
+        knows=lambda name: name not in forgotten,
+        later_epoch_seen=later.append,
+    )
+    app = web.Application()
+    app.router.add_get("/worker", gateway.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    async with ClientSession() as http:
+        yield Door(f"ws://{host}:{port}/worker", gateway, http, events, now, later, forgotten)
+    await runner.cleanup()
+
+
+async def test_a_worker_is_welcomed_and_its_token_goes_no_further(door: Door) -> None:
+    socket = await door.connect(hello())
+    assert await heard(socket) == Welcome(PROTOCOL_VERSION, 3, 1.0)
+    await until(lambda: door.events)
+    [event] = door.events
+    assert isinstance(event, WorkerConnected)
+    assert event.hello == hello(token="")
+
+
+@pytest.mark.parametrize(
+    ("changes", "final", "reason"),
+    [
+        ({"token": "guess"}, True, "token"),
+        ({"token": "elsewhere"}, True, "pool"),
+        ({"version": 99}, True, "version"),
+        ({"epoch": 4}, False, "epoch"),
+    ],
+)
+async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
+    door: Door, changes: dict[str, object], final: bool, reason: str
+) -> None:
+    socket = await door.connect(hello(**changes))
+    answer = await heard(socket)
+    assert isinstance(answer, Refused)
+    assert answer.final is final
+    assert reason in answer.reason
+    assert door.events == []
+    assert door.later == ([4] if "epoch" in changes else [])
+
+
+class Away:
+    """Nobody who could say whose token it is can be asked."""
+
+    async def pool_of(self, token: str) -> str | None:
+        raise FlowMeshError("the API server does not answer")
+
+
+async def test_a_worker_whose_token_cannot_be_checked_now_may_try_again(door: Door) -> None:
+    door.gateway._tokens = Away()
+    answer = await heard(await door.connect(hello()))
+    assert isinstance(answer, Refused)
+    assert not answer.final
+    assert "does not answer" in answer.reason
+
+
+async def test_words_that_are_no_hello_are_refused(door: Door) -> None:
+    for data in (b"\xc1", encode(Sync(seq=1))):
+        socket = await door.http.ws_connect(door.url)
+        await socket.send_bytes(data)
+        assert isinstance(await heard(socket), Refused)
+
+
+async def test_a_name_in_use_is_refused_but_the_same_worker_may_come_back(door: Door) -> None:
+    first = await door.join(hello())
+    other = await door.connect(hello(incarnation="i2"))
+    answer = await heard(other)
+    assert isinstance(answer, Refused)
+    assert not answer.final
+    again = await door.connect(hello())
+    assert isinstance(await heard(again), Welcome)
+    await desired(first)
+    assert (await first.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+
+
+async def test_a_restarted_worker_takes_its_name_once_the_old_socket_is_closed(door: Door) -> None:
+    first = await door.join(hello())
+    await first.close()
+    await until(lambda: door.gateway._session("w1") is None)
+    second = await door.connect(hello(incarnation="i2"))
+    assert isinstance(await heard(second), Welcome)
+
+
+async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(door: Door) -> None:
+    socket = await door.join(hello())
+    first = await desired(socket)
+    assert first.everything
+    assert first.seq == 1
+    for n in range(5):
+        door.gateway.assign("w1", assignment(n))
+    door.gateway.cancel("w1", "a0")
+    door.gateway.acknowledge("w1", "old")
+    door.gateway.flush()
+    second = await desired(socket)
+    assert [a.attempt_id for a in second.assign] == ["a0", "a1", "a2", "a3", "a4"]
+    assert (second.cancel, second.acknowledged) == (("a0",), ("old",))
+    assert (second.seq, second.epoch, second.everything) == (2, 3, False)
+
+
+async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(door: Door) -> None:
+    socket = await door.join(hello())
+    assert (await desired(socket)).hold_open is None
+    one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
+    for openings in ((one,), ()):
+        door.gateway.hold_open("w1", (one, one))
+        door.gateway.hold_open("w1", openings)
+        door.gateway.flush()
+        assert (await desired(socket)).hold_open == openings
+    door.gateway.acknowledge("w1", "old")
+    door.gateway.flush()
+    assert (await desired(socket)).hold_open is None
+
+
+async def test_acknowledgements_wait_a_moment_for_something_to_say(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    door.gateway.acknowledge("w1", "one")
+    door.gateway.flush()
+    await asyncio.sleep(0)  # the sender would send it now
+    door.gateway.assign("w1", assignment(1))
+    door.gateway.flush()
+    both = await desired(socket)
+    assert (both.acknowledged, [a.attempt_id for a in both.assign]) == (("one",), ["a1"])
+    door.gateway.acknowledge("w1", "two")
+    door.gateway.flush()
+    alone = await desired(socket)
+    assert (alone.acknowledged, alone.assign) == (("two",), ())
+
+
+async def test_large_batches_are_split_and_numbered_without_a_gap(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    big = msgspec.structs.replace(assignment(0), params={"text": "x" * 300_000})
+    for n in range(600):
+        one = big if n < 20 else assignment(n)
+        door.gateway.assign("w1", msgspec.structs.replace(one, attempt_id=f"a{n}"))
+    door.gateway.cancel("w1", "a599")
+    door.gateway.flush()
+    got: list[str] = []
+    numbers: list[int] = []
+    while True:
+        message = await desired(socket)
+        got += [a.attempt_id for a in message.assign]
+        numbers.append(message.seq)
+        if message.cancel:
+            break
+    assert got == [f"a{n}" for n in range(600)]
+    assert numbers == list(range(2, 2 + len(numbers)))
+    assert len(numbers) > 3
+
+
+async def test_nothing_is_sent_before_the_full_state_is_answered(door: Door) -> None:
+    socket = await door.connect(hello())
+    await heard(socket)
+    await until(lambda: door.events)
+    door.gateway.assign("w1", assignment(1))
+    door.gateway.flush()
+    door.gateway.keep("w1", ("held",))
+    door.gateway.assign("w1", assignment(2))
+    door.gateway.flush()
+    message = await desired(socket)
+    assert message.everything
+    assert message.keep == ("held",)
+    assert [a.attempt_id for a in message.assign] == ["a2"]
+
+
+async def test_a_gap_in_the_numbers_ends_the_connection(door: Door) -> None:
+    socket = await door.join(hello())
+    await socket.send_bytes(encode(Sync(seq=1)))
+    await socket.send_bytes(encode(Sync(seq=3)))
+    await desired(socket)
+    assert (await socket.receive()).type is WSMsgType.CLOSE
+    synced = [e for e in door.events if isinstance(e, WorkerSynced)]
+    assert [e.sync.seq for e in synced] == [1]
+
+
+async def test_a_silent_worker_is_lost_after_the_watchdog_even_while_connected(door: Door) -> None:
+    socket = await door.join(hello())
+    door.now[0] += 9.0
+    await socket.send_bytes(encode(Sync(seq=1)))
+    await until(lambda: any(isinstance(e, WorkerSynced) for e in door.events))
+    door.now[0] += 9.0
+    door.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in door.events)
+    door.now[0] += 2.0
+    door.gateway.watch()
+    assert [e.name for e in door.events if isinstance(e, WorkerLost)] == ["w1"]
+    assert door.gateway.workers == []
+
+
+async def test_silence_while_the_control_plane_stood_still_is_not_held_against_workers(
+    door: Door,
+) -> None:
+    await door.join(hello())
+    door.gateway._checked_at -= 60.0
+    door.now[0] += 60.0
+    door.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in door.events)
+
+
+async def test_after_goodbye_a_worker_is_not_lost(door: Door) -> None:
+    socket = await door.join(hello())
+    await socket.send_bytes(encode(Sync(seq=1, goodbye=True)))
+    await until(lambda: not door.gateway.workers)
+    door.now[0] += 60.0
+    door.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in door.events)
+    assert isinstance(door.events[-1], WorkerSynced)
+
+
+async def test_a_worker_that_the_machine_has_given_up_says_everything_again(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    door.gateway.watch()
+    door.forgotten.add("w1")
+    door.gateway.watch()
+    assert (await socket.receive(timeout=60)).type is WSMsgType.CLOSE
+
+
+async def test_what_a_worker_says_of_itself_is_refused_with_the_field(door: Door) -> None:
+    shape = msgspec.structs.replace(hello().shape, price_nanousd_per_hour=-1)
+    answer = await heard(await door.connect(hello(shape=shape)))
+    assert isinstance(answer, Refused)
+    assert answer.final
+    assert "shape.price_nanousd_per_hour: -1" in answer.reason
+    assert door.events == []
+    assert door.gateway.drops.counts["malformed"] == 1
+
+
+async def test_a_refusal_quotes_little_of_what_it_refuses(door: Door) -> None:
+    for long in ({"pool": "x" * 10**6}, {"name": "x" * 10**6}):
+        shape = msgspec.structs.replace(hello().shape, **long)
+        answer = await heard(await door.connect(hello(shape=shape)))
+        assert isinstance(answer, Refused)
+        assert len(answer.reason) <= 2000
+
+
+async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(door: Door) -> None:
+    first = await door.join(hello())
+    stranger = msgspec.structs.replace(hello().shape, pool="other")
+    for _ in range(2):
+        answer = await heard(await door.connect(hello(shape=stranger, token="elsewhere")))
+        assert isinstance(answer, Refused)
+        assert not answer.final
+        assert "another pool" in answer.reason
+        await first.close()
+        await until(lambda: door.gateway._session("w1") is None)
+    door.gateway.lost("w1", "it is known to be dead")
+    late = await door.connect(hello(shape=stranger, token="elsewhere"))
+    assert isinstance(await heard(late), Welcome)
+
+
+async def test_ten_dropped_items_within_a_minute_close_the_connection(door: Door) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    odd = {"metrics": {"stored_bytes": -1.0}}
+    for seq in range(1, 10):
+        await socket.send_bytes(encode(Sync(seq=seq, **odd)))
+    await until(lambda: door.gateway.drops.counts["malformed"] == 9)
+    door.now[0] += 61.0
+    for seq in range(10, 19):
+        await socket.send_bytes(encode(Sync(seq=seq, **odd)))
+    await until(lambda: door.gateway.drops.counts["malformed"] == 18)
+    assert not socket.closed
+    assert door.gateway._session("w1") is not None
+    await socket.send_bytes(encode(Sync(seq=19, **odd)))
+    assert (await socket.receive()).type is WSMsgType.CLOSE
+    synced = [e for e in door.events if isinstance(e, WorkerSynced)]
+    assert [e.sync.metrics for e in synced] == [{}] * 19
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"", encode(hello()), b"\x91" * 100_000])
+async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
+    door: Door, data: bytes
+) -> None:
+    socket = await door.join(hello())
+    await desired(socket)
+    await socket.send_bytes(data)
+    assert (await socket.receive()).type is WSMsgType.CLOSE
+    assert door.gateway.drops.counts["unreadable"] == 1
+    assert door.gateway.workers == ["w1"]
+
+
+async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
+    door: Door,
+) -> None:
+    """As across an upgrade from a release without MACs, or after the master key was lost."""
+    foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
+    held = tuple(AttemptProgress(i, "running") for i in foreign)
+    ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)
+    first = await door.join(hello(held=held))
+    told = await heard(first)
+    assert isinstance(told, Desired)
+    assert (told.everything, told.keep) == (True, ())
+    await first.send_bytes(encode(Sync(seq=1, ended=ended)))
+    assert (await first.receive()).type is WSMsgType.CLOSE
+    second = await door.join(hello(ended=ended))
+    told = await heard(second)
+    assert isinstance(told, Desired)
+    assert list(told.acknowledged) == foreign
+    await second.send_bytes(encode(Sync(seq=1)))
+    synced = [WorkerSynced("w1", "i1", Sync(seq=1))] * 2
+    await until(lambda: [e for e in door.events if isinstance(e, WorkerSynced)] == synced)
+    assert not second.closed
+
+
+LARGE = STRANGERS_BYTES + 1
+
+
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "secret", "Basic secret"])
+async def test_a_large_first_message_is_read_only_of_who_has_a_valid_token(
+    door: Door, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+    monkeypatch.setattr(gateway, "_read", lambda data: read.append(len(data)) or "as ever")
+    large = hello(incarnation="i" * LARGE)
+    socket = await door.connect(large, **({"Authorization": given} if given else {}))
+    message = await socket.receive(timeout=60)
+    assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
+    assert not read
+    socket = await door.connect(large, Authorization="Bearer secret")
+    assert isinstance(await heard(socket), Refused)
+    assert read == [len(encode(large))]
+
+
+async def test_a_worker_without_the_header_is_welcomed_with_what_fits(door: Door) -> None:
+    socket = await door.connect(hello(), Authorization="Bearer elsewhere")
+    assert isinstance(await heard(socket), Welcome)
+    await socket.close()

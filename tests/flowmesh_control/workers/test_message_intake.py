@@ -1,0 +1,136 @@
+"""What is taken in of a worker's message, and what becomes of the rest."""
+
+import math
+from typing import Any
+
+import msgspec
+from tests.flowmesh_control.workers.test_gateway import hello
+
+from flowmesh_control.workers.message_intake import (
+    CALLED_S,
+    DESCRIBED,
+    FAILURE_CHARS,
+    LINE_CHARS,
+    LOG_CHARS,
+    CheckedMessage,
+    DropReason,
+    MessageIntake,
+)
+from flowmesh_core.protocol.messages import (
+    AttemptEnd,
+    AttemptProgress,
+    FailureReport,
+    LogLine,
+    Sync,
+)
+from flowmesh_core.protocol.results import Usage
+from flowmesh_core.protocol.validation import LINES_MAX
+from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
+from flowmesh_core.units import Digest
+
+D = Digest("a" * 64)
+BARE = f"ns-team-a/{D}/1-1"
+IDS = WireIds(attempt_key(b"k" * 32), worker="w1", pool="local")
+MINE = IDS.wire(BARE)
+
+
+def taken(**changes: Any) -> CheckedMessage[Sync]:
+    return MessageIntake(IDS).sync(Sync(seq=1, **changes))
+
+
+def test_ids_come_without_their_macs() -> None:
+    found = taken(
+        progress=(AttemptProgress(MINE, "running"),), logs=(LogLine(MINE, 1.0, "a line"),)
+    )
+    assert found.message.progress == (AttemptProgress(BARE, "running"),)
+    assert found.message.logs == (LogLine(BARE, 1.0, "a line"),)
+    assert not found.dropped
+
+
+def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
+    found = taken(
+        progress=(
+            AttemptProgress(MINE, "running", done=math.nan),
+            AttemptProgress("x", "running"),
+            AttemptProgress(MINE, "storing"),
+        )
+    )
+    assert found.message.progress == (AttemptProgress(BARE, "storing"),)
+    assert [(d.reason, d.problem.field) for d in found.dropped.first] == [
+        (DropReason.MALFORMED, "progress[0].done"),
+        (DropReason.ATTEMPT_ID, "progress[1].attempt_id"),
+    ]
+
+
+def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
+    told = hello(held=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?")))
+    found = MessageIntake(IDS).hello(told)
+    assert found.message.held == (AttemptProgress(BARE, "running"), AttemptProgress(BARE, "queued"))
+    assert len(found.dropped) == 2
+    assert found.message.token == ""
+
+
+def test_what_users_code_makes_long_is_cut_and_not_held_against_the_worker() -> None:
+    report = FailureReport("user-code", "m" * 10**6, "r" * 10**6, f"{'d' * 10**6} end")
+    found = taken(
+        ended=(AttemptEnd(MINE, D, failure=report, log="x" * 10**6 + "last"),),
+        logs=(LogLine(MINE, 1.0, "y" * 10**6),),
+    )
+    assert not found.dropped
+    [end], [line] = found.message.ended, found.message.logs
+    assert end.failure is not None
+    assert (len(end.failure.message), len(end.failure.remedy)) == (FAILURE_CHARS, FAILURE_CHARS)
+    assert end.failure.detail.endswith(" end")
+    assert (len(end.log), end.log[-4:]) == (LOG_CHARS, "last")
+    assert len(line.text) == LINE_CHARS
+
+
+def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
+    found = taken(logs=(LogLine(MINE, 1.0, "a line"),) * (LINES_MAX + 5))
+    assert len(found.message.logs) == LINES_MAX
+    assert [d.reason for d in found.dropped.first] == [DropReason.TOO_MANY]
+
+
+def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
+    unknown = tuple(AttemptProgress(f"x{n}", "running") for n in range(60_000))
+    found = MessageIntake(IDS).hello(hello(held=unknown))
+    assert found.dropped.counts == {DropReason.ATTEMPT_ID: 60_000}
+    assert len(found.dropped) == 60_000
+    assert len(found.dropped.first) == DESCRIBED
+
+
+def test_an_end_of_another_workers_attempt_goes_back_to_be_forgotten() -> None:
+    theirs = WireIds(attempt_key(b"k" * 32), worker="w2", pool="local").wire(BARE)
+    found = taken(ended=(AttemptEnd(theirs, D),))
+    assert found.message.ended == ()
+    assert list(found.unknown_ends) == [theirs]
+
+
+def test_a_call_that_may_have_been_made_is_never_taken_for_one_that_was_not() -> None:
+    """A step that must not be called twice is told by its running time (``remedies``)."""
+    failure = FailureReport("odd", "it failed")
+    for end, run_s in (
+        (AttemptEnd(MINE, D, usage=Usage(run_s=math.nan)), CALLED_S),
+        (AttemptEnd(MINE, D, started_s=-1.0), CALLED_S),
+        (AttemptEnd(MINE, D, started_s=-1.0, usage=Usage(run_s=3.0)), 3.0),
+        (AttemptEnd(MINE, D, failure=failure, usage=Usage(run_s=2.0)), 2.0),
+        (AttemptEnd(MINE, D, failure=failure), 0.0),
+    ):
+        [read] = taken(ended=(end,)).message.ended
+        assert read.failure is not None
+        assert read.failure.kind == "engine"
+        assert read.usage.run_s == run_s
+
+
+def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
+    found = taken(metrics={"stored_bytes": math.nan}, draining=True)
+    assert found.message == Sync(seq=1, draining=True)
+    assert [d.problem.field for d in found.dropped.first] == ["metrics['stored_bytes']"]
+
+
+def test_a_message_without_attempts_is_the_same() -> None:
+    told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, lanes=(), components=())
+    assert MessageIntake(IDS).sync(told).message == told
+    assert msgspec.structs.asdict(MessageIntake(IDS).sync(told).message) == msgspec.structs.asdict(
+        told
+    )

@@ -1,0 +1,214 @@
+"""The local cache: what it saves, what leaves, what stays."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowmesh_core.errors import BlobNotFoundError
+from flowmesh_core.units import Digest
+from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.lru_index import CacheIndex
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.metered import CountingMeter, MeteredBlobs
+from flowmesh_store.store import Store, open_store
+
+KB = 1000
+
+
+class Behind:
+    """A store behind the cache, with a count of what was read from it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store: Store = open_store(directory / "behind")
+        self.meter = CountingMeter()
+        self.blobs = MeteredBlobs(self.store.blobs, self.meter)
+
+    @property
+    def reads(self) -> int:
+        return sum(
+            total.count
+            for (operation, _), total in self.meter.totals.items()
+            if operation in ("blob.get", "blob.fetch")
+        )
+
+    async def hold(self, size: int) -> Digest:
+        data = os.urandom(size)
+        await self.store.blobs.put(digest_of(data), data)
+        return digest_of(data)
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Behind:
+    return Behind(tmp_path)
+
+
+def cache_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> CachingBlobs:
+    return CachingBlobs(behind.blobs, tmp_path / "cache", budget_bytes=budget)
+
+
+def cached_file(tmp_path: Path, digest: Digest) -> Path:
+    return tmp_path / "cache" / "cas" / digest[:2] / digest
+
+
+async def test_the_second_read_of_any_kind_comes_from_the_cache(
+    behind: Behind, tmp_path: Path
+) -> None:
+    cache = cache_over(behind, tmp_path)
+    digest = await behind.hold(KB)
+    data = await cache.get(digest)
+    assert await cache.get(digest) == data
+    assert await cache.fetch(digest, tmp_path / "target") == KB
+    async with cache.pinned(digest) as path:
+        assert path.read_bytes() == data
+    assert behind.reads == 1
+    assert cache.held() == {digest: KB}
+
+
+async def test_64_readers_at_once_load_a_blob_once(behind: Behind, tmp_path: Path) -> None:
+    cache = cache_over(behind, tmp_path)
+    digest = await behind.hold(80 * KB)
+    gets = [cache.get(digest) for _ in range(32)]
+    fetches = [cache.fetch(digest, tmp_path / f"t{i}") for i in range(32)]
+    await asyncio.gather(*gets, *fetches)
+    assert behind.reads == 1
+
+
+async def test_the_longest_unused_leaves_first_and_the_budget_holds(
+    behind: Behind, tmp_path: Path
+) -> None:
+    cache = cache_over(behind, tmp_path)
+    a, b, c = [await behind.hold(40 * KB) for _ in range(3)]
+    await cache.get(a)
+    await cache.get(b)
+    await cache.get(a)
+    await cache.get(c)
+    assert cache.held() == {a: 40 * KB, c: 40 * KB}
+    assert not cached_file(tmp_path, b).exists()
+    assert cached_file(tmp_path, a).exists()
+
+
+async def test_a_pinned_blob_stays_and_leaves_when_it_is_let_go(
+    behind: Behind, tmp_path: Path
+) -> None:
+    cache = cache_over(behind, tmp_path, budget=50 * KB)
+    pinned, other = await behind.hold(40 * KB), await behind.hold(45 * KB)
+    async with cache.pinned(pinned) as path:
+        async with cache.pinned(pinned):
+            await cache.get(other)
+        assert path.exists()
+        assert set(cache.held()) == {pinned}
+    huge = await behind.hold(90 * KB)
+    async with cache.pinned(huge) as path:
+        assert path.stat().st_size == 90 * KB
+    assert huge not in cache.held()
+    assert not path.exists()
+
+
+async def test_a_blob_that_spoils_on_the_local_disk_is_loaded_again(
+    behind: Behind, tmp_path: Path
+) -> None:
+    digest = await behind.hold(KB)
+    data = await behind.store.blobs.get(digest)
+    for way in ("get", "fetch", "pinned", "lost"):
+        cache = cache_over(behind, tmp_path)
+        await cache.get(digest)
+        if way == "lost":
+            cached_file(tmp_path, digest).unlink()
+        else:
+            cached_file(tmp_path, digest).write_bytes(b"x" * KB)
+        if way in ("get", "lost"):
+            assert await cache.get(digest) == data
+        elif way == "fetch":
+            await cache.fetch(digest, tmp_path / "target")
+            assert (tmp_path / "target").read_bytes() == data
+        else:
+            async with cache.pinned(digest) as path:
+                assert path.read_bytes() == data
+
+
+async def test_a_new_process_takes_up_what_is_there_in_the_order_of_use(
+    behind: Behind, tmp_path: Path
+) -> None:
+    cache = cache_over(behind, tmp_path)
+    a, b = await behind.hold(40 * KB), await behind.hold(40 * KB)
+    await cache.get(a)
+    await cache.get(b)
+    os.utime(cached_file(tmp_path, b), (1, 1))
+    (tmp_path / "cache" / ".tmp" / "left-by-a-crash").write_bytes(b"x")
+    again = cache_over(behind, tmp_path)
+    assert list(again.held()) == [b, a]
+    assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
+    assert set(cache_over(behind, tmp_path, budget=50 * KB).held()) == {a}
+    assert not cached_file(tmp_path, b).exists()
+
+
+async def test_what_is_put_is_kept_here_and_stored_behind(behind: Behind, tmp_path: Path) -> None:
+    cache = cache_over(behind, tmp_path)
+    (tmp_path / "file").write_bytes(b"file")
+    await cache.put(digest_of(b"bytes"), b"bytes")
+    await cache.put(digest_of(b"file"), tmp_path / "file")
+    with cache.spool() as writer:
+        writer.write(b"spooled")
+        spooled = writer.finish()
+    await cache.put_spooled(spooled)
+    for data in (b"bytes", b"file", b"spooled"):
+        assert await behind.store.blobs.get(digest_of(data)) == data
+        assert await cache.get(digest_of(data)) == data
+    assert behind.reads == 0
+    assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
+
+
+async def test_missing_asks_the_store_behind_not_the_cache(behind: Behind, tmp_path: Path) -> None:
+    cache = cache_over(behind, tmp_path)
+    digest = await behind.hold(KB)
+    await cache.get(digest)
+    await behind.store.sweepable_blobs.delete(digest, older_than_s=float("-inf"))
+    assert await cache.missing([digest]) == {digest}
+
+
+async def test_an_absent_blob_is_a_miss_and_leaves_no_trace(behind: Behind, tmp_path: Path) -> None:
+    cache = cache_over(behind, tmp_path)
+    for read in (cache.get(digest_of(b"?")), cache.fetch(digest_of(b"?"), tmp_path / "target")):
+        with pytest.raises(BlobNotFoundError):
+            await read
+    assert cache.held() == {}
+    assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "use", "drop", "pin", "unpin"]),
+        st.integers(0, 5),
+        st.integers(0, 60),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_the_budget_is_exceeded_only_by_what_is_pinned(steps: list[tuple[str, int, int]]) -> None:
+    index = CacheIndex(100)
+    pins = [0] * 6
+    for action, number, size in steps:
+        digest = Digest(str(number))
+        if action == "add":
+            index.add(digest, size)
+        elif action == "pin":
+            index.pin(digest)
+            pins[number] += 1
+        elif action == "unpin":
+            if pins[number]:
+                index.unpin(digest)
+                pins[number] -= 1
+        elif action == "use":
+            index.use(digest)
+        else:
+            index.drop(digest)
+        held = index.held()
+        assert index.used_bytes == sum(held.values())
+        unpinned = sum(s for d, s in held.items() if not pins[int(d)])
+        assert index.used_bytes <= 100 or unpinned == 0

@@ -1,0 +1,96 @@
+"""A blob that is needed is asked for again before it is missed."""
+
+from pathlib import Path
+
+import pytest
+
+from flowmesh_core.errors import BlobNotFoundError
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import not_found
+from flowmesh_store.hashing import digest_of
+from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.retrying_blobs import PAUSES_S, RetryingBlobs, patient
+from flowmesh_store.store import open_store
+
+X = digest_of(b"x")
+
+
+class Forgetful(MemoryBlobs):
+    """A store that says of what it has that it is not there, for so many answers."""
+
+    def __init__(self, false_answers: int) -> None:
+        super().__init__()
+        self.false_answers = false_answers
+        self.asked: list[str] = []
+
+    def _lies(self, how: str) -> bool:
+        self.asked.append(how)
+        self.false_answers -= 1
+        return self.false_answers >= 0
+
+    async def get(self, digest: Digest) -> bytes:
+        if self._lies("get"):
+            raise not_found(digest, "")
+        return await super().get(digest)
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        if self._lies("fetch"):
+            raise not_found(digest, "")
+        return await super().fetch(digest, target)
+
+    async def missing(self, digests: object) -> set[Digest]:
+        asked = set(digests)  # type: ignore[call-overload]
+        return asked if self._lies("missing") else await super().missing(asked)
+
+
+class Bench:
+    def __init__(self, false_answers: int) -> None:
+        self.store = Forgetful(false_answers)
+        self.slept_s: list[float] = []
+        self.blobs = RetryingBlobs(self.store, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+
+
+@pytest.mark.parametrize("way", ["get", "fetch"])
+@pytest.mark.parametrize("false_answers", [0, 1, 2])
+async def test_false_answers_are_not_believed(way: str, false_answers: int, tmp_path: Path) -> None:
+    bench = Bench(false_answers)
+    await bench.blobs.put(X, b"x")
+    if way == "get":
+        assert await bench.blobs.get(X) == b"x"
+    else:
+        assert await bench.blobs.fetch(X, tmp_path / "target") == 1
+    assert len(bench.slept_s) == false_answers
+
+
+@pytest.mark.parametrize("way", ["get", "fetch"])
+async def test_what_is_gone_is_missed_after_five_seconds(way: str, tmp_path: Path) -> None:
+    bench = Bench(0)
+    with pytest.raises(BlobNotFoundError) as caught:
+        await (bench.blobs.get(X) if way == "get" else bench.blobs.fetch(X, tmp_path / "target"))
+    assert caught.value.digest == X
+    assert bench.slept_s == list(PAUSES_S)
+    assert sum(PAUSES_S) == 5.0
+    assert bench.store.asked.count("missing") == 2
+    assert bench.store.asked.count("get") == 1
+
+
+@pytest.mark.parametrize("false_answers", [0, 1, 2])
+async def test_what_is_said_to_be_missing_is_asked_again(false_answers: int) -> None:
+    bench = Bench(false_answers)
+    await bench.blobs.put(X, b"x")
+    assert await bench.blobs.missing([X]) == set()
+    assert len(bench.slept_s) == false_answers
+
+
+async def test_what_is_missing_three_times_is_missing() -> None:
+    bench = Bench(0)
+    assert await bench.blobs.missing([X]) == {X}
+    assert bench.store.asked == ["missing"] * 3
+
+
+def test_a_directory_is_believed_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    assert patient(store) is store.blobs
