@@ -1,7 +1,7 @@
 """How soon an engine takes work: in a host that starts from nothing, and in a prepared one.
 
 For each library one engine loads a small model in a process of its own, as it is and after the
-process was told to import its libraries (``flowmesh_worker.prepared``). Both ways take turns, so
+process was told to import its libraries (a standby host). Both ways take turns, so
 that a slow moment of the machine meets both. Run it with ``make bench-start``.
 """
 
@@ -19,9 +19,11 @@ from generate import BUILTIN, builtin_model
 from results import Result, Table, spread
 
 from flowmesh_core.units import Digest
-from flowmesh_worker.engines.preparations import HostPreload
+from flowmesh_worker.engines.preload import HostPreload
 from flowmesh_worker.engines.registry import Engines, installed_engines
-from flowmesh_worker.host.frames import (
+from flowmesh_worker.instances.host_process import HostProcess, host_environment
+from flowmesh_worker.instances.memory_watch import used_mib
+from flowmesh_worker.ipc.frames import (
     FromHost,
     HostInput,
     Loaded,
@@ -30,8 +32,6 @@ from flowmesh_worker.host.frames import (
     Prepared,
     Start,
 )
-from flowmesh_worker.host.process import HostProcess, host_environment
-from flowmesh_worker.memory_watch import used_mib
 
 ENGINES: dict[str, dict[str, Any]] = {
     "llm.generate": {"dtype": "float32", "batchInvariant": True},

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from flowmesh_worker.pythons import NEWEST, OLDEST
+from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 _STDERR = 2
 SHOW_CURSOR = "\x1b[?25h"

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands import explaining, keeping, planning, running, simulating, tracing
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError, answer
+from flowmesh_cli.commands import artifacts, explain, fabric, runs, simulation, workflows
+from flowmesh_cli.errors import CliError, answer
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import end_quickly, leave_at_second
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Runs LLM workflows; every distinct step once, whoever asks for it.",
 )
-for group in (running, planning, simulating, explaining, tracing, keeping):
+for group in (runs, workflows, simulation, explain, artifacts, fabric):
     group.add_to(app)
 
 
@@ -47,7 +47,7 @@ def _options(
 
 
 def main(name: str = "fmesh") -> None:
-    """Reads the command line and exits with one of :class:`flowmesh_cli.exits.ExitCode`."""
+    """Reads the command line and exits with one of :class:`flowmesh_cli.exit_codes.ExitCode`."""
     leave_at_second()
     try:
         code = app(prog_name=name, standalone_mode=False)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import Json, until
 
-from flowmesh_cli.attaching import look
-from flowmesh_cli.client import ApiClient, FabricGoneError
-from flowmesh_cli.place import Target
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.target import Target
 from flowmesh_core.accounting.receipt import Receipt
 from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
 

@@ -21,8 +21,8 @@ import urllib3
 
 from flowmesh_control.auth.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.connection import load_configuration
-from flowmesh_operator.gateway_certificate import gateway_certificate, self_signed
+from flowmesh_operator.access.gateway_certificate import gateway_certificate, self_signed
+from flowmesh_operator.kube.connection import load_configuration
 
 GATEWAY_TLS = "flowmesh-gateway-tls"
 MASTER_KEY = "flowmesh-master-key"

@@ -13,7 +13,7 @@ import kubernetes
 import yaml
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.connection import load_configuration
+from flowmesh_operator.kube.connection import load_configuration
 
 _FIELD_MANAGER = "flowmesh"
 _APPLY = "application/apply-patch+yaml"

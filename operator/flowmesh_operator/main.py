@@ -13,18 +13,18 @@ import kopf
 from flowmesh_control.observability.log_format import LogFormatError, formatter
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.api import KubeClient
-from flowmesh_operator.connection import connected
-from flowmesh_operator.definitions import check_definitions
-from flowmesh_operator.exits import OperatorExitCode
-from flowmesh_operator.handlers.watched import Seen, registry_of
-from flowmesh_operator.leading.leader import lead
-from flowmesh_operator.leading.lease import LeadershipLostError
-from flowmesh_operator.liveness import alive_at
-from flowmesh_operator.mirror import InformerCache
-from flowmesh_operator.own_loop import LoopThread
+from flowmesh_operator.exit_codes import OperatorExitCode
+from flowmesh_operator.handlers.watches import Seen, registry_of
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.connection import connected
+from flowmesh_operator.kube.crd_check import check_definitions
+from flowmesh_operator.kube.informer_cache import InformerCache
+from flowmesh_operator.kube.lease import LeadershipLostError
+from flowmesh_operator.kube.loop_thread import LoopThread
+from flowmesh_operator.leadership.leader import lead
+from flowmesh_operator.leadership.liveness import alive_at
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
-from flowmesh_operator.waiting import first
+from flowmesh_operator.tasks import first
 
 log = logging.getLogger("flowmesh.operator")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flowmesh_control.auth.master_key import KEY_BYTES
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.pools.surroundings import PodEnvironment
+from flowmesh_operator.pod_environment import PodEnvironment
 
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """Kubernetes sets it in every pod."""

@@ -1,6 +1,6 @@
 """The life of a simulated attempt: fetch, wait for a lane, run, store, report.
 
-As ``flowmesh_worker.attempts``, in virtual time.
+As ``flowmesh_worker.agent.attempts``, in virtual time.
 """
 
 from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from flowmesh_control.api.connections import (
     TimedRunner,
 )
 from flowmesh_control.api.responses import errors_as_json
-from flowmesh_operator.liveness import alive_at
+from flowmesh_operator.leadership.liveness import alive_at
 
 QUICK = ConnectionTimes(header_s=0.3, body_pause_s=0.3, keep_alive_s=0.5)
 HALF = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
+from flowmesh_worker.engines.egress.urls import place_of
 from flowmesh_worker.engines.http.call import Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.imports.download import Downloader
-from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.net.urls import place_of
 
 HOSTS = (
     "127.0.0.1", "127.0.0.2", "127.255.255.254", "127.1", "127.0.1", "127.00.00.01", "127.0.0.01",

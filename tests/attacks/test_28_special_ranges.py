@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_worker.engines.net.addresses import AddressPolicy
+from flowmesh_worker.engines.egress.addresses import AddressPolicy
 
 SPECIAL = (
     # IANA IPv4 special-purpose address registry, multicast and reserved

@@ -10,7 +10,7 @@ from tests.flowmesh_cli.calling import COMMAND, answer, environment, fmesh, unti
 from tests.flowmesh_cli.shared_fabric import SharedFabric
 from tests.flowmesh_cli.terminals import on_a_terminal
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import typer
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import children_s, fmesh
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError, FilesError, guarded
+from flowmesh_cli.errors import CliError, FilesError, guarded
+from flowmesh_cli.exit_codes import ExitCode
 
 HEAVY = ("rich", "aiohttp", "pydantic", "pyarrow", "duckdb", "torch", "vllm", "boto3", "asyncio")
 
@@ -24,7 +24,10 @@ def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
 
 
 def test_a_question_loads_neither_the_compiler_nor_the_control_plane(tmp_path: Path):
-    code = "import sys, flowmesh_cli.looking; print([m for m in sys.argv[1:] if m in sys.modules])"
+    code = (
+        "import sys, flowmesh_cli.verbs.manage_runs; "
+        "print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
     heavy = (*HEAVY[1:], "flowmesh_core.graph.compile", "flowmesh_core.machine.machine")
     found = subprocess.run(
         [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True

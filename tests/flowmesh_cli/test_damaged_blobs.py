@@ -11,7 +11,7 @@ from tests.flowmesh_cli.calling import fmesh
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 from tests.flowmesh_store.published import published
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_store.hashing import digest_of_file
 
 pytestmark = pytest.mark.slow

@@ -2,9 +2,9 @@
 
 import pytest
 
-from flowmesh_cli import figures
-from flowmesh_cli.show.runs import show_run
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.runs import show_run
 from flowmesh_core.status.view import RunStatus
 
 
@@ -12,4 +12,4 @@ def test_a_deadline_is_shown_as_the_moment_that_it_is(capsys: pytest.CaptureFixt
     created_s = 1_795_000_000.0
     run = RunStatus("u", "n", "team-a", "Running", created_s, deadline_s=1800.0)
     show_run(Terminal(as_json=False), run, created_s + 1)
-    assert f"deadline {figures.date(created_s + 1800.0)}" in capsys.readouterr().out
+    assert f"deadline {formatting.date(created_s + 1800.0)}" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh, started
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import open_store
 

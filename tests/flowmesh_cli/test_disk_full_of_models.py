@@ -14,7 +14,7 @@ from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
 from tests.flowmesh_cli.test_disk_full import FULL, REMEDY, fill, small_disk
 from tests.flowmesh_store.published import published
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_worker.failures import FREE_SPACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]

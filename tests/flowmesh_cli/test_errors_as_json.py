@@ -13,8 +13,8 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 from typer.testing import CliRunner
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError, FilesError, guarded
+from flowmesh_cli.errors import CliError, FilesError, guarded
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
 from flowmesh_core.errors import FlowMeshError, Problem, SpecError
 

@@ -11,7 +11,7 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 from tests.flowmesh_worker.hub import TRAIN, Hub, running
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import environment, fmesh, owner, started, until
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.owner import join
-from flowmesh_cli.state_dir import state_dir
+from flowmesh_cli.connection.owner import join
+from flowmesh_cli.connection.state_dir import state_dir
+from flowmesh_cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ WAITS = "import threading; threading.Event().wait()"
 COMMAND = f"""
 import subprocess, sys, threading, typer
 from flowmesh_cli import main
-from flowmesh_cli.failing import guarded
+from flowmesh_cli.errors import guarded
 from flowmesh_cli.interrupts import Interrupts, leave
 
 def say(text):

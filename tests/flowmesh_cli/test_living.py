@@ -18,7 +18,7 @@ from tests.flowmesh_cli.calling import (
 )
 from tests.flowmesh_cli.terminals import on_a_terminal
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import SHOW_CURSOR
 
 pytestmark = pytest.mark.slow

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from flowmesh_cli.chosen import WorkflowSelection
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import price, tenant_weights
-from flowmesh_cli.running import weights_of_nobody
-from flowmesh_cli.sources import read_sources
+from flowmesh_cli.verbs.run import weights_of_nobody
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import read_sources
 
 
 def test_weights_of_tenants_are_read_by_name() -> None:

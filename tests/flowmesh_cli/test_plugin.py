@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.flowmesh_cli.calling import COMMAND, WITHIN_S, environment, fmesh
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-from flowmesh_cli.chosen import WorkflowSelection
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.sources import read_sources
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import read_sources
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.errors import SpecError
 from flowmesh_core.sharing.scopes import CachePolicy, Sharing

@@ -11,7 +11,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 HEAD = f"apiVersion: {flows.API}\nkind: FlowMeshWorkflow\nmetadata: {{name: x}}\n"
 ROWS = {"rows": {"rows": [{"q": "1", "t": "1"}]}}

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowmesh_cli.planning import place
-from flowmesh_cli.show import live
-from flowmesh_cli.show.lines import LineProgress
-from flowmesh_cli.show.runs import show_summaries
-from flowmesh_cli.show.why import show_story
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.plan import place
+from flowmesh_cli.views import live_progress
+from flowmesh_cli.views.plain_progress import LineProgress
+from flowmesh_cli.views.runs import show_summaries
+from flowmesh_cli.views.why import show_story
 from flowmesh_control.queries.why import Why, WhyPart
 from flowmesh_control.records.run_records import summary_of
 from flowmesh_core.status.view import RunStatus, StepStatus
@@ -50,7 +50,7 @@ def test_a_missing_worker_is_not_told_while_workers_start() -> None:
 
 
 def test_a_missing_worker_is_a_wait_in_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    Terminal(as_json=False).out.print(live.picture([run(steps=(WAITS,))], None, 101.0))
+    Terminal(as_json=False).out.print(live_progress.picture([run(steps=(WAITS,))], None, 101.0))
     shown = capsys.readouterr().out
     assert "waits for a worker" in shown
     assert "pool's maximum" not in shown

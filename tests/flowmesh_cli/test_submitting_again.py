@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from flowmesh_cli.cluster import submitting
+from flowmesh_cli.cluster import submission
 from flowmesh_cli.cluster.objects import ExistsError
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 
 DOCUMENT = {"metadata": {"name": "again", "namespace": "team"}, "spec": {"steps": []}}
 
@@ -47,7 +47,7 @@ class FakeCluster:
     ],
 )
 def test_an_object_goes_on_until_the_fabric_says_that_its_run_has_ended(said, known, uid):
-    made, resumed = submitting._create(FakeCluster(said, known), DOCUMENT)
+    made, resumed = submission._create(FakeCluster(said, known), DOCUMENT)
     assert (made["metadata"]["uid"], resumed) == (uid, uid == "1")
 
 
@@ -57,4 +57,4 @@ def test_what_the_gateway_refuses_is_told():
             raise CliError("you may not", ExitCode.REFUSED)
 
     with pytest.raises(CliError, match="you may not"):
-        submitting._create(Refuses("Running", None), DOCUMENT)
+        submission._create(Refuses("Running", None), DOCUMENT)

@@ -7,7 +7,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-from flowmesh_cli.exits import ExitCode
+from flowmesh_cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.pools.surroundings import PodEnvironment
+from flowmesh_operator.pod_environment import PodEnvironment
 
 IMAGE = "flowmesh-worker:test"
 

@@ -23,7 +23,7 @@ from tests.flowmesh_operator.api_server import ApiServer, until
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
 from flowmesh_core.units import Digest
-from flowmesh_operator.api import KubeClient
+from flowmesh_operator.kube.client import KubeClient
 from flowmesh_store.store import Store, open_store
 
 WORKER_TOKEN = "worker-token"

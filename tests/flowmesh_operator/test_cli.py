@@ -15,9 +15,9 @@ import pytest
 import trustme
 import yaml
 from tests.flowmesh_cli.calling import COMMAND, environment
-from tests.flowmesh_operator.access import EDIT, LOOK, grant
 from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.replicas import Replicas, replicas
+from tests.flowmesh_operator.user_roles import EDIT, LOOK, grant
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from flowmesh_core.spec.status import (
     WorkflowStatus,
 )
 from flowmesh_core.spec.workflow import LARGE_FIELDS, MUTABLE_FIELDS
-from flowmesh_operator.workflows.documents import submission
+from flowmesh_operator.workflows.submission import submission
 
 pytestmark = pytest.mark.slow
 

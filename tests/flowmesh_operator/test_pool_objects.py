@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
+from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
-from flowmesh_operator.pools.surroundings import PodEnvironment
-from flowmesh_worker.engines.net.addresses import REFUSE_VARIABLE, AddressPolicy
+from flowmesh_worker.engines.egress.addresses import REFUSE_VARIABLE, AddressPolicy
 from flowmesh_worker.settings import parse_settings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -12,8 +12,8 @@ from tests.flowmesh_operator.api_server import ApiServer
 from tests.flowmesh_operator.pool_builder import AROUND, make_pool, pool_object
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import KubeClient
-from flowmesh_operator.kinds import DEPLOYMENTS
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.kinds import DEPLOYMENTS
 from flowmesh_operator.pools.reconcile import Reconciler
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import ScalingPlan
 from flowmesh_operator.pools.pool import PoolEntry
-from flowmesh_operator.pools.shape import device_class, pool_shape
+from flowmesh_operator.pools.worker_shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
 from flowmesh_worker.engines.models.builtin import held
 from flowmesh_worker.engines.registry import installed_engines

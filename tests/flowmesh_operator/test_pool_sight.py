@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
+from flowmesh_operator.kube.labels import DELETION_COST
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
-from flowmesh_operator.pools.names import DELETION_COST
-from flowmesh_operator.pools.sight import pod_seen
+from flowmesh_operator.pools.observation import pod_seen
 from flowmesh_operator.pools.status import (
     PoolConditionUpdate,
     PoolNumbers,

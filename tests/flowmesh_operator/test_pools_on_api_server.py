@@ -18,7 +18,7 @@ from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.pool_builder import pool_object
 from tests.flowmesh_operator.replicas import Objects, Replicas, noop, replicas
 
-from flowmesh_operator.pools.names import DELETION_COST
+from flowmesh_operator.kube.labels import DELETION_COST
 
 pytestmark = pytest.mark.slow
 COST = DELETION_COST.replace(".", r"\.")

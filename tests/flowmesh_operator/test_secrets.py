@@ -9,7 +9,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.access.secrets import NamespaceSecrets
-from flowmesh_operator.api import KubeClient
+from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.settings import OperatorSettings
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from flowmesh_core.status.view import RunStatus, StepStatus
-from flowmesh_operator.api import ApiError
-from flowmesh_operator.mirror import InformerCache
-from flowmesh_operator.workflows.writer import (
+from flowmesh_operator.kube.client import ApiError
+from flowmesh_operator.kube.informer_cache import InformerCache
+from flowmesh_operator.workflows.status_writer import (
     LARGE_STEPS,
     LARGE_TIMEOUT_S,
     PROJECTION_FACTOR,

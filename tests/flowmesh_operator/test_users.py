@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
-from tests.flowmesh_operator.access import EDIT, LOOK, grant, grant_everywhere, revoke
 from tests.flowmesh_operator.api_server import ApiServer
+from tests.flowmesh_operator.user_roles import EDIT, LOOK, grant, grant_everywhere, revoke
 
 from flowmesh_control.auth.users import Resource, User, Verb
 from flowmesh_control.errors import AuthorizationUnavailableError
 from flowmesh_operator.access import users as module
 from flowmesh_operator.access.users import ReviewedUsers
-from flowmesh_operator.api import KubeClient
+from flowmesh_operator.kube.client import KubeClient
 
 pytestmark = pytest.mark.slow
 

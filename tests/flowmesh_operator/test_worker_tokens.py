@@ -9,7 +9,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens, ReviewUnavailableError
-from flowmesh_operator.api import KubeClient
+from flowmesh_operator.kube.client import KubeClient
 
 pytestmark = pytest.mark.slow
 REVIEWS = ("create", "tokenreviews")

@@ -16,7 +16,7 @@ from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.spec.load import load_objects
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_core.status.view import RunStatus
-from flowmesh_operator.kinds import WORKFLOWS
+from flowmesh_operator.kube.kinds import WORKFLOWS
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.datasets import read_dataset, rows_to_chunks
 from flowmesh_store.store import Store, open_store
 from flowmesh_store.tree import store_tree
-from flowmesh_worker.agent import Agent
+from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.engines.registry import Engines, installed_engines
 from flowmesh_worker.settings import WorkerSettings
 from flowmesh_worker.shape import describe

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from flowmesh_core.protocol.messages import Assignment, InputRef
     from flowmesh_core.units import Digest
-    from flowmesh_worker.agent import Agent
-    from flowmesh_worker.lane import EngineInstance
+    from flowmesh_worker.agent.agent import Agent
+    from flowmesh_worker.instances.instance import EngineInstance
 
 FIRST, SECOND, THIRD, FOURTH = (digest_bytes(bytes([i])) for i in range(4))
-SAID = "flowmesh_worker.openings"
+SAID = "flowmesh_worker.instances.prewarm"
 
 
 class Gates:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_worker.engines.preparations import HostPreload
+from flowmesh_worker.engines.preload import HostPreload
 from flowmesh_worker.engines.testing.noop import Noop
 
 COLOURS = HostPreload("colours", ("colorsys",), 100)

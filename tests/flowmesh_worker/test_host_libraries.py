@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from flowmesh_core.units import Digest
-from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import AttemptEnded, Close, FromHost, Loaded, RunAttempt, Start
 from flowmesh_worker.host.server import HostServer
+from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.frames import AttemptEnded, Close, FromHost, Loaded, RunAttempt, Start
 
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
 

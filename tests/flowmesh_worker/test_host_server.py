@@ -6,8 +6,9 @@ from pathlib import Path
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.units import Digest
-from flowmesh_worker.host.channel import Channel
-from flowmesh_worker.host.frames import (
+from flowmesh_worker.host.server import HostServer
+from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.frames import (
     AttemptEnded,
     Cancel,
     Close,
@@ -16,7 +17,6 @@ from flowmesh_worker.host.frames import (
     RunAttempt,
     Start,
 )
-from flowmesh_worker.host.server import HostServer
 
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
 

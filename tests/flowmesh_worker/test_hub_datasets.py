@@ -20,10 +20,10 @@ from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_store.datasets import read_rows_file
 from flowmesh_worker.engine_api import Blob, BlobInput, HostSettings, Input, Rows, Work
+from flowmesh_worker.engines.egress.addresses import ALLOW_VARIABLE
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
 from flowmesh_worker.engines.imports.sources import HUB_VARIABLE
-from flowmesh_worker.engines.net.addresses import ALLOW_VARIABLE
 
 GSM8K = "hf://datasets/openai/gsm8k"
 ODD = "odd/a b/rows+1@2.jsonl"

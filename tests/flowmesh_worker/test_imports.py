@@ -12,15 +12,15 @@ from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engine_api import BlobInput, HostSettings, Result, Work
-from flowmesh_worker.engines.imports.dataset import DatasetImport
-from flowmesh_worker.engines.imports.resolve import Resolve
-from flowmesh_worker.engines.imports.sigv4 import signed_headers
-from flowmesh_worker.engines.net.addresses import (
+from flowmesh_worker.engines.egress.addresses import (
     ALLOW_VARIABLE,
     REFUSE_VARIABLE,
     AddressPolicy,
     require_public,
 )
+from flowmesh_worker.engines.imports.dataset import DatasetImport
+from flowmesh_worker.engines.imports.resolve import Resolve
+from flowmesh_worker.engines.imports.sigv4 import signed_headers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))
 import versitygw

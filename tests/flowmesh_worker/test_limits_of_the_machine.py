@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_worker.oom import OomKills
+from flowmesh_worker.instances.oom import OomKills
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World

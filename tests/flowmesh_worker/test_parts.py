@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from flowmesh_core.protocol.messages import AttemptEnd, AttemptProgress, Checkpoint
 from flowmesh_core.units import Digest
-from flowmesh_worker.budget import MemoryBudget, Reservation
+from flowmesh_worker.agent.report_buffer import ReportBuffer, figure
 from flowmesh_worker.energy import EnergyShares, RaplMeter
 from flowmesh_worker.engines.registry import BUILTIN, ENGINES_GROUP, installed_engines
-from flowmesh_worker.held import ReportBuffer, figure
-from flowmesh_worker.host.process import host_environment
-from flowmesh_worker.oom import OomKills
+from flowmesh_worker.instances.host_process import host_environment
+from flowmesh_worker.instances.memory_budget import MemoryBudget, Reservation
+from flowmesh_worker.instances.oom import OomKills
 from flowmesh_worker.settings import parse_settings
 
 ROOT = Path(__file__).parents[2]

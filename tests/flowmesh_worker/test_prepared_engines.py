@@ -8,14 +8,14 @@ from tests.flowmesh_worker.opening import FIRST, SECOND, lane_of
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.tree import store_tree
-from flowmesh_worker.engines.preparations import TRANSFORMERS, VLLM_ON_CPU
+from flowmesh_worker.engines.preload import TRANSFORMERS, VLLM_ON_CPU
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.flowmesh_worker.conftest import World
 
-    from flowmesh_worker.engines.preparations import HostPreload
+    from flowmesh_worker.engines.preload import HostPreload
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_store.retrying_blobs import patient
 from flowmesh_store.store import open_store
-from flowmesh_worker.agent import Agent
+from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.registry import installed_engines
-from flowmesh_worker.log_lines import formatter
-from flowmesh_worker.pythons import unsupported
+from flowmesh_worker.log_format import formatter
 from flowmesh_worker.settings import WorkerSettings, parse_settings
 from flowmesh_worker.shape import describe, find_devices, nvml
+from flowmesh_worker.supported_pythons import unsupported
 
 EXIT_REFUSED = 3
 _log = logging.getLogger(__name__)

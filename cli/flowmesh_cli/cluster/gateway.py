@@ -3,12 +3,12 @@
 import time
 from functools import cached_property
 
-from flowmesh_cli.client import ApiClient, FabricGoneError, Transport
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.cluster.objects import WorkflowObjects
-from flowmesh_cli.cluster.ways import DirectTransport, PortForwardTransport
-from flowmesh_cli.failing import CliError
-from flowmesh_cli.place import Target
+from flowmesh_cli.cluster.transports import DirectTransport, PortForwardTransport
+from flowmesh_cli.connection.client import ApiClient, FabricGoneError, Transport
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
 from flowmesh_core.errors import SpecError
 
 _AWAY = (502, 503, 504)

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
-from flowmesh_cli.place import Target
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

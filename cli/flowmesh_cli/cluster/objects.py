@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 
 GROUP, VERSION, PLURAL = "flowmesh.dev", "v1alpha1", "flowmeshworkflows"
 Object = dict[str, Any]

@@ -8,19 +8,19 @@ import importlib.util
 import shutil
 from collections.abc import Sequence
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError, FilesError
+from flowmesh_cli.errors import CliError, FilesError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
-from flowmesh_cli.sources import Source
+from flowmesh_cli.workflows.sources import Source
 from flowmesh_control.plugins import load_catalog
 from flowmesh_control.runs.admission import check_honoured
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_worker.engines.registry import NEEDS, Engines, installed_engines
-from flowmesh_worker.pythons import unsupported
 from flowmesh_worker.shape import find_devices
+from flowmesh_worker.supported_pythons import unsupported
 
 _NO_IDENTITY = (None, "")
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.connection.owner import OwnerRecord, Ownership
+from flowmesh_cli.connection.state_dir import StateDir
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.control import ListenAddress, serve_control
 from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
-from flowmesh_cli.owner import OwnerRecord, Ownership
-from flowmesh_cli.state_dir import StateDir
 from flowmesh_control.observability.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
-from flowmesh_cli.exits import ExitCode
-from flowmesh_cli.failing import CliError
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 
 POOL = "local"
 """The pool of local workers, and the beginning of their names."""

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
+from flowmesh_cli.connection.state_dir import StateDir
 from flowmesh_cli.local.machine import MachineShare, shares
 from flowmesh_cli.local.secrets import PREFIX
-from flowmesh_cli.state_dir import StateDir
 
 ORPHAN_TIMEOUT_S = 60
 GRACE_S = 5.0

@@ -9,8 +9,8 @@ import binascii
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_operator.access.grants import grant
-from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import SECRETS
+from flowmesh_operator.kube.client import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.kinds import SECRETS
 from flowmesh_operator.settings import OperatorSettings
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from flowmesh_control.auth.users import Resource, User
 from flowmesh_control.errors import AuthorizationUnavailableError
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.access.remembered import TtlCache
+from flowmesh_operator.access.ttl_cache import TtlCache
 
 AUDIENCE = "flowmesh"
 GROUP = "flowmesh.dev"
@@ -27,7 +27,7 @@ _Right = tuple[User, str, str, str]
 
 
 class TokenReviews(Protocol):
-    """Creates reviews: ``flowmesh_operator.api.KubeClient``."""
+    """Creates reviews: ``flowmesh_operator.kube.client.KubeClient``."""
 
     async def create(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]

@@ -10,9 +10,9 @@ import hmac
 from typing import Any
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_operator.access.remembered import TtlCache
+from flowmesh_operator.access.ttl_cache import TtlCache
 from flowmesh_operator.access.users import TokenReviews
-from flowmesh_operator.pools.names import TOKEN_AUDIENCE, pool_of_object
+from flowmesh_operator.kube.labels import TOKEN_AUDIENCE, pool_of_object
 
 YES_S = 30.0
 NO_S = 2.0

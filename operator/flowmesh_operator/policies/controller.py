@@ -8,11 +8,11 @@ from flowmesh_core.sharing import CachePolicy
 from flowmesh_core.sharing.scopes import plan_scopes
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_operator.api import KubeClient
-from flowmesh_operator.mirror import InformerCache, Object
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.informer_cache import InformerCache, Object
+from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.settings import OperatorSettings
-from flowmesh_operator.waiting import first
-from flowmesh_operator.work_queue import WorkQueue
+from flowmesh_operator.tasks import first
 
 log = logging.getLogger("flowmesh.operator")
 

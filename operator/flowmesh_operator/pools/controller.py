@@ -19,22 +19,21 @@ from flowmesh_core.machine.prewarm import told_to_hold
 from flowmesh_core.machine.state import State
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import DEPLOYMENTS, PODS
-from flowmesh_operator.mirror import InformerCache, Object
+from flowmesh_operator.kube.client import NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.informer_cache import InformerCache, Object
+from flowmesh_operator.kube.kinds import DEPLOYMENTS, PODS
+from flowmesh_operator.kube.labels import DELETION_COST, POOL_LABEL, object_name
 from flowmesh_operator.pools.autoscaling import (
     UNMARKED,
     PodObservation,
     PoolObservation,
     ScalingPlan,
 )
-from flowmesh_operator.pools.collector import PoolCollector
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
-from flowmesh_operator.pools.names import DELETION_COST, POOL_LABEL, object_name
+from flowmesh_operator.pools.metrics import PoolCollector
+from flowmesh_operator.pools.observation import pod_seen, worker_seen
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
-from flowmesh_operator.pools.shape import pool_shape
-from flowmesh_operator.pools.sight import pod_seen, worker_seen
 from flowmesh_operator.pools.status import (
     PoolConditionUpdate,
     PoolNumbers,
@@ -47,6 +46,7 @@ from flowmesh_operator.pools.status import (
     warm,
 )
 from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
+from flowmesh_operator.pools.worker_shape import pool_shape
 from flowmesh_operator.settings import OperatorSettings
 
 log = logging.getLogger("flowmesh.operator")

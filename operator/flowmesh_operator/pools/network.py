@@ -6,8 +6,8 @@ Nothing dials a worker. Links to clouds' metadata services are left out of every
 from typing import Any
 
 from flowmesh_core.spec.pool import EgressSpec, FlowMeshWorkerPool
-from flowmesh_operator.pools.names import object_metadata, selector_labels
-from flowmesh_operator.pools.surroundings import PodEnvironment
+from flowmesh_operator.kube.labels import object_metadata, selector_labels
+from flowmesh_operator.pod_environment import PodEnvironment
 
 _DNS_PORT = 53
 _EVERYWHERE = {"0.0.0.0/0": ["169.254.0.0/16"], "::/0": ["fe80::/10", "fd00:ec2::254/128"]}

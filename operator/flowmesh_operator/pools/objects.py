@@ -8,10 +8,10 @@ from typing import Any
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quantities import seconds
-from flowmesh_operator.pools.names import object_metadata, object_name, selector_labels
+from flowmesh_operator.kube.labels import object_metadata, object_name, selector_labels
+from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.network import network_policy
 from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
-from flowmesh_operator.pools.surroundings import PodEnvironment
 
 WANTED_METRIC = "flowmesh_pool_workers_wanted"
 """What an HPA and KEDA read: how many workers a pool should have, and above them those that must

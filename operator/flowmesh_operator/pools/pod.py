@@ -10,14 +10,9 @@ from typing import Any
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.pool_template import WORKER_CONTAINER
 from flowmesh_core.spec.quantities import mebibytes, seconds
-from flowmesh_operator.pools.names import (
-    CAPACITY_LABEL,
-    object_name,
-    selector_labels,
-)
+from flowmesh_operator.kube.labels import CAPACITY_LABEL, object_name, selector_labels
+from flowmesh_operator.pod_environment import IMPORT_REFUSE, PodEnvironment
 from flowmesh_operator.pools.overrides import overlaid
-from flowmesh_operator.pools.shape import engine_memory_mib, threads
-from flowmesh_operator.pools.surroundings import IMPORT_REFUSE, PodEnvironment
 from flowmesh_operator.pools.volumes import (
     CA_FOLDER,
     CODE_FOLDER,
@@ -27,6 +22,7 @@ from flowmesh_operator.pools.volumes import (
     mounts,
     volumes,
 )
+from flowmesh_operator.pools.worker_shape import engine_memory_mib, threads
 
 USER = 10001
 HEALTH_FOLDER = "/tmp/flowmesh-health"

@@ -19,8 +19,8 @@ from flowmesh_core.spec.pool_status import DECISIONS_KEPT
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
-from flowmesh_operator.pools.shape import pool_shape
 from flowmesh_operator.pools.status import PoolConditionUpdate, PoolNumbers
+from flowmesh_operator.pools.worker_shape import pool_shape
 
 log = logging.getLogger("flowmesh.operator")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_operator.api import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import (
+from flowmesh_operator.kube.client import FIELD_MANAGER, FORBIDDEN, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     HORIZONTAL_AUTOSCALERS,
@@ -23,9 +23,9 @@ from flowmesh_operator.kinds import (
     TRIGGER_AUTHENTICATIONS,
     Kind,
 )
-from flowmesh_operator.pools.names import POOL_LABEL, object_name
+from flowmesh_operator.kube.labels import POOL_LABEL, object_name
+from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.objects import wanted_objects
-from flowmesh_operator.pools.surroundings import PodEnvironment
 
 Json = dict[str, Any]
 

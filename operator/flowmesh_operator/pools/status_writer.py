@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import POOLS
-from flowmesh_operator.mirror import InformerCache, Object
+from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.informer_cache import InformerCache, Object
+from flowmesh_operator.kube.kinds import POOLS
 
 Json = dict[str, Any]
 

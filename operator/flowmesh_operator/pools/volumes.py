@@ -4,8 +4,8 @@ from typing import Any
 
 from flowmesh_core.spec.pool import WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
-from flowmesh_operator.pools.names import TOKEN_AUDIENCE
-from flowmesh_operator.pools.surroundings import PodEnvironment
+from flowmesh_operator.kube.labels import TOKEN_AUDIENCE
+from flowmesh_operator.pod_environment import PodEnvironment
 
 HOME = "/var/lib/flowmesh"
 TOKEN_FOLDER = "/var/run/secrets/flowmesh"

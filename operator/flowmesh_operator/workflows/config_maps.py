@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
 from flowmesh_operator.access.grants import grant
-from flowmesh_operator.api import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import CONFIG_MAPS
-from flowmesh_operator.mirror import Object
+from flowmesh_operator.kube.client import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.informer_cache import Object
+from flowmesh_operator.kube.kinds import CONFIG_MAPS
 from flowmesh_operator.settings import OperatorSettings
 
 

@@ -25,19 +25,19 @@ from flowmesh_core.errors import (
 )
 from flowmesh_core.machine.events import Amended
 from flowmesh_core.status.conditions import WorkflowReason
-from flowmesh_operator.api import CONFLICT, NOT_FOUND, ApiError, KubeClient
-from flowmesh_operator.kinds import WORKFLOWS
-from flowmesh_operator.leading.lease import LeadershipLostError
-from flowmesh_operator.mirror import ENDED, InformerCache, Object
+from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
+from flowmesh_operator.kube.kinds import WORKFLOWS
+from flowmesh_operator.kube.lease import LeadershipLostError
+from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.settings import OperatorSettings
-from flowmesh_operator.waiting import first
-from flowmesh_operator.work_queue import WorkQueue
-from flowmesh_operator.workflows.absences import DELETED, DeletionDetector
+from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
-from flowmesh_operator.workflows.documents import submission, words
-from flowmesh_operator.workflows.needs import ReconcileDecision, amendments, need
-from flowmesh_operator.workflows.writer import StatusWriter
+from flowmesh_operator.workflows.deletion_detector import DELETED, DeletionDetector
+from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, need
+from flowmesh_operator.workflows.status_writer import StatusWriter
+from flowmesh_operator.workflows.submission import submission, words
 
 log = logging.getLogger("flowmesh.operator")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import library_environment
-from flowmesh_worker.host_folder import remove_host_folder
-from flowmesh_worker.scratch import Scratch
+from flowmesh_worker.instances.scratch import Scratch
+from flowmesh_worker.ipc.host_directory import remove_host_folder
 
 
 def sockets(scratch: Path) -> Path:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.host_folder import socket_folder
+from flowmesh_worker.ipc.host_directory import socket_folder
 
 
 def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from flowmesh_core.catalog.patterns import PatternError, schema_pattern
 from flowmesh_core.errors import AttemptError
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 _STEPS = 10_000
 _STEPS_A_CHARACTER = 10

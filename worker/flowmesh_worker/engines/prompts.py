@@ -12,7 +12,7 @@ from jinja2 import Template, TemplateError, UndefinedError
 
 from flowmesh_core.catalog.templates import NullInTemplateError, context, environment
 from flowmesh_core.identity.canonical import canonical_bytes
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 MAX_CHARS = 2_000_000
 """The most characters that the templates of one row may render to."""

@@ -15,7 +15,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.protocol.messages import EngineVariant
-from flowmesh_worker.engines.preparations import HostPreload
+from flowmesh_worker.engines.preload import HostPreload
 
 CONTRACTS_GROUP = "flowmesh.contracts"
 ENGINES_GROUP = "flowmesh.engines"

@@ -6,8 +6,8 @@ from itertools import takewhile
 from typing import Any
 
 from flowmesh_core.errors import AttemptError
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Rendered
-from flowmesh_worker.engines.refusal import bad_input
 
 Messages = Sequence[Mapping[str, Any]]
 _CALL_ID, _ARGUMENT, _RESULT = "call00001", "an-argument", "a-result"

@@ -7,9 +7,9 @@ import signal
 import socket
 import sys
 
-from flowmesh_worker.host.heartbeat import start_heartbeat
-from flowmesh_worker.host.parent_death import die_with_parent
 from flowmesh_worker.host.server import HostServer
+from flowmesh_worker.ipc.heartbeat import start_heartbeat
+from flowmesh_worker.ipc.parent_death import die_with_parent
 
 
 def main() -> None:

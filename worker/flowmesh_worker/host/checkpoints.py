@@ -5,8 +5,8 @@ import shutil
 import threading
 from pathlib import Path
 
-from flowmesh_worker.host.frames import Checkpointed
-from flowmesh_worker.host.telling import ThreadSafeSender
+from flowmesh_worker.host.thread_safe_sender import ThreadSafeSender
+from flowmesh_worker.ipc.frames import Checkpointed
 
 _numbers = itertools.count(1)
 

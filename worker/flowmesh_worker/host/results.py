@@ -11,8 +11,8 @@ from flowmesh_core.dataset import Manifest, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, FlowMeshError, IdentityError
 from flowmesh_core.identity import canonical_bytes, decode, digest_bytes
 from flowmesh_worker.engine_api import Blob, Metrics, Output, Rows, Tree
-from flowmesh_worker.host.frames import HostOutput
 from flowmesh_worker.host.work import AttemptDir
+from flowmesh_worker.ipc.frames import HostOutput
 
 FRAME_BLOB_BYTES_MAX = 1 << 20
 """Chunks beyond this size go to the agent as files, not inside a frame."""

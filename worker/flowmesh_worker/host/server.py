@@ -14,11 +14,16 @@ from typing import Any
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
-from flowmesh_worker.engines.preparations import prepare
+from flowmesh_worker.engines.preload import prepare
 from flowmesh_worker.failures import engine_failure
-from flowmesh_worker.host.channel import Channel
 from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
-from flowmesh_worker.host.frames import (
+from flowmesh_worker.host.libraries import loaded_libraries
+from flowmesh_worker.host.peak_memory import PeakMemory
+from flowmesh_worker.host.results import prepare_outputs
+from flowmesh_worker.host.thread_safe_sender import ThreadSafeSender
+from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
+from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.frames import (
     AttemptEnded,
     Cancel,
     Close,
@@ -35,11 +40,6 @@ from flowmesh_worker.host.frames import (
     Stop,
     ToHost,
 )
-from flowmesh_worker.host.libraries import loaded_libraries
-from flowmesh_worker.host.peak import PeakMemory
-from flowmesh_worker.host.results import prepare_outputs
-from flowmesh_worker.host.telling import ThreadSafeSender
-from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
 
 _PROGRESS_EVERY_S = 0.25
 _AGENT_GONE = 3

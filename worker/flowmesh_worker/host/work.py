@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flowmesh_worker.engine_api import BlobInput, DatasetInput, Input, TreeInput, Work
 from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
-from flowmesh_worker.host.frames import HostInput, RunAttempt
+from flowmesh_worker.ipc.frames import HostInput, RunAttempt
 
 
 class AttemptDir:

@@ -16,12 +16,12 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_store.datasets.chunks import as_single_chunk
 from flowmesh_worker.engine_api import DatasetInput, Work
 from flowmesh_worker.engines.agent.calls import ToolCall
+from flowmesh_worker.engines.agent.tool_factory import ToolFactory
 from flowmesh_worker.engines.agent.tools.calculator import CalculatorTool, evaluate
 from flowmesh_worker.engines.agent.tools.retrieve import RowIndex
 from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
-from flowmesh_worker.engines.agent.workshop import ToolFactory
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE
+from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
 from site_here import serving

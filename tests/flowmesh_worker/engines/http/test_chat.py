@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE
 from flowmesh_worker.engines.http.chat import HttpChat
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE
 
 sys.path.insert(0, str(Path(__file__).parent))
 from site_here import Seen, Site, rows_of, serving

@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_worker.engines.http.request import HttpRequest
-from flowmesh_worker.engines.net.addresses import (
+from flowmesh_worker.engines.egress.addresses import (
     ALLOW_VARIABLE,
     REQUEST_ALLOW_VARIABLE,
     AddressPolicy,
     FilteringResolver,
 )
+from flowmesh_worker.engines.http.request import HttpRequest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from site_here import Seen, Site, rows_of, serving

@@ -30,17 +30,17 @@ from flowmesh_worker.engines.agent.protocols import (
     PromptedCalls,
     TemplateCalls,
 )
+from flowmesh_worker.engines.agent.tool_factory import ToolFactory
 from flowmesh_worker.engines.agent.tools.tool import CallSite
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
-from flowmesh_worker.engines.agent.workshop import ToolFactory
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preparations import HostPreload, of_implementation
+from flowmesh_worker.engines.preload import HostPreload, of_implementation
 from flowmesh_worker.engines.prompts import Prompt
-from flowmesh_worker.engines.refusal import bad_input
-from flowmesh_worker.engines.together import all_or_none
+from flowmesh_worker.engines.row_gather import all_or_none
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64

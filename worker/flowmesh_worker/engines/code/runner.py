@@ -15,7 +15,7 @@ import msgspec
 
 from flowmesh_worker.engines.code import sandbox
 from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
-from flowmesh_worker.host.parent_death import die_with_parent
+from flowmesh_worker.ipc.parent_death import die_with_parent
 
 FILE = "code"
 _LAST_FRAMES = 8

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flowmesh_worker.engines.code import landlock, syscalls
 from flowmesh_worker.engines.code.limits import SandboxRequest
-from flowmesh_worker.host.parent_death import die_with_parent
+from flowmesh_worker.ipc.parent_death import die_with_parent
 
 _LIBRARIES = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")

@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from flowmesh_worker.engines.judging.final_choice import final_choice
+from flowmesh_worker.engines.verifiers.final_choice import final_choice
 
 LETTERS = string.ascii_uppercase
 _OPENING = "([{*\"'`" + string.whitespace

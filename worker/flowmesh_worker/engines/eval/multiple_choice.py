@@ -5,10 +5,10 @@ from typing import Any
 
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_worker.engine_api import DatasetInput, Rows
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.eval.choice_text import LETTERS, read_choice
 from flowmesh_worker.engines.eval.intervals import wilson
 from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
-from flowmesh_worker.engines.refusal import bad_input
 
 PREDICTED, CORRECT = "predicted", "correct"
 _ADDED = {PREDICTED: ColumnType.STRING, CORRECT: ColumnType.BOOL}

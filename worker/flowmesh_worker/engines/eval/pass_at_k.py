@@ -9,10 +9,10 @@ from flowmesh_core.catalog.verifiers import NAME
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput, Rows
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.eval.intervals import wilson_of_means
 from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
-from flowmesh_worker.engines.judging.verifiers import JudgedCompletion, compile_checks
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.verifiers.verifiers import JudgedCompletion, compile_checks
 
 SAMPLES, PASSED = "samples", "passed"
 _SHOWN = 3

@@ -20,7 +20,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 
 class Scorer(ABC):

@@ -8,9 +8,9 @@ from typing import Any
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput, Rows
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.eval.intervals import sign_test, wilson
 from flowmesh_worker.engines.eval.scorer import Scorer, require_columns
-from flowmesh_worker.engines.refusal import bad_input
 
 OUTCOME = "outcome"
 _TIE = 0.5

@@ -16,6 +16,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.credentials import (
@@ -29,7 +30,6 @@ from flowmesh_worker.engines.http.request_templates import (
     rendered_headers,
 )
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls, idempotency_key
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 from flowmesh_worker.engines.prompts import Prompt
 
 _PATH = "/chat/completions"

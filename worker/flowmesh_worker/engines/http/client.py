@@ -14,10 +14,10 @@ from urllib.parse import urljoin
 import aiohttp
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
+from flowmesh_worker.engines.egress.urls import HostError, origin, place_of, shown
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
-from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.egress.urls import origin
 from flowmesh_worker.engines.http.call import Credential
-from flowmesh_worker.engines.net.urls import origin
 
 KEY_HEADER = "Idempotency-Key"
 _WRITTEN_OUT = re.compile(r"https?://[^\s/?#{}\\@]+(?=[/?#]|$)")

@@ -16,11 +16,11 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 from flowmesh_worker.engines.http.call import CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.request_templates import RequestTemplates
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls
-from flowmesh_worker.engines.net.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
 
 
 class HttpRequest:

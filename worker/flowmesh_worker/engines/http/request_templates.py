@@ -8,6 +8,7 @@ import orjson
 from flowmesh_core.catalog.builtin.http import REQUEST
 from flowmesh_core.catalog.resolved_contract import repeatable
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.egress.urls import origin
 from flowmesh_worker.engines.http.call import Call, Credential
 from flowmesh_worker.engines.http.credentials import (
     KEY_HEADER,
@@ -16,7 +17,6 @@ from flowmesh_worker.engines.http.credentials import (
     written_origin,
 )
 from flowmesh_worker.engines.http.row_calls import idempotency_key
-from flowmesh_worker.engines.net.urls import origin
 from flowmesh_worker.engines.prompts import RowTemplate
 
 _BODYLESS = frozenset({"GET", "HEAD"})

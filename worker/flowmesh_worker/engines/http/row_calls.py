@@ -12,11 +12,11 @@ from blake3 import blake3
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engine_api import Progress, Work
+from flowmesh_worker.engines.egress.urls import origin, shown
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.retrying import BUSY
-from flowmesh_worker.engines.net.urls import origin, shown
-from flowmesh_worker.engines.together import all_or_none
+from flowmesh_worker.engines.row_gather import all_or_none
 
 STATUS, ERROR = "http_status", "http_error"
 """The columns that say how a row's call went."""

@@ -18,6 +18,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.egress.addresses import AddressPolicy
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.hub_files import files_of_rows
 from flowmesh_worker.engines.imports.sources import (
@@ -31,7 +32,6 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
-from flowmesh_worker.engines.net.addresses import AddressPolicy
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4

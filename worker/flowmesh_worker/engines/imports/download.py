@@ -7,8 +7,8 @@ from urllib.parse import urljoin
 import aiohttp
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_worker.engines.net.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.net.urls import HostError, origin, place_of, shown
+from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
+from flowmesh_worker.engines.egress.urls import HostError, origin, place_of, shown
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5

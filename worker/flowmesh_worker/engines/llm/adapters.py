@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.safetensors_header import tensor_shapes
-from flowmesh_worker.engines.refusal import bad_input
 
 ADAPTER = "adapter"
 """The input port that carries one."""

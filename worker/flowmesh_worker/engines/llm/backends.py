@@ -4,9 +4,9 @@ import importlib.util
 
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.errors import unplaceable
 from flowmesh_worker.engines.llm.requests import Backend
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.refusal import unplaceable
 
 _LIBRARIES = ("vllm", "transformers")
 _ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")

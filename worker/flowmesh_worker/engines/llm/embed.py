@@ -21,11 +21,11 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.environment import apply_environment, library_environment
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.backends import embedding_honoured
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
-from flowmesh_worker.engines.preparations import TRANSFORMERS, HostPreload
+from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload
 from flowmesh_worker.engines.prompts import Rendered, RowTemplate
-from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64

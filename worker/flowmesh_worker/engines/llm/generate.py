@@ -24,10 +24,10 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.llm.backends import honoured, start_backend
-from flowmesh_worker.engines.llm.drawing import CompletionSample, SampledBatch, draw
 from flowmesh_worker.engines.llm.requests import Backend, Completion
+from flowmesh_worker.engines.llm.sampling_run import CompletionSample, SampledBatch, draw
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preparations import HostPreload, of_implementation
+from flowmesh_worker.engines.preload import HostPreload, of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64

@@ -25,15 +25,15 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.environment import apply_environment, library_environment
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER, ADAPTER_WEIGHTS
 from flowmesh_worker.engines.llm.backends import scoring_honoured, start_backend
-from flowmesh_worker.engines.llm.drawing import draw
+from flowmesh_worker.engines.llm.sampling_run import draw
 from flowmesh_worker.engines.llm.sequences import Continuations, RewardText
 from flowmesh_worker.engines.llm.verdicts import Verdicts
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.models.safetensors_header import head_labels
-from flowmesh_worker.engines.preparations import TRANSFORMERS, HostPreload, of_implementation
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload, of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from flowmesh_worker.engine_api import TreeInput
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.torch_model import TorchModel
-from flowmesh_worker.engines.refusal import bad_input
 
 
 def reward(model: TorchModel, adapter: TreeInput | None, ids: Sequence[int]) -> float:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Prompt, Rendered, RowTemplate
-from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
 
 

@@ -16,8 +16,8 @@ from transformers import (
 from transformers.utils import logging
 
 from flowmesh_worker.engine_api import HostSettings, TreeInput
+from flowmesh_worker.engines.errors import bad_input, out_of_memory
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.refusal import bad_input, out_of_memory
 
 Head = Literal["language", "score", "none"]
 _LOADERS = {

@@ -14,9 +14,9 @@ from typing import Any
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import apply_environment, library_environment
+from flowmesh_worker.engines.errors import bad_input, engine_failed, out_of_memory
 from flowmesh_worker.engines.llm.requests import Completion, Request
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.refusal import bad_input, engine_failed, out_of_memory
 
 _TOGETHER = 16
 _Waiting = tuple[int, int, Any, "asyncio.Future[Completion]"]
@@ -55,7 +55,7 @@ class TransformersBackend:
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
         """See :class:`Backend`."""
-        from flowmesh_worker.engines.llm.decoding import SampledSequence  # noqa: PLC0415 - torch is there now
+        from flowmesh_worker.engines.llm.seeded_decoding import SampledSequence  # noqa: PLC0415 - torch is there now
 
         if request.sampling.json_schema is not None:
             raise bad_input(
@@ -119,7 +119,7 @@ def _load(facts: ModelFacts, settings: HostSettings) -> Any:
 
 
 def _draw(model: Any, eos: frozenset[int], draws: Any, context_length: int) -> list[Completion]:
-    from flowmesh_worker.engines.llm.decoding import draw_together  # noqa: PLC0415 - brings torch
+    from flowmesh_worker.engines.llm.seeded_decoding import draw_together  # noqa: PLC0415 - brings torch
 
     return draw_together(model, eos, draws, context_length)
 

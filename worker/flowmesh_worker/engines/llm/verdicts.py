@@ -7,8 +7,8 @@ from typing import Any
 
 import regex
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.json_schemas import JsonSchema
-from flowmesh_worker.engines.refusal import bad_input
 
 _SECONDS = 1.0
 """A user's pattern may search one answer for this long: others wait in the same process."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowmesh_worker.engine_api import TreeInput
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.llm.adapters import LoraTargets
-from flowmesh_worker.engines.refusal import bad_input, unplaceable
 
 
 @dataclass(slots=True)

@@ -14,18 +14,13 @@ from typing import Any
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import apply_environment, library_environment
+from flowmesh_worker.engines.errors import bad_input, engine_failed, host_crashed, unplaceable
 from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts
-from flowmesh_worker.engines.refusal import (
-    bad_input,
-    engine_failed,
-    host_crashed,
-    unplaceable,
-)
 
 _STREAM_EVERY = 16
 """Tokens between two reports of one request's progress."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.errors import out_of_memory
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.refusal import out_of_memory
 
 MIB = 1024 * 1024
 SEQUENCES_CPU = 64

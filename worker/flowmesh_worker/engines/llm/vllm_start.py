@@ -16,7 +16,7 @@ from typing import Any
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.preparations import VLLM_ON_CPU
+from flowmesh_worker.engines.preload import VLLM_ON_CPU
 
 _PR_SET_PDEATHSIG = 1
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, StoreError
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.safe_files import is_pickle, is_safe
-from flowmesh_worker.engines.refusal import bad_input
 
 _READ_BYTES = 8 << 20
 

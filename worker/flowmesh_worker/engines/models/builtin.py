@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flowmesh_worker.engines.refusal import bad_input, unplaceable
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 
 
 @dataclass(frozen=True, slots=True)

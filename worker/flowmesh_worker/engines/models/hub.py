@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.safe_files import WANTED
-from flowmesh_worker.engines.refusal import bad_input
 
 
 def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None:

@@ -22,11 +22,11 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.environment import apply_environment, library_environment
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.bucket import fetch_bucket
 from flowmesh_worker.engines.models.builtin import build
 from flowmesh_worker.engines.models.hub import fetch_hub
 from flowmesh_worker.engines.models.safe_files import check_model
-from flowmesh_worker.engines.refusal import bad_input
 
 _FORMS = "write builtin:NAME, hf://ORG/NAME[@REVISION] or s3://BUCKET/DIRECTORY"
 

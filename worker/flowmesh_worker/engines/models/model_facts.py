@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _DEFAULT_CONTEXT = 2048

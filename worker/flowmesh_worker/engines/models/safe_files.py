@@ -2,7 +2,7 @@
 
 from pathlib import Path, PurePosixPath
 
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 _SAFE_ENDINGS = frozenset({".safetensors", ".json", ".jinja", ".txt", ".model", ".md"})
 _SAFE_NAMES = frozenset({"LICENSE", "NOTICE", "README"})

@@ -17,8 +17,8 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.eval.scorer import require_columns
-from flowmesh_worker.engines.refusal import bad_input, unplaceable
 from flowmesh_worker.engines.retrieve.nearest import Found, nearest
 from flowmesh_worker.engines.retrieve.vectors import read_vectors, refuse_without_direction
 

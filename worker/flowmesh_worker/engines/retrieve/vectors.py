@@ -5,8 +5,8 @@ from typing import Any
 
 from flowmesh_core.dataset import ColumnType
 from flowmesh_worker.engine_api import DatasetInput
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.eval.scorer import require_columns
-from flowmesh_worker.engines.refusal import bad_input
 
 LENGTH_MAX = 1e100
 """Lengths of vectors beyond this, or for cosines below its inverse, would leave double precision's

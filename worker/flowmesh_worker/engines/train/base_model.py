@@ -18,9 +18,9 @@ from transformers import (
 from transformers.utils import logging
 
 from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.engines.refusal import bad_input
-from flowmesh_worker.engines.train.trainee import ModelConfig
+from flowmesh_worker.engines.train.model_config import ModelConfig
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _SCORE = "score"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_worker.engine_api import Work
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Example, Examples, assemble
 from flowmesh_worker.engines.train.preferences import Preferences

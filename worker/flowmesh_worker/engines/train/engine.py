@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
-from flowmesh_worker.engines.preparations import TRL, HostPreload
-from flowmesh_worker.engines.refusal import bad_input, out_of_memory, unplaceable
+from flowmesh_worker.engines.errors import bad_input, out_of_memory, unplaceable
+from flowmesh_worker.engines.preload import TRL, HostPreload
+from flowmesh_worker.engines.train.cancelled import TrainingCancelledError
 from flowmesh_worker.engines.train.environment import prepare_process
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import TrainingPlan, need, what_fits
-from flowmesh_worker.engines.train.stopped import TrainingCancelledError
-from flowmesh_worker.engines.train.trainee import ModelConfig, read_trainee
+from flowmesh_worker.engines.train.model_config import ModelConfig, read_trainee
 
 _LIBRARIES = ("trl", "peft", "transformers", "torch")
 _DTYPES = ("auto", "float32", "bfloat16", "float16")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import RowTemplate
-from flowmesh_worker.engines.refusal import bad_input
 
 Example = dict[str, Any]
 """What a trainer learns from one row: token ids by the names that the trainer gives them."""

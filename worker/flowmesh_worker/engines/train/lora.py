@@ -6,7 +6,7 @@ from typing import Any
 from peft import LoraConfig, TaskType
 from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 ALL_LINEAR = "all-linear"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowmesh_worker.engine_api import Work
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import TrainingPlan, need
 from flowmesh_worker.engines.train.reinforcement import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from peft import inject_adapter_in_model
 
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.train.base_model import BaseModel
 from flowmesh_worker.engines.train.lora import lora_config
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Prompt
-from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.train.examples import templates
 from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 

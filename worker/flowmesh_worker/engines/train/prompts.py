@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Prompt, Rendered
-from flowmesh_worker.engines.refusal import bad_input
 from flowmesh_worker.engines.tokens import Tokenizing
 from flowmesh_worker.engines.train.examples import Examples, held_out, require_rows
 

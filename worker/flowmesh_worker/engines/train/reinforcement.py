@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from flowmesh_worker.engine_api import HostSettings, TreeInput, Work
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Examples
 from flowmesh_worker.engines.train.memory import ModelSize, TrainingPlan
+from flowmesh_worker.engines.train.model_config import ModelConfig, read_trainee
 from flowmesh_worker.engines.train.prompts import ContextBudget, read_prompts
-from flowmesh_worker.engines.train.trainee import ModelConfig, read_trainee
 
 REWARD = "reward"
 """The port of the reward model."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from flowmesh_worker.engines.judging.verifiers import (
+from flowmesh_worker.engines.verifiers.verifiers import (
     JudgedCompletion,
     VerifierCheck,
     compile_checks,

@@ -16,15 +16,15 @@ from transformers import set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from flowmesh_worker.engine_api import Metrics, Output, Result, Tree, Usage, Work
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.train.arguments import trainer_arguments
 from flowmesh_worker.engines.train.base_model import BaseModel, forget_last_trainer
+from flowmesh_worker.engines.train.checkpoint_callback import CheckpointCallback
 from flowmesh_worker.engines.train.curve import curve, curve_rows, metrics
 from flowmesh_worker.engines.train.examples import Examples
-from flowmesh_worker.engines.train.keeping import CheckpointCallback
 from flowmesh_worker.engines.train.lora import lora_config
+from flowmesh_worker.engines.train.progress_callback import TrainingProgressCallback
 from flowmesh_worker.engines.train.saving import save_adapter, save_model
-from flowmesh_worker.engines.train.watching import TrainingProgressCallback
 
 Build = Callable[["TrainingSession"], Any]
 """Makes the trainer of one action: a ``transformers.Trainer`` that has not begun."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowmesh_worker.engines.refusal import bad_input
+from flowmesh_worker.engines.errors import bad_input
 
 IGNORED = -100
 """The label of a token that is read and not learned."""

@@ -8,7 +8,7 @@ from flowmesh_core.dataset import ColumnType
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.agent.tools.shown_rows import shown_rows
 from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
-from flowmesh_worker.engines.refusal import unplaceable
+from flowmesh_worker.engines.errors import unplaceable
 
 _K, _K_MAX = 3, 20
 _CHARS_MAX = 1000

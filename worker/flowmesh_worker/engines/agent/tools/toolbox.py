@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engines.agent.calls import ToolCall
 from flowmesh_worker.engines.agent.tools.tool import CallSite, Tool, ToolError
-from flowmesh_worker.engines.together import all_or_none
+from flowmesh_worker.engines.row_gather import all_or_none
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

@@ -1,0 +1,249 @@
+"""How a command comes to a fabric: it joins the one that serves the folder, or becomes its owner.
+
+Three ways: :func:`attach` for ``fmesh run`` (join, or own with workers), :func:`need` for commands
+that talk to a running fabric, :func:`look` for questions, which the store answers where no fabric
+is running.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from flowmesh_cli.cluster.gateway import ClusterSession
+from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.owner import JoinLock, OwnerRecord, claim, current, join, nobody_joined
+from flowmesh_cli.connection.state_dir import StateDir, state_dir
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.local.options import LocalOptions
+
+if TYPE_CHECKING:
+    from flowmesh_cli.local.fabric import LocalFabric
+
+_WITHIN_S = 60.0
+_POLL_S = 0.05
+
+
+class FabricSession:
+    """A fabric that this process may talk to."""
+
+    def __init__(self, state: StateDir, options: LocalOptions, namespace: str) -> None:
+        """Use :func:`attach`."""
+        self._namespace = namespace
+        self.state = state
+        self._options = options
+        self.fabric: LocalFabric | None = None
+        self._joined: JoinLock | None = None
+        self.http = ApiClient.at("", "")
+        self._connect()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the fabric lives in this process."""
+        return self.fabric is not None
+
+    def again(self) -> None:
+        """Finds the fabric anew after its owner died; this process may become the owner.
+
+        Raises:
+            FabricGoneError: it is ours, and ended by itself.
+        """
+        if self.fabric is not None:
+            raise FabricGoneError(self.http.url, self.fabric.failure or "it has stopped")
+        self._leave()
+        self._connect()
+
+    def is_last(self) -> bool:
+        """Whether nobody else uses the fabric; from a True on nobody can, until it is closed."""
+        if self.fabric is None:
+            return True
+        if self._joined is not None:
+            self._joined.release()
+            self._joined = None
+        return self.fabric.close_to_others(nobody_joined(self.state))
+
+    def close(self) -> None:
+        """Leaves; an owner ends its workers and the control plane."""
+        self._leave()
+        if self.fabric is not None:
+            self.fabric.stop()
+
+    def abandon(self) -> None:
+        """Ends the workers at once, for a process that is about to exit at once."""
+        if self.fabric is not None:
+            self.fabric.kill()
+
+    def _leave(self) -> None:
+        self.http.close()
+        if self._joined is not None:
+            self._joined.release()
+            self._joined = None
+
+    def _connect(self) -> None:
+        end = time.monotonic() + _WITHIN_S
+        while not (self._own() or self._join()):
+            if time.monotonic() > end:
+                raise CliError(
+                    "another fmesh holds the state folder and does not answer",
+                    ExitCode.NO_FABRIC,
+                    where=str(self.state.owner),
+                    remedy="end the process that the file names, then try again",
+                )
+            time.sleep(_POLL_S)
+
+    def _talk(self, owner: OwnerRecord) -> None:
+        self.http = ApiClient.at(owner.url, owner.token)
+        self.http.namespace = self._namespace
+
+    def _own(self) -> bool:
+        ownership = claim(self.state, to_read=self._options.serves == "read")
+        if ownership is None:
+            return False
+        from flowmesh_cli.local.fabric import LocalFabric  # noqa: PLC0415 - loads the control plane
+
+        self.fabric = LocalFabric(self.state, ownership, self._options)
+        try:
+            owner = self.fabric.start()
+        except KeyboardInterrupt:
+            self.fabric.kill()
+            raise
+        self._joined = join(self.state)
+        self._talk(owner)
+        return True
+
+    def _join(self) -> bool:
+        joined = join(self.state)
+        owner = current(self.state) if joined is not None else None
+        serves = owner is not None and (owner.serves != "read" or self._options.serves == "read")
+        if joined is None or owner is None or not owner.url or not serves:
+            if joined is not None:
+                joined.release()
+            return False
+        self._talk(owner)
+        try:
+            self.http.call("GET", "/v1/fabric")
+        except FabricGoneError:
+            joined.release()
+            return False
+        self._joined = joined
+        return True
+
+
+class ReachableFabric(Protocol):
+    """A fabric that this process may talk to, whoever serves it."""
+
+    http: ApiClient
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it ends with this process."""
+        ...
+
+    def again(self) -> None:
+        """Finds it anew after it went away.
+
+        Raises:
+            FabricGoneError: it stayed away.
+        """
+        ...
+
+    def is_last(self) -> bool:
+        """Whether nobody else uses what this process serves."""
+        ...
+
+    def close(self) -> None:
+        """Leaves."""
+        ...
+
+    def abandon(self) -> None:
+        """Ends what this process serves, at once."""
+        ...
+
+
+@contextlib.contextmanager
+def attach(place: Target, options: LocalOptions) -> Iterator[ReachableFabric]:
+    """A fabric with workers: a cluster's, the running one here, or this process's own."""
+    if not place.is_cluster:
+        with attach_here(place.state_dir, options, place.namespace) as here:
+            yield here
+        return
+    session = ClusterSession(place)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def attach_here(
+    folder: Path | None, options: LocalOptions, namespace: str = ""
+) -> Iterator[FabricSession]:
+    """The running fabric of a folder, or this process's own."""
+    state = state_dir(folder)
+    state.prepare()
+    session = FabricSession(state, options, namespace)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def need(place: Target) -> Iterator[ApiClient]:
+    """The running fabric.
+
+    Raises:
+        CliError: there is none.
+    """
+    if place.is_cluster:
+        with attach(place, LocalOptions(serves="read")) as session:
+            yield session.http
+        return
+    state = state_dir(place.state_dir)
+    owner = running(state)
+    if owner is None:
+        raise CliError(
+            f"no fabric is running on {state.path}",
+            ExitCode.NO_FABRIC,
+            remedy="start one with `fmesh up`, or use `fmesh run`",
+        )
+    joined = join(state)
+    http = ApiClient.at(owner.url, owner.token)
+    try:
+        yield http
+    finally:
+        http.close()
+        if joined is not None:
+            joined.release()
+
+
+@contextlib.contextmanager
+def look(place: Target) -> Iterator[ApiClient]:
+    """A fabric to ask: the running one, or one without workers on what is stored.
+
+    Raises:
+        CliError: nothing ever ran here.
+    """
+    state = state_dir(place.state_dir)
+    if not place.is_cluster and not state.exists():
+        raise CliError(
+            "nothing has run here yet",
+            ExitCode.NO_FABRIC,
+            where=str(state.path),
+            remedy="start with `fmesh run FILE`, or name another folder with --state-dir",
+        )
+    with attach(place, LocalOptions(serves="read")) as session:
+        yield session.http
+        while not session.is_last():  # another question is being answered by this process
+            time.sleep(_POLL_S)
+
+
+def running(state: StateDir) -> OwnerRecord | None:
+    """Who serves the folder with workers, or None."""
+    if not state.exists():
+        return None
+    owner = current(state)
+    return owner if owner is not None and owner.url and owner.serves != "read" else None

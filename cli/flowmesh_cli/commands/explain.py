@@ -1,0 +1,79 @@
+"""Commands that say why, what from, and what it cost."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.connection.target import HERE, Target, placed
+from flowmesh_cli.errors import guarded
+from flowmesh_cli.options import JsonOption, RunArgument, RunOption
+
+StepArgument = Annotated[str, typer.Argument(help="The step's path, such as sample or tune[lr=1].")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the commands."""
+    for name, command in (
+        ("why", why),
+        ("explain", explain),
+        ("receipt", receipt),
+        ("outputs", outputs),
+    ):
+        app.command(name, rich_help_panel="Explain")(guarded(placed(command)))
+
+
+def why(
+    step: StepArgument,
+    run: RunOption = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Say why a step is where it is: what it waits for, why it ran or did not."""
+    from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
+
+    show_why(step, run=run, place=place, as_json=json)
+
+
+def explain(
+    step: StepArgument,
+    run: RunOption = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show the placement of a step: candidates with the terms of their utility."""
+    from flowmesh_cli.verbs.why import show_placement  # noqa: PLC0415
+
+    show_placement(step, run=run, place=place, as_json=json)
+
+
+def receipt(
+    run: RunArgument = "",
+    all_: Annotated[bool, typer.Option("--all", help="All runs, and the fabric's books.")] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show what a run paid, for what, with whom, and what sharing saved it."""
+    from flowmesh_cli.verbs.receipts import show_receipt, show_receipts  # noqa: PLC0415
+
+    if all_:
+        show_receipts(place=place, as_json=json)
+    else:
+        show_receipt(run, place=place, as_json=json)
+
+
+def outputs(
+    run: RunArgument = "",
+    download: Annotated[
+        Path | None, typer.Option("--download", metavar="DIR", help="Write the outputs here.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="Of data sets: jsonl, csv or parquet.")
+    ] = "jsonl",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show a run's outputs, or write them to a folder."""
+    from flowmesh_cli.verbs.outputs import show_outputs  # noqa: PLC0415
+
+    show_outputs(run, download=download, format_=format_, place=place, as_json=json)

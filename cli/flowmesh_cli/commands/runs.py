@@ -1,0 +1,203 @@
+"""Commands that start, stop and follow runs."""
+
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.connection.target import HERE, Target, placed
+from flowmesh_cli.errors import guarded
+from flowmesh_cli.options import (
+    FilesArgument,
+    JsonOption,
+    NamespaceOption,
+    RunArgument,
+    SetOption,
+    StateDirOption,
+)
+from flowmesh_cli.workflows.selection import WorkflowSelection
+
+WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Local workers.")]
+PriceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--price-usd-per-hour",
+        help="Price of one local worker; without it a table's estimate.",
+        metavar="USD",
+    ),
+]
+
+WeightOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        metavar="TENANT=WEIGHT",
+        help="A tenant's weight in the fair share, 1 by default; may be repeated.",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the commands."""
+    panel = "Run"
+    for name, command in (
+        ("run", run),
+        ("up", up),
+        ("submit", submit),
+        ("status", status),
+        ("watch", watch),
+        ("cancel", cancel),
+        ("amend", amend),
+        ("repin", repin),
+        ("logs", logs),
+    ):
+        app.command(name, rich_help_panel=panel)(guarded(placed(command)))
+
+
+def run(
+    *,
+    files: FilesArgument,
+    namespace: NamespaceOption = None,
+    set_: SetOption = None,
+    workers: WorkersOption = 1,
+    price_usd_per_hour: PriceOption = None,
+    weight: WeightOption = None,
+    no_policies: Annotated[
+        bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
+    ] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Run workflows here: one control process and local workers, on a folder.
+
+    A second `fmesh run` joins the first. An unfinished run of the same spec and namespace is
+    resumed. Ctrl-C cancels; a second one leaves at once.
+    """
+    from flowmesh_cli.verbs.run import run_files  # noqa: PLC0415
+
+    run_files(
+        WorkflowSelection(files, namespace, set_),
+        workers=workers,
+        price_usd_per_hour=price_usd_per_hour,
+        weights=weight,
+        policies=not no_policies,
+        place=place,
+        as_json=json,
+    )
+
+
+def up(
+    *,
+    workers: WorkersOption = 1,
+    price_usd_per_hour: PriceOption = None,
+    weight: WeightOption = None,
+    port: Annotated[int, typer.Option("--port", help="Of the API on 127.0.0.1; 0 is any.")] = 0,
+    state_dir: StateDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Serve a fabric here until Ctrl-C; unfinished runs go on with the next one."""
+    from flowmesh_cli.verbs.up import serve  # noqa: PLC0415
+
+    serve(
+        workers=workers,
+        price_usd_per_hour=price_usd_per_hour,
+        weights=weight,
+        port=port,
+        state_dir=state_dir,
+        as_json=json,
+    )
+
+
+def submit(
+    files: FilesArgument,
+    namespace: NamespaceOption = None,
+    set_: SetOption = None,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Give workflows to the fabric that is running here, and return."""
+    from flowmesh_cli.verbs.run import submit_files  # noqa: PLC0415
+
+    submit_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
+
+
+def status(
+    run: RunArgument = "",
+    all_: Annotated[bool, typer.Option("--all", help="All runs, a line each.")] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show a run with its steps, or all runs."""
+    from flowmesh_cli.verbs.manage_runs import show_status  # noqa: PLC0415
+
+    show_status(run, every=all_, place=place, as_json=json)
+
+
+def watch(
+    run: RunArgument = "",
+    place: Target = HERE,
+    json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
+) -> None:
+    """Follow a run until it ends; leaving does not stop it."""
+    from flowmesh_cli.verbs.run import watch_run  # noqa: PLC0415
+
+    watch_run(run, place=place, as_json=json)
+
+
+def cancel(
+    run: RunArgument = "",
+    reason: Annotated[str, typer.Option(help="Shown in the run's status.")] = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Cancel a run; results that are published already stay."""
+    from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
+
+    cancel_run(run, reason=reason, place=place, as_json=json)
+
+
+def amend(
+    *,
+    run: RunArgument = "",
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    budget_usd: Annotated[str | None, typer.Option(help="The most it may cost.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="From its creation: 30m, 2h.")] = None,
+    suspend: Annotated[
+        bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or go on.")
+    ] = None,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Change what may change of a run: priority, budget, deadline, suspension."""
+    from flowmesh_cli.verbs.manage_runs import amend_run  # noqa: PLC0415
+
+    changes = {
+        "priority": priority,
+        "budgetUsd": budget_usd,
+        "deadline": deadline,
+        "suspend": suspend,
+    }
+    amend_run(run, changes=changes, place=place, as_json=json)
+
+
+def repin(
+    run: RunArgument = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Let a run go on with the newest versions of its engines; what is published stays."""
+    from flowmesh_cli.verbs.manage_runs import repin_run  # noqa: PLC0415
+
+    repin_run(run, place=place, as_json=json)
+
+
+def logs(
+    run: RunArgument = "",
+    step: Annotated[str, typer.Option(help="Of this step alone.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
+    place: Target = HERE,
+    json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
+) -> None:
+    """Show what a run's engines printed."""
+    from flowmesh_cli.verbs.logs import show_logs  # noqa: PLC0415
+
+    show_logs(run, step=step, follow=follow, place=place, as_json=json)

@@ -1,0 +1,1 @@
+"""Finding a fabric and talking to it: target, state folder, API client."""

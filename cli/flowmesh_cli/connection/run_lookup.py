@@ -1,0 +1,49 @@
+"""Which run is meant: a uid, the beginning of one, a name (the latest so called), or the latest."""
+
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_control.records.run_records import RunSummary
+
+
+def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:
+    """Every run that the user may see, of one namespace or of all, the latest last."""
+    found = http.get("/v1/runs", list[RunSummary], namespace=namespace)
+    return sorted(found, key=lambda run: run.created_s)
+
+
+def find_run(http: ApiClient, given: str) -> str:
+    """The uid of the run that is meant; a name of the own namespace goes before others'.
+
+    Raises:
+        CliError: there is none, or several uids begin so.
+    """
+    runs = all_runs(http)
+    ours = [r for r in runs if http.namespace in ("", r.namespace)]
+    if not runs or not (given or ours):
+        where = f" in namespace {http.namespace}" if http.namespace else ""
+        raise CliError(
+            f"there are no runs{where}", ExitCode.NOT_FOUND, remedy="start one with `fmesh run`"
+        )
+    if not given:
+        return next((r for r in reversed(ours) if not r.audit_of), ours[-1]).uid
+    namespace, _, name = given.rpartition("/")
+    exact = [r for r in runs if r.uid == given]
+    called = [r for r in [*runs, *ours] if r.name == name and namespace in ("", r.namespace)]
+    beginning = [r for r in runs if r.uid.startswith(given)]
+    found = exact or called[-1:] or beginning
+    if len(found) == 1:
+        return found[0].uid
+    if found:
+        raise CliError(
+            f"{given!r} is the beginning of {len(found)} uids",
+            ExitCode.NOT_FOUND,
+            remedy="; ".join(r.uid for r in found[:5]),
+        )
+    known = dict.fromkeys([r.uid for r in runs] + [r.name for r in runs])
+    raise CliError(
+        f"no run {given!r}{nearest(given, known)}",
+        ExitCode.NOT_FOUND,
+        remedy="`fmesh status --all` lists them",
+    )

@@ -1,0 +1,130 @@
+"""Errors of the command line, and how every error is shown: place, reason, remedy, no traceback."""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import typer
+
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_core.errors import FlowMeshError, SpecError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEBUG_VARIABLE = "FMESH_DEBUG"
+
+
+class CliError(FlowMeshError):
+    """Ends the command with an exit code."""
+
+    def __init__(self, message: str, code: ExitCode, *, where: str = "", remedy: str = "") -> None:
+        """Takes the reason, the exit code, the place and the remedy."""
+        super().__init__(message, where=where, remedy=remedy)
+        self.code = code
+
+
+class DeclinedError(CliError):
+    """A question was answered with no, or could not be asked; nothing was done."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        """Takes what was not done."""
+        super().__init__(message, ExitCode.INTERRUPTED, remedy=remedy)
+
+
+class FilesError(CliError):
+    """Files that cannot be accepted: every problem as ``file:line:column: field: message``."""
+
+    def __init__(self, lines: list[str]) -> None:
+        """Takes one line a problem."""
+        count = len(lines)
+        super().__init__("\n".join(lines), ExitCode.USAGE, remedy="mend them, then run it again")
+        self.lines = lines
+        self.summary = f"{count} problem{'s' if count > 1 else ''}; nothing was started"
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """Makes a command end with a message and an exit code instead of a traceback.
+
+    One that was called with ``json=True`` answers with the error as its one JSON document.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (KeyboardInterrupt, typer.Abort):
+            error: FlowMeshError = CliError("interrupted", ExitCode.INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read our output has gone; the interpreter must not try to flush it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.OK) from None
+        except FlowMeshError as e:
+            _raise_if_debugging()
+            error = e
+        except Exception as e:
+            if type(e).__module__.partition(".")[0] in ("typer", "click"):
+                raise
+            _raise_if_debugging()
+            remedy = f"run it again with {DEBUG_VARIABLE}=1 and report it"
+            error = CliError(f"{type(e).__name__}: {e}", ExitCode.INTERNAL, remedy=remedy)
+        raise typer.Exit(tell(error, as_json=bool(kwargs.get("json"))))
+
+    return run
+
+
+def tell(error: FlowMeshError, *, as_json: bool) -> ExitCode:
+    """Writes an error for people, and for programs where they asked; returns the exit code."""
+    code = code_of(error)
+    if code != ExitCode.INTERRUPTED or isinstance(error, DeclinedError):
+        show(error)
+    if as_json:
+        answer(error, code)
+    return code
+
+
+def code_of(error: FlowMeshError) -> ExitCode:
+    """The exit code of an error."""
+    if isinstance(error, CliError):
+        return error.code
+    return ExitCode.USAGE if isinstance(error, SpecError) else ExitCode.FAILED
+
+
+def show(error: FlowMeshError) -> None:
+    """Writes an error to standard error."""
+    if isinstance(error, FilesError):
+        for line in error.lines:
+            typer.echo(line, err=True)
+        typer.echo(error.summary, err=True)
+        return
+    place = f"{error.where}: " if error.where else ""
+    typer.echo(f"error: {place}{error.message}", err=True)
+    if error.remedy:
+        typer.echo(f"remedy: {error.remedy}", err=True)
+
+
+def answer(error: FlowMeshError, code: ExitCode) -> None:
+    """Writes an error to standard output as one line of JSON, with every field."""
+    problems: Sequence[str] = ()
+    message = error.message
+    if isinstance(error, FilesError):
+        problems, message = error.lines, error.summary
+    elif isinstance(error, SpecError):
+        problems = [f"{p.path}: {p.message}" if p.path else p.message for p in error.problems]
+    found = {
+        "kind": code.name.lower().replace("_", "-"),
+        "where": error.where,
+        "message": message,
+        "remedy": error.remedy,
+        "problems": problems,
+        "exit_code": int(code),
+    }
+    typer.echo(json.dumps({"error": found}, ensure_ascii=False))
+
+
+def _raise_if_debugging() -> None:
+    if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
+        raise  # noqa: PLE0704 - called inside an except block, to show the traceback

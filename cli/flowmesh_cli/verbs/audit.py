@@ -1,0 +1,127 @@
+"""``fmesh audit``: makes results of a run again and compares them; and the quarantine."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import typer
+
+from flowmesh_cli.attach import attach, look
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.interrupts import Interrupts
+from flowmesh_cli.local.options import LocalOptions, price
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.run import follow, leave_at_once, wait_for_others
+from flowmesh_cli.views.audit import show_audit, show_audits, show_quarantine
+from flowmesh_control.audit.submission import AuditAccepted
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import AuditReport, Verdict
+from flowmesh_core.lifecycle_states import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSample:
+    """Which actions are audited: a share of them, drawn by a seed."""
+
+    share: float
+    seed: int
+
+
+def read_sample(text: str, seed: int) -> AuditSample:
+    """Reads ``5%`` or ``0.05``.
+
+    Raises:
+        CliError: it is neither.
+    """
+    try:
+        percent = Decimal(text[:-1]) if text.endswith("%") else Decimal(text) * 100
+    except InvalidOperation:
+        percent = Decimal(-1)
+    if not percent.is_finite() or not 0 < percent <= 100:  # noqa: PLR2004 - per cent
+        raise CliError(
+            f"{text!r} is no share",
+            ExitCode.USAGE,
+            where="--sample",
+            remedy="e.g. 5%, 0.05 or 100%",
+        )
+    return AuditSample(float(percent / 100), seed)
+
+
+def audit_run(
+    run: str,
+    sample: AuditSample,
+    *,
+    workers: int,
+    price_usd_per_hour: str | None,
+    place: Target,
+    as_json: bool,
+) -> None:
+    """Audits a run to the end; raises ``typer.Exit`` where something did not repeat."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:  # what cannot be audited needs no workers
+        uid = find_run(http, run)
+    options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
+    with (
+        attach(place, options) as session,
+        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+    ):
+        begun = _begin(session.http, uid, sample)
+        if begun.resumed:
+            terminal.note(f"the audit {begun.uid} goes on")
+        report = begun.report
+        if report is None:
+            follow(session, [begun.uid], terminal, interrupts)
+            report = session.http.get(f"/v1/audits/{begun.uid}", AuditReport)
+        wait_for_others(session, terminal, interrupts)
+    if as_json:
+        terminal.answer(report)
+    else:
+        show_audit(terminal, report)
+    code = ExitCode.INTERRUPTED if interrupts.asked else code_of(report)
+    if code:
+        raise typer.Exit(code)
+
+
+def list_audits(*, place: Target, as_json: bool) -> None:
+    """Shows all audits, and the signature classes in quarantine."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        audits = http.get("/v1/audits", list[AuditReport])
+        quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
+    if as_json:
+        terminal.answer({"audits": audits, "quarantine": quarantine})
+        return
+    show_audits(terminal, audits)
+    show_quarantine(terminal, quarantine)
+
+
+def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
+    """Ends the quarantine of a signature class."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        answer = http.call("DELETE", f"/v1/quarantine/{beginning}")
+    released = msgspec.json.decode(answer, type=QuarantineEntry)
+    if as_json:
+        terminal.answer(released)
+    else:
+        terminal.text(
+            f"released {released.signature_class[:12]} ({released.engine}): what was published "
+            "before its quarantine is found again"
+        )
+
+
+def code_of(report: AuditReport) -> ExitCode:
+    """The exit code of an audit."""
+    if report.counts.get(Verdict.DIFFERS, 0) or report.counts.get(Verdict.FAILED, 0):
+        return ExitCode.FAILED
+    return ExitCode.CANCELLED if report.phase == Phase.CANCELLED else ExitCode.OK
+
+
+def _begin(http: ApiClient, uid: str, sample: AuditSample) -> AuditAccepted:
+    document = {"share": sample.share, "seed": sample.seed}
+    answer = http.call("POST", f"/v1/runs/{uid}/audit", document=document)
+    return msgspec.json.decode(answer, type=AuditAccepted)

@@ -1,0 +1,107 @@
+"""``fmesh cache``: how much is kept, collection, and forgetting."""
+
+import msgspec
+import typer
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError, DeclinedError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views.formatting import count, size, usd
+from flowmesh_control.cache.admin import CacheStats
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.sharing.scopes import namespace_scope
+from flowmesh_core.status.view import FabricStatus
+from flowmesh_store.collection.collector import CollectionReport
+
+
+def show_stats(*, place: Target, as_json: bool) -> None:
+    """Shows what is kept, and what it has saved."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        stats = http.get("/v1/cache/stats", CacheStats)
+        fabric = http.get("/v1/fabric", FabricStatus)
+        quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
+    if as_json:
+        terminal.answer({"cache": stats, "fabric": fabric, "quarantine": quarantine})
+        return
+    terminal.text(f"{count(stats.blobs, 'blob')}, {size(stats.blob_bytes)}")
+    rows = [[s.scope, str(s.results), size(s.size_bytes)] for s in stats.scopes]
+    terminal.table(["scope", "results", "size"], rows, right="results size")
+    hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
+    terminal.text(
+        f"so far {count(hits, 'hit')}, {fabric.executed} executed actions, "
+        f"saved {usd(fabric.saved_nanousd)}"
+    )
+    if quarantine:
+        classes = count(len(quarantine), "signature class")
+        terminal.text(f"in quarantine: {classes} (fmesh audit --list)")
+
+
+def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
+    """Collects, or says what would be collected."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        answer = http.call("POST", "/v1/cache/gc", query={"dry_run": dry_run})
+    found = msgspec.json.decode(answer, type=CollectionReport)
+    if as_json:
+        terminal.answer(found)
+        return
+    would = "would delete" if dry_run else "deleted"
+    blobs, results = count(found.blobs, "blob"), count(found.expired_results, "expired result")
+    terminal.text(
+        f"{would} {count(found.deleted, 'blob')} ({size(found.deleted_bytes)}) and {results}; "
+        f"of {blobs} {found.live} are needed and {found.young} are young"
+    )
+
+
+def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_json: bool) -> None:
+    """Forgets results of a tenant, or of all, of an engine, or of all."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
+        scopes = _chosen(known, namespace)
+        what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"
+        if not yes:
+            _ask(f"forget the {what}?")
+        deleted = 0
+        for scope in scopes:
+            document = {"scope": scope, "engine": engine}
+            deleted += msgspec.json.decode(http.call("POST", "/v1/cache/purge", document=document))[
+                "deleted"
+            ]
+    if as_json:
+        terminal.answer({"deleted": deleted})
+    else:
+        terminal.text(f"forgot {count(deleted, 'result')}; `fmesh cache gc` frees the space")
+
+
+def _ask(question: str) -> None:
+    """Goes on after a yes.
+
+    Raises:
+        DeclinedError: after a no, a Ctrl-C, and where nobody answers.
+    """
+    try:
+        said = typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        said = False
+    if not said:
+        raise DeclinedError("nothing was forgotten", remedy="--yes does it without a question")
+
+
+def _chosen(known: list[str], namespace: str) -> list[str]:
+    if not namespace:
+        return known
+    scope = namespace_scope(namespace)
+    for name in (scope, namespace):
+        if name in known:
+            return [name]
+    raise CliError(
+        f"nothing is kept for {namespace!r}{nearest(scope, known)}",
+        ExitCode.NOT_FOUND,
+        remedy=f"there is {', '.join(known) or 'nothing'}",
+    )

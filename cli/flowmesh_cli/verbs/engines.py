@@ -1,0 +1,139 @@
+"""``fmesh engines``: the catalog, or one contract in full."""
+
+import json
+from typing import Any
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
+
+
+def show_engines(name: str, *, place: Target, as_json: bool) -> None:
+    """Lists the engines, or shows the contract of one."""
+    terminal = Terminal(as_json=as_json)
+    catalog = _catalog(place)
+    if name:
+        contract = _find(catalog, name)
+        if as_json:
+            terminal.answer(_document(contract))
+        else:
+            _show_one(terminal, contract)
+        return
+    contracts = list(catalog)
+    if as_json:
+        terminal.answer([_document(c) for c in contracts])
+        return
+    rows = [
+        [c.name, c.determinism.value, _ports(c.inputs), _ports(c.outputs), _sentence(c.doc)]
+        for c in contracts
+    ]
+    terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
+    terminal.text()
+    terminal.text("fmesh engines NAME shows one in full; '?' marks a port that may be missing")
+
+
+def _catalog(place: Target) -> Catalog:
+    if not place.is_cluster:
+        return load_catalog()
+    with look(place) as http:
+        return Catalog(http.get("/v1/engines", list[EngineContract]))
+
+
+def _find(catalog: Catalog, name: str) -> EngineContract:
+    contract = catalog.newest(name)
+    if contract is None:
+        raise CliError(
+            f"no engine {name!r}{nearest(name, catalog.names())}",
+            ExitCode.NOT_FOUND,
+            remedy="`fmesh engines` lists them",
+        )
+    return contract
+
+
+def _show_one(terminal: Terminal, c: EngineContract) -> None:
+    terminal.text(f"{c.name} (contract {c.version}, implementation {c.implementation})")
+    terminal.text(f"  {c.doc}")
+    terminal.text(f"  determinism: {c.determinism.value}; counts {c.work_unit}")
+    for what, choices in (
+        ("external", c.external_with),
+        ("needs a pool that allows user code", c.user_code_with),
+        ("may be tried again", c.idempotent_with),
+    ):
+        if choices:
+            terminal.text(f"  {what} with {' or '.join(map(_choice, choices))}")
+    if c.identity_fields:
+        terminal.text(f"  with, besides the parameters: {', '.join(c.identity_fields)}")
+    for heading, ports in (("inputs", c.inputs), ("outputs", c.outputs)):
+        if ports:
+            terminal.text()
+            rows = [[_port(p), p.kind.value, _port_doc(p)] for p in ports]
+            terminal.table([heading, "kind", ""], rows)
+    if c.params:
+        terminal.text()
+        rows = [[p.name, p.type.value, _default(p), _bounds(p), p.doc] for p in c.params]
+        terminal.table(["parameter", "type", "default", "allowed", ""], rows)
+    for group in c.one_of:
+        terminal.text(f"  exactly one of: {', '.join(group)}")
+    for example in c.examples:
+        terminal.text()
+        terminal.text(f"  {example}")
+
+
+def _sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _ports(ports: tuple[Port, ...]) -> str:
+    return ", ".join(f"{_port(p)}: {p.kind.value}" for p in ports) or "-"
+
+
+def _port(port: Port) -> str:
+    optional = not port.required or port.only_with is not None
+    return f"{port.name}?" if optional else port.name
+
+
+def _port_doc(port: Port) -> str:
+    return (
+        port.doc if port.only_with is None else f"only with {_choice(port.only_with)}: {port.doc}"
+    )
+
+
+def _choice(choice: Choice) -> str:
+    name, value = choice
+    return f"{name}: {json.dumps(value)}"
+
+
+def _default(param: Param) -> str:
+    if param.required:
+        return "required"
+    return "-" if param.default is None else repr(param.default)
+
+
+def _bounds(param: Param) -> str:
+    if param.choices:
+        return ", ".join(map(str, param.choices))
+    if param.minimum is None and param.maximum is None:
+        return "template" if param.template else ""
+    low = "" if param.minimum is None else f"{param.minimum:g}"
+    high = "" if param.maximum is None else f"{param.maximum:g}"
+    return f"{low} to {high}" if high else f"at least {low}"
+
+
+def _document(contract: EngineContract) -> dict[str, Any]:
+    fields = {name: getattr(contract, name) for name in contract.__dataclass_fields__}
+    return {
+        **fields,
+        "inputs": [_fields(p) for p in contract.inputs],
+        "outputs": [_fields(p) for p in contract.outputs],
+        "params": [_fields(p) for p in contract.params],
+    }
+
+
+def _fields(part: Port | Param) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__dataclass_fields__}

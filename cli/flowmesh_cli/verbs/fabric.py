@@ -1,0 +1,104 @@
+"""``fmesh workers`` and ``fmesh policies``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.run import put_policies as put
+from flowmesh_cli.views import formatting
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import read_sources
+from flowmesh_core.sharing.scopes import CachePolicy
+from flowmesh_core.status.view import WorkerStatus
+
+
+def show_workers(*, place: Target, as_json: bool) -> None:
+    """Lists the connected workers."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        workers = http.get("/v1/workers", list[WorkerStatus])
+    if as_json:
+        terminal.answer(workers)
+        return
+    if not workers:
+        terminal.note("no worker is connected; `fmesh up` or `fmesh run` starts some")
+        return
+    headings = ["worker", "state", "device", "memory", "price/h", "bill", "up", "engines running"]
+    terminal.table(headings, [_row(w) for w in workers], right="memory price/h bill up")
+
+
+def show_policies(*, place: Target, as_json: bool) -> None:
+    """Lists the cache policies."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        policies = http.get("/v1/policies", list[CachePolicy])
+    if as_json:
+        terminal.answer(policies)
+        return
+    if not policies:
+        terminal.note("no policy: every namespace shares with nobody but itself")
+        return
+    rows = [
+        [
+            p.name,
+            p.scope.value,
+            p.group or "-",
+            ", ".join([*p.namespaces, *(f"{k}={v}" for k, v in p.labels.items())]),
+        ]
+        for p in policies
+    ]
+    terminal.table(["policy", "scope", "group", "namespaces"], rows)
+
+
+def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None:
+    """Sets the policies of some files; answers with all that there are then."""
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(WorkflowSelection(files))
+    if not sources.policies:
+        raise CliError("the files hold no FlowMeshCachePolicy", ExitCode.USAGE)
+    with look(place) as http:
+        put(http, sources.policies)
+        now = http.get("/v1/policies", list[CachePolicy])
+    if as_json:
+        terminal.answer(now)
+        return
+    for source in sources.policies:
+        terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
+
+
+def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
+    """Removes a policy; answers with those that are left."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        policies = http.get("/v1/policies", list[CachePolicy])
+        rest = [p for p in policies if p.name != name]
+        if len(rest) == len(policies):
+            raise CliError(
+                f"no cache policy {name!r}{nearest(name, [p.name for p in policies])}",
+                ExitCode.NOT_FOUND,
+            )
+        http.call("PUT", "/v1/policies", query={"only": True}, document=rest)
+    if as_json:
+        terminal.answer(rest)
+    else:
+        terminal.text(f"cache policy {name} is removed")
+
+
+def _row(worker: WorkerStatus) -> list[str]:
+    shape = worker.shape
+    lanes = ", ".join(f"{lane.engine} ({lane.state})" for lane in worker.lanes)
+    return [
+        shape.name,
+        worker.state,
+        f"{shape.devices} x {shape.device_class}" if shape.devices > 1 else shape.device_class,
+        formatting.size(shape.device_memory_mib << 20),
+        formatting.usd(shape.price_nanousd_per_hour, estimated=shape.price_estimated),
+        formatting.usd(worker.bill_nanousd, estimated=shape.price_estimated),
+        formatting.seconds(worker.lifetime_s),
+        lanes or "-",
+    ]

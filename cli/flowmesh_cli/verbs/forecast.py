@@ -1,0 +1,25 @@
+"""What a workflow would take, asked of a fabric."""
+
+import msgspec
+
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.errors import FilesError
+from flowmesh_cli.workflows.sources import Source
+from flowmesh_cli.workflows.upload import upload_inputs
+from flowmesh_control.queries.planner import Forecast
+from flowmesh_core.errors import SpecError
+
+
+def forecast(http: ApiClient, source: Source) -> Forecast:
+    """Uploads what a workflow needs and asks for its forecast.
+
+    Raises:
+        FilesError: what admission found, at its place in the file.
+    """
+    upload_inputs(http, source)
+    document = {"document": source.document.value, "uploads": source.uploads}
+    try:
+        answer = http.call("POST", "/v1/plan", document=document)
+    except SpecError as e:
+        raise FilesError(source.lines(e.problems)) from None
+    return msgspec.json.decode(answer, type=Forecast)

@@ -1,0 +1,140 @@
+"""``fmesh lineage`` and ``fmesh export``: where artifacts come from, for people and programs."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views.lineage import show_origins, show_walk
+from flowmesh_control.records.lineage_index import Direction, LineageWalk, ProducedArtifact
+from flowmesh_core.lineage.rows import RowOrigins
+from flowmesh_core.status.view import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What the user named.
+
+    Attributes:
+        text: a digest, the beginning of one, or a reference.
+        run: uid of the run whose artifact it is, called ``name`` there; empty where none is named.
+    """
+
+    text: str
+    run: str = ""
+    name: str = ""
+
+
+def show_lineage(
+    artifact: str, *, down: bool, depth: int, all_runs: bool, place: Target, as_json: bool
+) -> None:
+    """Follows an artifact up or down; an output of a run upwards through that run alone."""
+    terminal = Terminal(as_json=as_json)
+    direction = Direction.DOWN if down else Direction.UP
+    with look(place) as http:
+        named = _artifact(http, artifact)
+        if named.run and not down and not all_runs:
+            path = f"/v1/runs/{named.run}/lineage"
+            walk = http.get(path, LineageWalk, name=named.name, depth=depth)
+        else:
+            path = f"/v1/lineage/{named.text}"
+            namespace = http.namespace or http.default_namespace
+            walk = http.get(
+                path, LineageWalk, direction=direction.value, depth=depth, namespace=namespace
+            )
+    if as_json:
+        terminal.answer(walk)
+    else:
+        show_walk(terminal, walk, every_way=all_runs)
+
+
+def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
+    """Says which rows the chunks of a data set came from."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        named = _artifact(http, artifact)
+        if named.run:
+            found = http.get(f"/v1/runs/{named.run}/lineage/rows", RowOrigins, name=named.name)
+        else:
+            namespace = http.namespace or http.default_namespace
+            found = http.get(f"/v1/lineage/{named.text}/rows", RowOrigins, namespace=namespace)
+    if as_json:
+        terminal.answer(found)
+    else:
+        show_origins(terminal, found)
+
+
+def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
+    """Writes a run's events."""
+    with look(place) as http:
+        events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
+    if out is None:
+        sys.stdout.buffer.write(events)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        out.write_bytes(events)
+    except OSError as e:
+        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
+    count = len(events.splitlines())
+    Terminal(as_json=False).note(f"{count} events -> {out}")
+
+
+def _artifact(http: ApiClient, text: str) -> _Named:
+    """A digest or reference as it is; ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` with their digest.
+
+    Raises:
+        CliError: the run has no such output.
+    """
+    run, sign, name = text.rpartition("/")
+    if text.startswith("cas:"):
+        return _Named(text)
+    if not sign:
+        _refuse_run(http, text)
+        return _Named(text)
+    uid = find_run(http, run)
+    outputs: dict[str, Any] = http.get(f"/v1/runs/{uid}", RunStatus).outputs
+    output = outputs.get(name)
+    if output and "digest" in output:
+        return _Named(str(output["digest"]), uid, name)
+    if output and "parts" in output:
+        raise CliError(
+            f"output {name!r} has {len(output['parts'])} parts",
+            ExitCode.NOT_FOUND,
+            where=uid,
+            remedy="name one: " + ", ".join(p["digest"][:12] for p in output["parts"][:8]),
+        )
+    made = {
+        f"{m.step}.{m.port}": m for m in http.get(f"/v1/runs/{uid}/made", list[ProducedArtifact])
+    }
+    if name in made:
+        return _Named(made[name].digest, uid, name)
+    known = [*outputs, *made]
+    raise CliError(
+        f"no output {name!r}{nearest(name, known)}",
+        ExitCode.NOT_FOUND,
+        where=uid,
+        remedy=f"it has {', '.join(known[:12]) or 'none'}",
+    )
+
+
+def _refuse_run(http: ApiClient, text: str) -> None:
+    """A run's name alone is no artifact: says which of its outputs could be meant."""
+    uid = next((r.uid for r in reversed(all_runs(http)) if text in (r.uid, r.name)), "")
+    if not uid:
+        return
+    outputs = http.get(f"/v1/runs/{uid}", RunStatus).outputs
+    named = ", ".join(f"{text}/{name}" for name in outputs)
+    raise CliError(
+        f"{text!r} is a run; which artifact of it?",
+        ExitCode.NOT_FOUND,
+        remedy=f"name {named}" if named else f"name a step's port, {text}/STEP.PORT",
+    )

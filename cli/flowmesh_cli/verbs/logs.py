@@ -1,0 +1,76 @@
+"""``fmesh logs``: what a run's engines print, now or kept from then."""
+
+import time
+from collections import Counter
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.follow import OVER, POLL_S
+from flowmesh_cli.verbs.why import find_step
+from flowmesh_cli.views import formatting
+from flowmesh_control.records.run_logs import StepLogLine
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.status.view import RunStatus
+
+
+def show_logs(run: str, *, step: str, follow: bool, place: Target, as_json: bool) -> None:
+    """Shows what engines printed; follows a run that goes on until it has ended."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        uid, path = _named(http, run, step)
+        printer = _Printer(terminal, names_steps=not path)
+        while True:
+            status = http.get(f"/v1/runs/{uid}", RunStatus)
+            printer.show(http.get(f"/v1/runs/{uid}/logs", list[StepLogLine], step=path))
+            if not follow or status.phase in OVER:
+                break
+            time.sleep(POLL_S)
+    if not printer.shown:
+        terminal.note(_nothing(status, path))
+
+
+def _named(http: ApiClient, run: str, step: str) -> tuple[str, str]:
+    """The run's uid and the step's path; the path is empty where no step was named."""
+    if not step:
+        return find_run(http, run), ""
+    uid, found = find_step(http, run, step)
+    return uid, found.path
+
+
+class _Printer:
+    """Writes lines that it was not shown before; equal ones as often as there are."""
+
+    def __init__(self, terminal: Terminal, *, names_steps: bool) -> None:
+        self._terminal = terminal
+        self._names_steps = names_steps
+        self.shown: Counter[tuple[str, float, str]] = Counter()
+
+    def show(self, lines: list[StepLogLine]) -> None:
+        told: Counter[tuple[str, float, str]] = Counter()
+        for line in lines:
+            key = (line.attempt_id, line.time_s, line.text)
+            told[key] += 1
+            if told[key] <= self.shown[key]:
+                continue
+            self.shown[key] += 1
+            if self._terminal.as_json:
+                self._terminal.line(line)
+            else:
+                named = f"{line.step}: " if self._names_steps else ""
+                self._terminal.text(f"{formatting.clock(line.time_s)} {named}{line.text}")
+
+
+def _nothing(status: RunStatus, path: str) -> str:
+    """Why there is nothing to show: it has not started, was spared, or has not printed."""
+    steps = [s for s in status.steps if path in ("", s.path)]
+    who = f"step {path}" if path else status.uid
+    if steps and all(s.state == StepState.COMPLETED and not s.executed for s in steps):
+        return f"{who} was not run: its results were there already (fmesh why says whose)"
+    if status.phase in OVER:
+        return f"{who} printed nothing"
+    if all(s.state in (StepState.PENDING, StepState.READY) for s in steps):
+        return f"{who} has not started yet; -f waits for what it prints"
+    return f"{who} has printed nothing yet; -f waits for it"

@@ -1,0 +1,103 @@
+"""``fmesh status``, ``cancel``, ``amend`` and ``repin``."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.cluster.gateway import ClusterGateway
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.follow import OVER, POLL_S
+from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+
+def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
+    """Shows a run, or a line for each."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        if every:
+            runs = all_runs(http, http.namespace)
+            fabric = http.where_allowed("/v1/fabric", FabricStatus)
+            if as_json:
+                terminal.answer({"runs": runs, "fabric": fabric})
+            else:
+                show_summaries(terminal, runs)
+                show_fabric(terminal, fabric)
+            return
+        status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
+    if as_json:
+        terminal.answer(status)
+    else:
+        show_run(terminal, status, time.time())
+
+
+def cancel_run(run: str, *, reason: str, place: Target, as_json: bool) -> None:
+    """Cancels a run and waits until it has ended."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        uid = find_run(http, run)
+        status = http.get(f"/v1/runs/{uid}", RunStatus)
+        if status.phase in OVER:
+            raise CliError(
+                f"it has ended already: {status.phase}",
+                ExitCode.REFUSED,
+                where=uid,
+            )
+        document = {"reason": reason or "cancelled by the user"}
+        http.call("POST", f"/v1/runs/{uid}/cancel", document=document)
+        while status.phase not in OVER:
+            time.sleep(POLL_S)
+            status = http.get(f"/v1/runs/{uid}", RunStatus)
+    if as_json:
+        terminal.answer(status)
+    else:
+        terminal.text(f"{uid} {status.phase}")
+
+
+def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: bool) -> None:
+    """Changes what may be changed of a run."""
+    terminal = Terminal(as_json=as_json)
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        raise CliError(
+            "nothing to change",
+            ExitCode.USAGE,
+            remedy="give --priority, --budget-usd, --deadline, --suspend or --resume",
+        )
+    with look(place) as http:
+        uid = find_run(http, run)
+        if isinstance(http, ClusterGateway):
+            # Loads the compiler, which a mere status should not wait for.
+            from flowmesh_cli.cluster.submission import amend_object  # noqa: PLC0415
+
+            amend_object(http, uid, given)
+        else:
+            http.call("POST", f"/v1/runs/{uid}/amend", document=given)
+        status = http.get(f"/v1/runs/{uid}", RunStatus)
+    if as_json:
+        terminal.answer(status)
+    else:
+        terminal.text(f"{uid} {', '.join(f'{name}: {value}' for name, value in given.items())}")
+
+
+def repin_run(run: str, *, place: Target, as_json: bool) -> None:
+    """Lets a run go on with the newest versions of its engines."""
+    from flowmesh_control.runs.repin import RepinnedRun  # noqa: PLC0415 - as in amend_run
+
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        answer = http.call("POST", f"/v1/runs/{find_run(http, run)}/repin")
+    found = msgspec.json.decode(answer, type=RepinnedRun)
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.text(f"{found.uid} goes on with the versions of now")
+    for engine, versions in found.versions.items():
+        terminal.text(f"  {engine} {versions}")

@@ -1,0 +1,120 @@
+"""``fmesh plan``: what workflows would take, by what is published and what was learned."""
+
+import time
+
+import typer
+
+from flowmesh_cli.attach import attach
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.local.options import PLANNER, LocalOptions
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.forecast import forecast
+from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
+from flowmesh_cli.verbs.run import checked
+from flowmesh_cli.views import formatting
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_control.queries.planner import GUESS, Forecast, PlannedStep
+from flowmesh_core.status.view import WorkerStatus
+
+UNKNOWN = "?"
+"""In place of a figure that nothing measured backs."""
+_WORKERS_WITHIN_S = 20.0
+_POLL_S = 0.1
+
+
+def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
+    """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
+    terminal = Terminal(as_json=as_json)
+    sources = checked(chosen)
+    refuse_what_no_worker_here_can_run(sources, place)
+    with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
+        if not place.is_cluster:  # whose pools may grow from zero
+            _wait_for_workers(session.http)
+        forecasts = [forecast(session.http, source) for source in sources.workflows]
+    if as_json:
+        terminal.answer(forecasts)
+    else:
+        for found in forecasts:
+            show(terminal, found)
+    refusals = [f"{f.namespace}/{f.name}: {r}" for f in forecasts for r in f.refusals]
+    for refusal in refusals:
+        terminal.note(f"refused: {refusal}")
+    if refusals:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _wait_for_workers(http: ApiClient) -> None:
+    """A forecast needs somebody to forecast for."""
+    end = time.monotonic() + _WORKERS_WITHIN_S
+    while not http.get("/v1/workers", list[WorkerStatus]) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+
+
+def show(terminal: Terminal, forecast: Forecast) -> None:
+    """Shows a forecast: a line a step, and the sums of what is known."""
+    terminal.text(f"{forecast.namespace}/{forecast.name} (looks in {', '.join(forecast.scopes)})")
+    headings = [
+        "step",
+        "engine",
+        "expect",
+        "actions",
+        "hits",
+        "batches",
+        "cost",
+        "time",
+        "sure",
+        "",
+    ]
+    rows = [_row(step) for step in forecast.steps]
+    terminal.table(headings, rows, right="actions hits batches cost time")
+    terminal.text(
+        f"  {formatting.count(forecast.actions, 'known action')}, "
+        f"{formatting.count(forecast.hits, 'hit')}, {_sums(forecast)}"
+    )
+
+
+def _sums(forecast: Forecast) -> str:
+    """What all steps take: at least, where some are not known; nothing, where none is."""
+    unmeasured = formatting.count(forecast.unmeasured, "step")
+    if forecast.unmeasured and not forecast.least_seconds:
+        return f"cost and time are not known yet ({unmeasured} without a measured figure)"
+    least = "at least " if forecast.unmeasured else ""
+    sure = (
+        f"{unmeasured} not known yet"
+        if forecast.unmeasured
+        else f"give or take {forecast.error:.0%}"
+    )
+    return (
+        f"{least}{formatting.usd(forecast.least_nanousd, estimated=True)}, "
+        f"{least}~{formatting.seconds(forecast.least_seconds)}, "
+        f"{least}{formatting.joules(forecast.least_joules, estimated=True)} ({sure})"
+    )
+
+
+def _row(step: PlannedStep) -> list[str]:
+    runs = step.expect not in ("hit", "skip")
+    known = step.sure != GUESS
+    nothing = UNKNOWN if step.expect == "unknown" else "-"
+    cost = formatting.usd(step.nanousd, estimated=True) if known else UNKNOWN
+    time_s = f"~{formatting.seconds(step.seconds)}" if known else UNKNOWN
+    return [
+        step.path,
+        step.engine,
+        step.expect,
+        str(step.actions or nothing),
+        str(step.hits or nothing),
+        str(step.batches or nothing),
+        cost if runs else "-",
+        time_s if runs else "-",
+        step.sure if known else "not yet",
+        step.detail or place(step.worker),
+    ]
+
+
+def place(worker: str) -> str:
+    """The worker that it would go to; the one that only answers this question has no name."""
+    if worker.startswith(f"{PLANNER}-"):
+        return "on a local worker"
+    return f"on {worker}" if worker else ""

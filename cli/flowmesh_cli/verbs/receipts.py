@@ -1,0 +1,167 @@
+"""``fmesh receipt``: what runs paid, and the fabric's books."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.runs import show_fabric
+from flowmesh_control.records.run_records import RunSummary
+from flowmesh_core.accounting.receipt import Receipt, ReceiptLine, ReceiptPage
+from flowmesh_core.status.view import FabricStatus
+
+
+class SharedWork(msgspec.Struct, frozen=True):
+    """What one run had of another.
+
+    Attributes:
+        taker, giver: tenant and name of the runs.
+        steps: the taker's steps.
+        saved_nanousd: of those steps; a step that several runs gave to counts for each.
+    """
+
+    taker: str
+    giver: str
+    steps: tuple[str, ...]
+    saved_nanousd: int
+
+
+def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
+    """Shows one receipt."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        receipt = read_receipt(http, find_run(http, run))
+        names = titles_of(all_runs(http))
+    if as_json:
+        terminal.answer(receipt)
+        return
+    terminal.text(f"receipt of {receipt.namespace}/{receipt.name} {receipt.uid}")
+    rows = [_row(line, names) for line in receipt.lines]
+    headings = [
+        "step",
+        "ran",
+        "failed",
+        "hits",
+        "tokens",
+        "seconds",
+        "paid",
+        "saved",
+        "shared with",
+    ]
+    terminal.table(headings, rows, right="ran failed hits tokens seconds paid saved")
+    terminal.text(
+        f"paid {formatting.exact_usd(receipt.paid_nanousd)}, "
+        f"sharing saved {formatting.exact_usd(receipt.saved_nanousd)}, "
+        f"{formatting.joules(receipt.joules, estimated=receipt.joules_estimated)}"
+    )
+
+
+def show_receipts(*, place: Target, as_json: bool) -> None:
+    """Shows all receipts, who shared with whom, and that everything adds up."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        runs = all_runs(http, http.namespace)
+        receipts = read_receipts(http, http.namespace)
+        fabric = http.where_allowed("/v1/fabric", FabricStatus)
+    shared = sharing(receipts, titles_of(runs))
+    if as_json:
+        terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})
+        return
+    rows = [
+        [
+            f"{r.namespace}/{r.name}",
+            r.uid,
+            str(r.executed),
+            str(r.hits + sum(line.in_flight for line in r.lines)),
+            formatting.exact_usd(r.paid_nanousd),
+            formatting.exact_usd(r.saved_nanousd),
+        ]
+        for r in receipts
+    ]
+    terminal.table(
+        ["run", "uid", "ran", "hits", "paid", "saved"], rows, right="ran hits paid saved"
+    )
+    show_sharing(terminal, shared)
+    show_fabric(terminal, fabric)
+
+
+def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWork]:
+    """Who used whose work, in order of the receipts."""
+    found: dict[tuple[str, str], list[ReceiptLine]] = defaultdict(list)
+    for receipt in receipts:
+        for line in receipt.lines:
+            for other in line.shared_with:
+                if other != receipt.uid:
+                    found[receipt.uid, other].append(line)
+    return [
+        SharedWork(
+            names.get(taker, taker),
+            names.get(giver, giver),
+            tuple(line.step for line in lines),
+            sum(line.saved_nanousd for line in lines),
+        )
+        for (taker, giver), lines in found.items()
+    ]
+
+
+def show_sharing(terminal: Terminal, shared: Sequence[SharedWork]) -> None:
+    """A line for each run and what it had of the same others."""
+    givers: dict[tuple[str, tuple[str, ...], int], list[str]] = defaultdict(list)
+    for found in shared:
+        givers[found.taker, found.steps, found.saved_nanousd].append(found.giver)
+    for (taker, steps, saved), others in givers.items():
+        terminal.text(
+            f"  {taker} shared {', '.join(steps)} with {', '.join(others)}: "
+            f"saved {formatting.usd(saved)}"
+        )
+
+
+def read_receipt(http: ApiClient, uid: str) -> Receipt:
+    """A run's receipt."""
+    return http.get(f"/v1/runs/{uid}/receipt", Receipt)
+
+
+def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
+    """The receipts of every run that the user may list, of one namespace or of all, oldest first.
+
+    One request, or one a page where they are very many.
+    """
+    found: list[Receipt] = []
+    after = ""
+    while True:
+        page = http.get("/v1/receipts", ReceiptPage, namespace=namespace, after=after)
+        found += page.receipts
+        after = page.next
+        if not after:
+            return found
+
+
+def titles_of(runs: Sequence[RunSummary]) -> dict[str, str]:
+    """Tenant and name by uid; with the uid where a name has several runs."""
+    titles = [f"{run.namespace}/{run.name}" for run in runs]
+    counts = Counter(titles)
+    return {
+        run.uid: title if counts[title] == 1 else f"{title} ({run.uid})"
+        for run, title in zip(runs, titles, strict=True)
+    }
+
+
+def _row(line: ReceiptLine, names: dict[str, str]) -> list[str]:
+    hits = line.hits + line.in_flight
+    return [
+        line.step,
+        str(line.executed),
+        str(line.failed_attempts),
+        f"{hits} ({line.in_flight} in flight)" if line.in_flight else str(hits),
+        str(line.tokens),
+        f"{line.run_s:.1f}",
+        formatting.exact_usd(line.paid_nanousd),
+        formatting.exact_usd(line.saved_nanousd),
+        ", ".join(names.get(uid, uid) for uid in line.shared_with),
+    ]

@@ -1,0 +1,103 @@
+"""``fmesh trace`` and ``fmesh replay``: what runs took, and what they would take elsewhere."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_control.queries.run_views import OVER
+from flowmesh_core.recording import RecordedRun
+from flowmesh_core.units import nano_usd
+from flowmesh_sim.recording import anonymous, read_recording, write_recording
+from flowmesh_sim.replaying import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
+
+
+def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:
+    """Writes the trace of runs.
+
+    Raises:
+        CliError: a run is not known, or the file cannot be written.
+        FlowMeshError: a run has not ended.
+    """
+    with look(place) as http:
+        if every:
+            found = [r.uid for r in all_runs(http) if r.phase in OVER and not r.audit_of]
+        else:
+            found = [find_run(http, name) for name in runs or [""]]
+        told = [http.get(f"/v1/runs/{uid}/trace", RecordedRun) for uid in dict.fromkeys(found)]
+    data = write_recording(anonymous(told))
+    if out is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        out.write_bytes(data)
+    except OSError as e:
+        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
+    Terminal(as_json=False).note(f"{formatting.count(len(told), 'run')} -> {out}")
+
+
+def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json: bool) -> None:
+    """Replays the runs of a file.
+
+    Raises:
+        SpecError: a file is not what it should be.
+        FlowMeshError: nothing of it can be replayed.
+    """
+    spec = ReplaySpec() if policy is None else read_replay(policy)
+    done = replay(read_recording(trace), spec)
+    terminal = Terminal(as_json=as_json)
+    if plot is not None:
+        from flowmesh_sim.plots import draw_both  # noqa: PLC0415 - matplotlib is of the sim extra
+
+        draw_both(done, plot)
+        terminal.note(f"drawn into {plot}")
+    if as_json:
+        both = {"recorded": asdict(done.recorded), "replayed": asdict(done.replayed)}
+        terminal.answer({"policy": done.policy, "unknown": done.unknown, **both})
+    else:
+        show(terminal, done)
+
+
+def show(terminal: Terminal, done: Replayed) -> None:
+    """Writes both side by side, for people."""
+    was, now = done.recorded, done.replayed
+    terminal.text(f"{formatting.count(was.runs, 'run')} again, policy {done.policy} (simulated)")
+    rows = [
+        [name, before, after]
+        for name, before, after in (
+            ("from first to last", _s(was.makespan_s), _s(now.makespan_s)),
+            *((f"latency, {k}", _s(was.latency_s[k]), _s(now.latency_s[k])) for k in _SPREAD),
+            ("dollars, whole fleet", _usd(was.usd), _usd(now.usd)),
+            ("dollars, on receipts", _usd(was.receipts_usd), _usd(now.receipts_usd)),
+            ("joules", _joules(was), _joules(now)),
+            ("goodput, actions/min", f"{was.goodput_per_min:.1f}", f"{now.goodput_per_min:.1f}"),
+            ("executed", str(was.executed), str(now.executed)),
+            ("hits", str(was.hits), str(now.hits)),
+        )
+    ]
+    terminal.table(["", "recorded", "replayed"], rows, right="recorded replayed")
+    if done.unknown:
+        parts = formatting.count(done.unknown, "action")
+        terminal.text(f"  {parts} found published that no traced run made: they take nothing")
+
+
+_SPREAD = ("mean", "p50", "p99")
+
+
+def _s(seconds: float) -> str:
+    return formatting.seconds(seconds)
+
+
+def _usd(dollars: float) -> str:
+    return formatting.usd(nano_usd(f"{dollars:.9f}"))
+
+
+def _joules(f: ReplayTotals) -> str:
+    return formatting.joules(f.joules, estimated=True)

@@ -1,0 +1,209 @@
+"""``fmesh run``, ``submit`` and ``watch``."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import typer
+
+from flowmesh_cli.attach import ReachableFabric, attach, look, need
+from flowmesh_cli.cluster.gateway import ClusterGateway
+from flowmesh_cli.cluster.submission import submit_object
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import FilesError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.interrupts import Interrupts, leave
+from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.follow import OVER, JsonProgress, RunFollower, progress_for
+from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
+from flowmesh_cli.verbs.run_summary import show_end
+from flowmesh_cli.verbs.validate import compile_sources
+from flowmesh_cli.views.runs import show_failure, show_outputs
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import Source, Sources, need_workflows, read_sources
+from flowmesh_cli.workflows.upload import upload_inputs
+from flowmesh_control.runs.admission import RunAccepted
+from flowmesh_core.errors import SpecError
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+_WAIT_FOR_OTHERS_S = 0.2
+
+
+def run_files(
+    chosen: WorkflowSelection,
+    *,
+    workers: int,
+    price_usd_per_hour: str | None,
+    weights: Sequence[str] | None,
+    policies: bool,
+    place: Target,
+    as_json: bool,
+) -> None:
+    """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
+    terminal = Terminal(as_json=as_json)
+    sources = checked(chosen)
+    if workers:
+        refuse_what_no_worker_here_can_run(sources, place)
+    by_tenant = tenant_weights(weights)
+    for note in weights_of_nobody(by_tenant, sources):
+        terminal.note(note)
+    options = LocalOptions(
+        "run", workers, price(price_usd_per_hour), say=terminal.note, weights=by_tenant
+    )
+    with (
+        attach(place, options) as session,
+        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+    ):
+        if policies:
+            put_policies(session.http, sources.policies)
+        else:
+            session.http.call("PUT", "/v1/policies", query={"only": True}, document=[])
+        accepted = [submit(session.http, s) for s in sources.workflows]
+        for run in accepted:
+            if run.resumed:
+                terminal.note(f"{run.namespace}/{run.name} goes on as {run.uid}")
+        runs = follow(session, [a.uid for a in accepted], terminal, interrupts)
+        show_end(terminal, session.http, runs)
+        wait_for_others(session, terminal, interrupts)
+    code = ExitCode.INTERRUPTED if interrupts.asked else worst(runs)
+    if code:
+        raise typer.Exit(code)
+
+
+def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
+    """Hands workflows to the running fabric."""
+    terminal = Terminal(as_json=as_json)
+    sources = checked(chosen)
+    with need(place) as http:
+        put_policies(http, sources.policies)
+        accepted = [submit(http, s) for s in sources.workflows]
+    if as_json:
+        terminal.answer(accepted)
+        return
+    for run in accepted:
+        again = " (it was running already)" if run.resumed else ""
+        terminal.text(f"{run.uid}  {run.namespace}/{run.name}{again}")
+    if terminal.is_live:
+        named = f" {accepted[0].uid}" if len(accepted) > 1 else ""
+        terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows what it prints")
+
+
+def watch_run(run: str, *, place: Target, as_json: bool) -> None:
+    """Follows a run; Ctrl-C leaves it running."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        uid = find_run(http, run)
+        progress = JsonProgress(terminal) if as_json else progress_for(terminal)
+
+        def again() -> None:
+            if isinstance(http, ClusterGateway):
+                http.again()
+            else:
+                http.get("/v1/fabric", FabricStatus)
+
+        def left() -> None:
+            leave(ExitCode.INTERRUPTED, f"{uid} goes on")
+
+        with Interrupts(at_once=left) as interrupts:
+            try:
+                runs = RunFollower(lambda: http, again, progress, interrupts).follow(
+                    [uid], cancels=False
+                )
+            finally:
+                progress.close()
+    if runs[0].phase not in OVER:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not as_json:
+        show_outputs(terminal, runs[0])
+        if runs[0].phase == Phase.FAILED:
+            show_failure(terminal, runs[0])
+    if code := worst(runs):
+        raise typer.Exit(code)
+
+
+def weights_of_nobody(weights: Iterable[str], sources: Sources) -> Iterator[str]:
+    """What to say of weights that weigh nothing here: most likely a misspelt name."""
+    tenants = sorted({s.title.partition("/")[0] for s in sources.workflows})
+    for tenant in weights:
+        if tenant not in tenants:
+            near = did_you_mean(tenant, tenants)
+            yield f"--weight {tenant}: no workflow here is of that tenant{near}"
+
+
+def checked(chosen: WorkflowSelection) -> Sources:
+    """Reads files and finds everything wrong with them before anything is started.
+
+    Raises:
+        FilesError: all of it.
+    """
+    sources = read_sources(chosen)
+    plans = compile_sources(need_workflows(sources))
+    for source, plan in zip(sources.workflows, plans, strict=True):
+        source.plan = plan
+    return sources
+
+
+def submit(http: ApiClient, source: Source) -> RunAccepted:
+    """Uploads what a workflow needs and submits it.
+
+    Raises:
+        FilesError: what admission found, at its place in the file.
+    """
+    if isinstance(http, ClusterGateway):
+        return submit_object(http, source)
+    upload_inputs(http, source)
+    document = {"document": source.document.value, "uploads": source.uploads}
+    try:
+        answer = http.call("POST", "/v1/runs", query={"check": True}, document=document)
+    except SpecError as e:
+        raise FilesError(source.lines(e.problems)) from None
+    return msgspec.json.decode(answer, type=RunAccepted)
+
+
+def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
+    """Sets cache policies; runs that exist keep the rules that they were pinned to."""
+    rules = [source.policy.rule() for source in policies if source.policy is not None]
+    if rules:
+        http.call("PUT", "/v1/policies", document=rules)
+
+
+def worst(runs: Sequence[RunStatus]) -> ExitCode:
+    """The exit code of some ended runs."""
+    phases = {run.phase for run in runs}
+    if Phase.FAILED in phases:
+        return ExitCode.FAILED
+    return ExitCode.CANCELLED if Phase.CANCELLED in phases else ExitCode.OK
+
+
+def follow(
+    session: ReachableFabric, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
+) -> list[RunStatus]:
+    """Shows runs until they have ended; Ctrl-C cancels them."""
+    progress = progress_for(terminal)
+    try:
+        follower = RunFollower(lambda: session.http, session.again, progress, interrupts)
+        return follower.follow(uids, cancels=True)
+    finally:
+        progress.close()
+
+
+def wait_for_others(session: ReachableFabric, terminal: Terminal, interrupts: Interrupts) -> None:
+    """An owner serves until every run that joined has ended."""
+    said = False
+    while not interrupts.asked:
+        if session.is_last():
+            return
+        if not said:
+            terminal.note("serving on until the runs that joined have ended; Ctrl-C leaves")
+            said = True
+        interrupts.wait(_WAIT_FOR_OTHERS_S)
+
+
+def leave_at_once(session: ReachableFabric) -> None:
+    """Ends this process and its workers; what is published stays."""
+    session.abandon()
+    leave(ExitCode.INTERRUPTED, "left at once; the same command goes on where it was")

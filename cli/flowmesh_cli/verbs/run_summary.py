@@ -1,0 +1,54 @@
+"""What ``fmesh run`` says when its runs have ended: results, money, and who shared with whom."""
+
+from collections.abc import Sequence
+
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import all_runs
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing, titles_of
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
+from flowmesh_cli.views.steps import title
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.sharing.scopes import CachePolicy
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+
+def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
+    """Writes the answer of ``fmesh run``; failures go to standard error, last."""
+    fabric = http.where_allowed("/v1/fabric", FabricStatus)
+    if terminal.as_json:
+        terminal.answer({"runs": list(runs), "fabric": fabric})
+    else:
+        show_runs(terminal, runs)
+        for run in runs:
+            if any(output is not None for output in run.outputs.values()):
+                terminal.text(f"{title(run)}  (fmesh outputs {run.uid} --download DIR)")
+                show_outputs(terminal, run)
+        _show_sharing(terminal, http, runs)
+        show_fabric(terminal, fabric)
+    for run in runs:
+        if run.phase == Phase.FAILED:
+            show_failure(terminal, run)
+
+
+def _show_sharing(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
+    ran, hits = sum(run.executed for run in runs), sum(run.hits for run in runs)
+    merged = sum(step.in_flight for run in runs for step in run.steps)
+    if not hits:
+        if len(runs) > 1:
+            terminal.text(f"nothing was shared: {formatting.count(ran, 'action')} ran")
+        return
+    terminal.text(
+        f"shared: {formatting.count(ran, 'action')} ran in place of {ran + hits}; "
+        f"{hits - merged} had been published, {merged} were running for another run"
+    )
+    receipts = [read_receipt(http, run.uid) for run in runs]
+    show_sharing(terminal, sharing(receipts, titles_of(all_runs(http))))
+    for policy in http.where_allowed("/v1/policies", list[CachePolicy]) or ():
+        tenants = [run.namespace for run in runs if policy.selects(run.namespace, {})]
+        if len(set(tenants)) > 1:
+            terminal.text(
+                f"  because cache policy {policy.name} lets {', '.join(dict.fromkeys(tenants))} "
+                f"share ({policy.scope.value}{' ' + policy.group if policy.group else ''})"
+            )

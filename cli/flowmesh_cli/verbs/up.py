@@ -1,0 +1,80 @@
+"""``fmesh up``: a fabric that stays."""
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowmesh_cli.attach import FabricSession, attach_here, running
+from flowmesh_cli.connection.client import FabricGoneError
+from flowmesh_cli.connection.state_dir import state_dir as state_of
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.interrupts import leave
+from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
+from flowmesh_cli.terminal import Terminal
+
+_LOOK_EVERY_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(
+    *,
+    workers: int,
+    price_usd_per_hour: str | None,
+    weights: Sequence[str] | None,
+    port: int,
+    state_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Serves until SIGINT or SIGTERM; runs that have not ended go on with the next fabric.
+
+    As JSON it answers once it serves: address, process and folder.
+    """
+    terminal = Terminal(as_json=as_json)
+    state = state_of(state_dir)
+    owner = running(state)
+    if owner is not None:
+        raise CliError(
+            f"process {owner.pid} serves this folder already, at {owner.url}",
+            ExitCode.USAGE,
+            where=str(state.path),
+            remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
+        )
+    stop, sessions = threading.Event(), list[FabricSession]()
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: _stop(stop, sessions))
+    options = LocalOptions(
+        "up",
+        workers,
+        price(price_usd_per_hour),
+        port=port,
+        say=terminal.note,
+        weights=tenant_weights(weights),
+    )
+    with attach_here(state_dir, options) as session:
+        sessions.append(session)
+        if session.fabric is None:
+            raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))
+        if as_json:
+            served = {"url": session.http.url, "pid": os.getpid(), "state_dir": str(state.path)}
+            terminal.answer(served)
+        terminal.note(f"serving {state.path} at {session.http.url}; Ctrl-C stops")
+        terminal.note("give it work with `fmesh submit FILE`, look with `fmesh status`")
+        while not stop.wait(_LOOK_EVERY_S):
+            if session.fabric.failure:
+                raise FabricGoneError(session.http.url, session.fabric.failure)
+        terminal.note("stopping; unfinished runs go on with the next `fmesh up` or `fmesh run`")
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # one that comes too late changes nothing any more
+
+
+def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:
+    """The first signal asks; the second leaves at once, with the workers."""
+    if not stop.is_set():
+        stop.set()
+        return
+    for session in sessions:
+        session.abandon()
+    leave(ExitCode.OK, "left at once; unfinished runs go on with the next `fmesh up`")

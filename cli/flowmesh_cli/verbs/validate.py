@@ -1,0 +1,136 @@
+"""``fmesh validate`` and ``fmesh graph``: what can be said of files without a fabric."""
+
+from collections.abc import Sequence
+
+from flowmesh_cli.errors import FilesError
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_cli.workflows.local_inputs import local_inputs, local_path
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import Source, need_workflows, read_sources
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.render import mermaid as as_mermaid
+from flowmesh_core.graph.render import text_tree
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.size import oversized
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+_READ_BYTES_MAX = 64 << 20
+"""A larger file of rows is left to the upload, which reads it anyway."""
+
+
+def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool = False) -> None:
+    """Checks files as admission would, as far as that needs no upload.
+
+    Args:
+        chosen: the files.
+        as_json: whether the answer is JSON.
+        kubernetes: whether they are meant for `kubectl apply`.
+
+    Raises:
+        FilesError: everything that is wrong with them.
+    """
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(chosen)
+    plans = compile_sources(sources.workflows)
+    if kubernetes and (wrong := [line for s in sources.workflows for line in _unfit(s)]):
+        raise FilesError(wrong)
+    if as_json:
+        terminal.answer(
+            {
+                "workflows": [
+                    {"name": p.name, "namespace": p.namespace, "steps": len(p.steps)} for p in plans
+                ],
+                "policies": [s.document.value["metadata"]["name"] for s in sources.policies],
+                "pools": [s.document.value["metadata"]["name"] for s in sources.pools],
+            }
+        )
+        return
+    for source, plan in zip(sources.workflows, plans, strict=True):
+        terminal.text(
+            f"{source.file}: {source.title}: {formatting.count(len(plan.steps), 'step')}, valid"
+        )
+    for what, others in (("cache policy", sources.policies), ("pool", sources.pools)):
+        for source in others:
+            name = source.document.value["metadata"]["name"]
+            terminal.text(f"{source.file}: {what} {name}, valid")
+
+
+def _unfit(source: Source) -> list[str]:
+    """What a cluster would refuse in a workflow that `fmesh run` takes."""
+    document = source.document.value
+    problems = [
+        Problem(
+            f"spec.inputs.{name}.{kind}",
+            f"{text} is a file of this machine: `fmesh submit` uploads it; for kubectl use s3://,"
+            " https://, hf://, a cas: reference or, for a small data set, a configMap",
+        )
+        for name, kind, text in local_inputs(document["spec"].get("inputs"))
+    ]
+    problems += oversized(document)
+    return source.lines(problems)
+
+
+def draw_files(chosen: WorkflowSelection, *, mermaid: bool, as_json: bool) -> None:
+    """Draws the graphs of workflows."""
+    terminal = Terminal(as_json=as_json)
+    sources = read_sources(chosen)
+    plans = compile_sources(need_workflows(sources))
+    if as_json:
+        terminal.answer(plans)
+        return
+    for plan in plans:
+        terminal.text(as_mermaid(plan) if mermaid else text_tree(plan))
+
+
+def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
+    """Compiles workflows for looking at: uploads are not there yet.
+
+    Raises:
+        FilesError: everything that is wrong with them.
+    """
+    catalog = load_catalog()
+    plans: list[Plan] = []
+    wrong: list[str] = []
+    for source in workflows:
+        try:
+            workflow = parse_object(source.document.value)
+            assert isinstance(workflow, FlowMeshWorkflow)
+            columns = _columns(source)
+            plans.append(compile_workflow(workflow, catalog, columns=columns, validate_only=True))
+        except SpecError as e:
+            wrong += source.lines(e.problems)
+    if wrong:
+        raise FilesError(wrong)
+    return plans
+
+
+def _columns(source: Source) -> dict[str, list[str]]:
+    """The columns of the data sets that are files here, by the input's name.
+
+    Raises:
+        SpecError: a file is not what its name says; all of them, each with its row.
+    """
+    from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - slow to load
+
+    found: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    for name, kind, text in local_inputs(source.document.value["spec"].get("inputs")):
+        if kind != "dataset":
+            continue
+        path = local_path(text, source.folder)
+        if path.stat().st_size > _READ_BYTES_MAX:
+            continue
+        try:
+            rows = read_rows_file(path.name, path.read_bytes())
+        except FlowMeshError as e:
+            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(e)))
+        else:
+            table = getattr(rows, "column_names", None)  # of Parquet
+            found[name] = table or sorted({column for row in rows for column in row})
+    if problems:
+        raise SpecError(problems)
+    return found

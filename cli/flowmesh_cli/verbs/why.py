@@ -1,0 +1,68 @@
+"""``fmesh why`` and ``explain``: where things stand."""
+
+from flowmesh_cli.attach import look
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.nearness import nearest
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views.placement import show_explanation
+from flowmesh_cli.views.why import show_story
+from flowmesh_control.queries.explain import Explanation
+from flowmesh_control.queries.why import Why
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+
+def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
+    """Tells the story of a step."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        uid, found = find_step(http, run, step)
+        story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
+        names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
+    if as_json:
+        terminal.answer(story)
+    else:
+        show_story(terminal, story, names)
+
+
+def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None:
+    """Shows where a step's actions could go, and where they went."""
+    terminal = Terminal(as_json=as_json)
+    with look(place) as http:
+        uid, found = find_step(http, run, step)
+        explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
+    if as_json:
+        terminal.answer(explanation)
+    else:
+        show_explanation(terminal, explanation, found)
+
+
+def find_step(http: ApiClient, run: str, step: str) -> tuple[str, StepStatus]:
+    """The run's uid and the step that is meant: its path, or the name of its only instance.
+
+    Raises:
+        CliError: there is no such run or step.
+    """
+    uid = find_run(http, run)
+    steps = http.get(f"/v1/runs/{uid}", RunStatus).steps
+    exact = [s for s in steps if s.path == step]
+    instances = [s for s in steps if s.path.startswith(f"{step}[")]
+    found = exact or instances
+    if len(found) == 1:
+        return uid, found[0]
+    if found:
+        raise CliError(
+            f"{step!r} has {len(found)} instances",
+            ExitCode.NOT_FOUND,
+            where=uid,
+            remedy="name one of " + ", ".join(s.path for s in found[:8]),
+        )
+    raise CliError(
+        f"no step {step!r}{nearest(step, [s.path for s in steps])}",
+        ExitCode.NOT_FOUND,
+        where=uid,
+        remedy="`fmesh status` lists the steps; another run's are asked for with --run UID",
+    )

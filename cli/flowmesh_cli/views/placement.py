@@ -1,0 +1,84 @@
+"""The candidates of actions with the terms of their utility, and where actions ran."""
+
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.why import show_attempts
+from flowmesh_control.queries.explain import Explanation
+from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
+from flowmesh_core.lifecycle_states import ENDED, StepState
+from flowmesh_core.status.view import StepStatus
+
+_HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
+
+
+def show_explanation(terminal: Terminal, found: Explanation, step: StepStatus) -> None:
+    """Writes the scores of what waits or runs; of what has ended, where it ran."""
+    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}")
+    if found.actions:
+        alpha, beta, gamma = found.weights
+        terminal.text(f"  U = {alpha:g} throughput - {beta:g} cost + {gamma:g} locality")
+    for action in found.actions:
+        held = f" on {', '.join(action.workers)}" if action.workers else ""
+        terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{held}")
+        if action.candidates:
+            rows = [_row(candidate) for candidate in action.candidates]
+            terminal.table(_HEADINGS, rows, right=" ".join(_HEADINGS[1:-1]))
+        else:
+            terminal.text("    no worker can take it now; `fmesh why` says what stands in the way")
+    if found.more:
+        terminal.text(f"  and {formatting.count(found.more, 'action')} more")
+    if not found.actions and found.attempts:
+        terminal.text("  nothing of it waits or runs; this is where it ran:")
+    elif not found.actions:
+        terminal.text(f"  {_never_ran(step)}")
+    show_attempts(terminal, found.attempts)
+    for attempt in found.attempts:
+        if attempt.placed:
+            _show_choice(terminal, attempt)
+
+
+def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
+    """What the decision saw that sent an attempt, and its batch, to its worker."""
+    chunk = f"action {attempt.chunk}: " if attempt.chunk > 0 else ""
+    others = len(attempt.placed) - 1
+    before = f" before {formatting.count(others, 'other')}" if others else ""
+    terminal.text(f"  {chunk}{attempt.worker} was chosen{before}:")
+    terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=" ".join(_HEADINGS[1:-1]))
+
+
+def _scored(one: ScoredWorker) -> list[str]:
+    return [
+        one.worker,
+        f"{one.utility:.3f}",
+        f"{one.throughput:.3f}",
+        f"{one.cost:.3f}",
+        f"{one.locality:.3f}",
+        formatting.seconds(max(0.0, one.start_s)),
+        formatting.seconds(max(0.0, one.finish_s)),
+        formatting.usd(one.nanousd, estimated=True),
+        "its engine ran" if one.lane else "an engine would start",
+    ]
+
+
+def _never_ran(step: StepStatus) -> str:
+    if step.state == StepState.COMPLETED:
+        return "it was not run: its results were there already; `fmesh why` says whose they are"
+    if step.state in ENDED:
+        return "it was never placed; `fmesh why` says why"
+    return "it is not ready to be placed; `fmesh why` says what it waits for"
+
+
+def _row(candidate: Candidate) -> list[str]:
+    terms = candidate.terms
+    return [
+        candidate.worker,
+        f"{terms.utility:.3f}",
+        f"{terms.throughput:.3f}",
+        f"{terms.cost:.3f}",
+        f"{terms.locality:.3f}",
+        formatting.seconds(max(0.0, terms.start_s)),
+        formatting.seconds(max(0.0, terms.finish_s)),
+        formatting.usd(terms.nanousd, estimated=True),
+        "its engine runs" if candidate.lane else "an engine would start",
+    ]

@@ -1,0 +1,79 @@
+"""Progress as plain lines, for logs and pipes: one where a step changes, few in between."""
+
+from collections.abc import Callable, Sequence
+
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views import steps as show
+from flowmesh_cli.views.runs import trouble_line
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
+
+EVERY_S = 10.0
+"""How often a step that runs or waits says how it goes."""
+
+
+class LineProgress:
+    """Writes what has changed since the last state it was shown."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        """Takes who writes a line."""
+        self._write = write
+        self._phases: dict[str, str] = {}
+        self._states: dict[tuple[str, str], str] = {}
+        self._said_s: dict[tuple[str, str], float] = {}
+        self._trouble = ""
+
+    def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
+        """Takes the state in."""
+        self._trouble_of(fabric)
+        for run in runs:
+            changed = self._phases.get(run.uid) != run.phase
+            self._phases[run.uid] = run.phase
+            line = f"{formatting.clock(now_s)} {show.title(run)} {run.phase} ({run.uid})"
+            if changed and not run.ended_s:
+                self._write(line)
+            for step in run.steps:
+                self._step(run, step, now_s)
+            if changed and run.ended_s:
+                self._write(line)
+
+    def _trouble_of(self, fabric: FabricStatus | None) -> None:
+        trouble = fabric.trouble if fabric is not None else ""
+        if trouble and trouble != self._trouble:
+            self._write(trouble_line(trouble))
+        self._trouble = trouble
+
+    def note(self, text: str) -> None:
+        """Says something."""
+        self._write(text)
+
+    def close(self) -> None:
+        """Nothing stands open."""
+
+    def _step(self, run: RunStatus, step: StepStatus, now_s: float) -> None:
+        key = (run.uid, step.path)
+        changed = self._states.get(key) != step.state
+        moving = step.state in (StepState.READY, StepState.RUNNING)
+        if changed:
+            self._states[key] = step.state
+            self._said_s[key] = now_s
+            if step.state == StepState.PENDING:
+                return
+            if step.state == StepState.READY and not (step.message or step.reason):
+                return
+            if show.waits_for_worker(step):
+                return  # workers take a second to start: told only where they stay away
+        elif moving and now_s - self._said_s.get(key, now_s) >= EVERY_S:
+            self._said_s[key] = now_s
+        else:
+            return
+        self._write(f"{formatting.clock(now_s)} {show.title(run)} {step.path} {_line(step)}")
+
+
+def _line(step: StepStatus) -> str:
+    state = step.state.lower()
+    if step.state in show.ENDED:
+        detail = ", ".join(p for p in (show.doing(step), show.result(step)) if p)
+    else:
+        detail = ", ".join(p for p in (show.amount(step), show.doing(step)) if p)
+    return f"{state}: {detail}" if detail else state

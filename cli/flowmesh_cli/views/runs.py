@@ -1,0 +1,176 @@
+"""Runs when they have ended, or when somebody asks: tables, outputs, and why one failed."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.steps import MARKS, doing, result, title
+from flowmesh_control.records.run_records import RunSummary
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.status.view import FabricStatus, RunStatus
+
+LOG_LINES = 12
+_HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
+_NUMBERS = "ran hits paid saved steps"
+
+
+def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
+    """A line a run."""
+    rows = [
+        [
+            title(run),
+            run.uid,
+            run.phase,
+            _steps_done(run.counts),
+            str(run.executed),
+            str(run.hits),
+            formatting.usd(run.paid_nanousd),
+            formatting.usd(run.saved_nanousd),
+            formatting.date(run.created_s),
+        ]
+        for run in runs
+    ]
+    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
+
+
+def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
+    """A line a run, as the API lists them."""
+    rows = [
+        [
+            f"{run.namespace}/{run.name}",
+            run.uid,
+            run.phase,
+            _steps_done(_summed(run)),
+            str(run.executed),
+            str(run.hits),
+            formatting.usd(run.paid_nanousd),
+            formatting.usd(run.saved_nanousd),
+            formatting.date(run.created_s),
+        ]
+        for run in runs
+    ]
+    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
+
+
+def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
+    """A run with its steps, outputs and, where it failed, why."""
+    took = formatting.seconds(max(0.0, (run.ended_s or now_s) - run.created_s))
+    terminal.text(f"{title(run)} {run.uid}: {run.phase} after {took}")
+    facts = [
+        f"paid {formatting.usd(run.paid_nanousd)}",
+        f"saved {formatting.usd(run.saved_nanousd)}",
+    ]
+    if run.budget_nanousd:
+        facts.append(f"budget {formatting.usd(run.budget_nanousd)}")
+    if run.deadline_s:
+        facts.append(f"deadline {formatting.date(run.created_s + run.deadline_s)}")
+    facts.append(formatting.joules(run.joules, estimated=run.joules_estimated))
+    terminal.text("  " + ", ".join(facts))
+    rows = [
+        [
+            MARKS[StepState(step.state)] + " " + step.path,
+            step.engine,
+            step.state.lower(),
+            "; ".join(part for part in (doing(step), result(step)) if part),
+        ]
+        for step in run.steps
+    ]
+    terminal.table(["step", "engine", "state", ""], rows)
+    show_outputs(terminal, run)
+    if run.phase == Phase.FAILED:
+        show_failure(terminal, run)
+
+
+def show_outputs(terminal: Terminal, run: RunStatus) -> None:
+    """A line an output; a run that did not succeed may lack any."""
+    for name, output in run.outputs.items():
+        if output is not None or run.phase == Phase.SUCCEEDED:
+            terminal.text(f"  output {name}: {describe_output(output, run)}")
+
+
+def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
+    """What an output is, in a few words."""
+    if output is None and run.phase == Phase.SUCCEEDED:
+        return "null (its step was skipped)"
+    if output is None:
+        return "none (its step has not completed)"
+    values = output.get("value")
+    if values:
+        return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
+    parts = [str(output.get("kind", ""))]
+    if output.get("rows"):
+        parts.append(formatting.count(output["rows"], "row"))
+    if output.get("bytes"):
+        parts.append(formatting.size(output["bytes"]))
+    return ", ".join(parts)
+
+
+def show_failure(terminal: Terminal, run: RunStatus) -> None:
+    """Where a run failed, why, the last lines of its log, and what to try."""
+    note = terminal.note
+    where = f" in step {run.failed_step}" if run.failed_step else ""
+    note("")
+    note(f"{title(run)} {run.phase.lower()}{where}: {run.reason or 'no reason was given'}")
+    for line in run.message.splitlines():
+        note(f"  {line}")
+    tail = [line for text in run.log for line in text.splitlines()][-LOG_LINES:]
+    if tail:
+        note("  last lines of the log:")
+        for line in tail:
+            note(f"    {line}")
+    if run.remedy:
+        note(f"  try: {run.remedy}")
+    if run.failed_step:
+        note(f"  more: fmesh logs {run.uid} --step {shlex.quote(run.failed_step)}")
+
+
+def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
+    """The accounts, to the nano-dollar, and what sharing did; nothing for who may not see them."""
+    if fabric is None:
+        return
+    hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
+    terminal.text(
+        f"fabric: {formatting.count(fabric.executed, 'action')} executed, "
+        f"{formatting.count(hits, 'hit')} ({fabric.hits_in_flight} in flight, "
+        f"{fabric.hits_step_level} of whole steps), "
+        f"sharing saved {formatting.usd(fabric.saved_nanousd)}"
+    )
+    terminal.text(
+        f"  bill {formatting.exact_usd(fabric.bill_nanousd)} = receipts "
+        f"{formatting.exact_usd(fabric.receipts_nanousd)} + fabric "
+        f"{formatting.exact_usd(fabric.fabric_nanousd)} + running "
+        f"{formatting.exact_usd(fabric.unsettled_nanousd)}"
+    )
+    if fabric.trouble:
+        terminal.note(trouble_line(fabric.trouble))
+
+
+def trouble_line(trouble: str) -> str:
+    """What keeps the fabric from going on."""
+    return f"the fabric waits for its store: {trouble}"
+
+
+def _steps_done(counts: Mapping[str, int]) -> str:
+    """``3/4, 1 failed``: those that completed, of all, and how the others have ended."""
+    total = sum(counts.values())
+    if not total:
+        return "-"
+    others = (StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED)
+    ended = [f"{counts[s]} {s.lower()}" for s in others if counts.get(s)]
+    return ", ".join([f"{counts.get(StepState.COMPLETED, 0)}/{total}", *ended])
+
+
+def _summed(run: RunSummary) -> dict[str, int]:
+    ended: dict[str, int] = {
+        StepState.COMPLETED: run.completed,
+        StepState.FAILED: run.failed,
+        StepState.SKIPPED: run.skipped,
+        StepState.CANCELLED: run.cancelled,
+    }
+    return {**ended, StepState.PENDING: run.steps - sum(ended.values())}
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

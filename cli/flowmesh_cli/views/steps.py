@@ -1,0 +1,118 @@
+"""A step as one line: how far it is, what it gave, and what it waits for."""
+
+from flowmesh_cli.views import formatting
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.fleet.snapshot import RejectionCause
+from flowmesh_core.lifecycle_states import StepState
+from flowmesh_core.status.view import RunStatus, StepStatus
+
+MARKS = {
+    StepState.PENDING: "·",
+    StepState.READY: "◌",
+    StepState.RUNNING: "●",
+    StepState.COMPLETED: "✔",
+    StepState.SKIPPED: "-",
+    StepState.FAILED: "✘",
+    StepState.CANCELLED: "■",
+}
+COLOURS = {
+    StepState.PENDING: "dim",
+    StepState.READY: "yellow",
+    StepState.RUNNING: "cyan",
+    StepState.COMPLETED: "green",
+    StepState.SKIPPED: "dim",
+    StepState.FAILED: "red",
+    StepState.CANCELLED: "magenta",
+}
+_BEFORE_RUNNING = {
+    "fetching": "fetching inputs",
+    "loading": "loading the engine",
+    "queued": "queued in the engine",
+}
+_MESSAGE_COLUMNS = 120
+_EXPLAINED = (
+    StepState.PENDING,
+    StepState.READY,
+    StepState.SKIPPED,
+    StepState.FAILED,
+    StepState.CANCELLED,
+)
+"""States whose reason is shown."""
+ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED)
+
+
+def title(run: RunStatus) -> str:
+    """A run's tenant and name."""
+    return f"{run.namespace}/{run.name}"
+
+
+def fraction(step: StepStatus) -> float:
+    """How much of a step is done, in [0, 1]; what runs counts by its own progress."""
+    if step.state == StepState.COMPLETED:
+        return 1.0
+    if not step.actions:
+        return 0.0
+    inside = step.done_units / step.total_units if step.total_units else 0.0
+    return min(1.0, (step.done + inside * min(1, step.actions - step.done)) / step.actions)
+
+
+def amount(step: StepStatus) -> str:
+    """Chunks and what needed no run: ``12/20, 4 hits``."""
+    parts = []
+    if step.actions > 1:
+        parts.append(f"{step.done}/{step.actions}")
+    if step.hits:
+        whole = step.hits == step.actions
+        parts.append("hit" if whole and step.hits == 1 else formatting.count(step.hits, "hit"))
+    if step.in_flight:
+        parts.append(f"{step.in_flight} shared in flight")
+    return ", ".join(parts)
+
+
+def waits_for_worker(step: StepStatus) -> bool:
+    """Whether nothing is wrong yet but that workers, which may be starting, are not there."""
+    return step.state == StepState.READY and step.reason == RejectionCause.NO_WORKERS
+
+
+def doing(step: StepStatus) -> str:
+    """What a step does or waits for, in a few words."""
+    if step.state == StepState.RUNNING and step.reason == FailureKind.STORE:
+        return step.message  # it has run, and there is no space for its result
+    if step.state == StepState.RUNNING:
+        where = ", ".join(step.workers)
+        speed = f"{step.tokens_per_s:.0f} tok/s" if step.tokens_per_s else ""
+        units = _units(step)
+        waits = step.message if not where and step.message else ""
+        doing = "" if step.done_units else _BEFORE_RUNNING.get(step.doing, "")
+        parts = (speed, units, doing, f"on {where}" if where else waits)
+        return " ".join(part for part in parts if part)
+    if step.state in _EXPLAINED:
+        first = step.message.splitlines()[0] if step.message else ""
+        short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"
+        return short or step.reason
+    return ""
+
+
+def result(step: StepStatus) -> str:
+    """What an ended step came to: what ran, what was paid, what sharing saved."""
+    parts = []
+    if step.executed:
+        parts.append(f"{step.executed} ran")
+    if amount(step):
+        parts.append(amount(step))
+    if step.tokens:
+        parts.append(formatting.count(step.tokens, "token"))
+    if step.paid_nanousd:
+        parts.append(f"paid {formatting.usd(step.paid_nanousd)}")
+    if step.saved_nanousd:
+        parts.append(f"saved {formatting.usd(step.saved_nanousd)}")
+    if step.shared_with:
+        parts.append(f"shared with {', '.join(step.shared_with)}")
+    return ", ".join(parts)
+
+
+def _units(step: StepStatus) -> str:
+    if not step.done_units:
+        return ""
+    total = f"/{step.total_units:g}" if step.total_units else ""
+    return f"{step.done_units:g}{total} {step.unit}".rstrip()

@@ -1,0 +1,104 @@
+"""The story of a step: what it waits for, what it was spared, what was run for it."""
+
+from collections import Counter
+from typing import Any
+
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views import formatting
+from flowmesh_control.queries.why import Why
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_core.lifecycle_states import HitKind
+
+_SHOWN = 20
+_HOW = {
+    HitKind.PUBLISHED: "their results were published already",
+    HitKind.IN_FLIGHT: "another run was making them at the same time",
+    HitKind.STEP_LEVEL: "the result of the whole step was published already",
+}
+
+
+def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
+    """Writes the story; ``names`` are titles of runs by uid."""
+    step = story.step
+    reason = f": {step.message or step.reason}" if step.message or step.reason else ""
+    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
+    if story.waits_for:
+        terminal.text(f"  it waits for {', '.join(story.waits_for)}")
+    for rejection in story.rejections:
+        terminal.text(
+            f"  not placed ({rejection['cause']}, {rejection['count']}): {rejection['detail']}"
+        )
+    _show_scopes(terminal, story)
+    _show_hits(terminal, story.hits, names)
+    _show_parts(terminal, story)
+    show_attempts(terminal, story.attempts)
+
+
+def _show_scopes(terminal: Terminal, story: Why) -> None:
+    scopes = story.scopes
+    if scopes:
+        policy = f" by policy {scopes['policy']}" if scopes.get("policy") else ", without a policy"
+        terminal.text(
+            f"  it publishes to {scopes['publish']} and looks in "
+            f"{', '.join(scopes['lookup'])}{policy}"
+        )
+
+
+def _show_hits(terminal: Terminal, hits: tuple[HitLine, ...], names: dict[str, str]) -> None:
+    groups: Counter[tuple[str, str]] = Counter((h.hit, h.producer) for h in hits)
+    for (kind, producer), number in groups.items():
+        saved = sum(h.saved_nanousd for h in hits if (h.hit, h.producer) == (kind, producer))
+        by = f", made by {names.get(producer, producer)}" if producer else ""
+        terminal.text(
+            f"  {formatting.count(number, 'action')} not run: {_HOW[HitKind(kind)]}{by}; "
+            f"saved {formatting.usd(saved)}"
+        )
+
+
+def _show_parts(terminal: Terminal, story: Why) -> None:
+    for part in story.parts[:_SHOWN]:
+        if part.state in ("done", ""):
+            continue
+        held = ", ".join(_held(a, part.state) for a in part.attempts)
+        others = len(part.subscribers) - 1
+        facts = [held, f"wanted by {formatting.count(others, 'other run')}" if others > 0 else ""]
+        facts += [f"failed as {kind} {n} times" for kind, n in part.failures.items()]
+        facts += [f"lost {part.losses} times" if part.losses else "", part.last_failure]
+        detail = "; ".join(fact for fact in facts if fact)
+        terminal.text(
+            f"  action {part.part} ({part.action_id[:12]}) {part.state} {detail}".rstrip()
+        )
+    more = story.more_parts + max(0, len(story.parts) - _SHOWN)
+    if more:
+        terminal.text(f"  and {formatting.count(more, 'action')} more")
+
+
+def _held(attempt: dict[str, Any], state: str) -> str:
+    """Where an attempt is, and what it does there where that is more than the action's state."""
+    phase, worker = attempt["phase"], attempt["worker"]
+    silent_s = attempt.get("silentS", 0.0)
+    silent = f" (its engine host has shown no heartbeat for {silent_s:.0f} s)" if silent_s else ""
+    return f"on {worker}{silent}" if phase in ("", state) else f"({phase}) on {worker}{silent}"
+
+
+def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:
+    """A line an attempt."""
+    if not attempts:
+        return
+    rows = [
+        [
+            formatting.clock(a.time_s),
+            a.worker,
+            a.outcome,
+            f"{a.run_s:.2f}",
+            f"{a.load_s:.1f}",
+            formatting.exact_usd(a.share_nanousd),
+            f"of {formatting.exact_usd(a.bill_nanousd)} by {a.sharers}" if a.sharers > 1 else "",
+            a.message,
+        ]
+        for a in attempts[:_SHOWN]
+    ]
+    headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "", ""]
+    terminal.table(headings, rows, right="ran loaded paid")
+    if len(attempts) > _SHOWN:
+        terminal.text(f"  and {formatting.count(len(attempts) - _SHOWN, 'attempt')} more")

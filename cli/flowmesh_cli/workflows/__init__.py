@@ -1,0 +1,1 @@
+"""The user's workflow files: reading, selection, upload of local inputs."""

@@ -1,0 +1,207 @@
+"""Workflow files as the user wrote them: where everything stands, whose they are, what is set.
+
+A file's own text is kept beside the object, so that every problem, also one that admission finds
+later, is shown as ``file:line:column``.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.errors import CliError, FilesError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.local_inputs import missing_files
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_control.plugins import load_catalog
+from flowmesh_core.errors import Problem
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.validate import check_loaded
+from flowmesh_core.spec.document import Document
+from flowmesh_core.spec.load import load_text
+from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+STANDARD_INPUT = "-"
+
+
+@dataclass(slots=True)
+class Source:
+    """One object of a file.
+
+    Attributes:
+        file: as the user named it; ``folder`` what its relative paths start from.
+        document: its values and where they stand.
+        workflow, policy: the validated object, whichever it is.
+        uploads: references to what was uploaded for its local inputs, by the input's name.
+        plan: what the workflow compiles to, before anything is uploaded; None where not asked.
+    """
+
+    file: str
+    folder: Path
+    document: Document
+    workflow: FlowMeshWorkflow | None = None
+    policy: FlowMeshCachePolicy | None = None
+    uploads: dict[str, str] = field(default_factory=dict)
+    plan: Plan | None = None
+
+    @property
+    def title(self) -> str:
+        """Tenant and name of the workflow."""
+        metadata = self.document.value["metadata"]
+        return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+    def lines(self, problems: Iterable[Problem]) -> list[str]:
+        """Problems as ``file:line:column: field: message``, in order of line."""
+        located = sorted(map(self.document.locate, problems), key=lambda p: (p.line, p.column))
+        return [problem_line(self.file, p) for p in located]
+
+
+def problem_line(file: str, problem: Problem) -> str:
+    """A problem as compilers write it, so that editors find the place."""
+    place = f"{file}:{problem.line}:{problem.column}" if problem.line else file
+    path = f" {problem.path}:" if problem.path else ""
+    return f"{place}:{path} {problem.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All objects of the files of a command, in order."""
+
+    workflows: list[Source]
+    policies: list[Source]
+    pools: list[Source]
+
+
+def read_sources(chosen: WorkflowSelection) -> Sources:
+    """Reads and validates files.
+
+    Args:
+        chosen: which, for whom, and what is set in them.
+
+    Raises:
+        FilesError: everything that is wrong with the files.
+        CliError: a file cannot be read, or an option fits no workflow.
+    """
+    sources: list[Source] = []
+    wrong: list[str] = []
+    for file in chosen.files:
+        found, lines = _read_file(file)
+        sources += found
+        wrong += lines
+    if wrong:
+        raise FilesError(wrong)
+    workflows = [s for s in sources if s.workflow is not None]
+    _assign_namespaces(workflows, chosen.namespaces or ())
+    _override(workflows, chosen.settings or ())
+    policies = [s for s in sources if s.policy is not None]
+    pools = [s for s in sources if s.workflow is None and s.policy is None]
+    return Sources(workflows, policies, pools)
+
+
+def need_workflows(sources: Sources) -> list[Source]:
+    """The workflows, of which there must be one.
+
+    Raises:
+        CliError: there is none.
+    """
+    if not sources.workflows:
+        raise CliError(
+            "the files hold no FlowMeshWorkflow",
+            ExitCode.USAGE,
+            remedy="cache policies alone are set with `fmesh policies set`",
+        )
+    return sources.workflows
+
+
+def _read_file(file: Path) -> tuple[list[Source], list[str]]:
+    name = str(file)
+    text = _text_of(file)
+    catalog = load_catalog()
+    loaded, problems = load_text(text)
+    lines = [(p.line, problem_line(name, p)) for p in problems]
+    folder = Path.cwd() if name == STANDARD_INPUT else file.absolute().parent
+    sources = []
+    for item in loaded:
+        found = item.object
+        wrong = check_loaded(item, catalog)
+        if isinstance(found, FlowMeshWorkflow):
+            missing = missing_files(item.document.value, folder)
+            wrong += [item.document.locate(p) for p in missing]
+        lines += [(p.line, problem_line(name, p)) for p in wrong]
+        sources.append(
+            Source(
+                name,
+                folder,
+                item.document,
+                workflow=found if isinstance(found, FlowMeshWorkflow) else None,
+                policy=found if isinstance(found, FlowMeshCachePolicy) else None,
+            )
+        )
+    return sources, [line for _, line in sorted(lines)]
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if str(file) == STANDARD_INPUT:
+            return sys.stdin.read()
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise CliError(
+            f"not UTF-8 at byte {e.start}",
+            ExitCode.USAGE,
+            where=str(file),
+            remedy="save it as UTF-8",
+        ) from e
+    except OSError as e:
+        raise CliError(
+            f"cannot be read: {e.strerror}",
+            ExitCode.USAGE,
+            where=str(file),
+            remedy="check the path",
+        ) from e
+
+
+def _assign_namespaces(workflows: list[Source], namespaces: Sequence[str]) -> None:
+    if not namespaces:
+        return
+    given = list(namespaces) * len(workflows) if len(namespaces) == 1 else list(namespaces)
+    if len(given) != len(workflows):
+        raise CliError(
+            f"{len(namespaces)} namespaces for {len(workflows)} workflows",
+            ExitCode.USAGE,
+            where="--namespace",
+            remedy="give one for all workflows, or one for each in order of the files",
+        )
+    for source, namespace in zip(workflows, given, strict=True):
+        source.document.value["metadata"]["namespace"] = namespace
+
+
+def _override(workflows: list[Source], settings: Sequence[str]) -> None:
+    for setting in settings:
+        name, sign, text = setting.partition("=")
+        if not sign or not name:
+            raise CliError(
+                f"{setting!r} is not of the form param=value", ExitCode.USAGE, where="--set"
+            )
+        value = _value(name, text)
+        declaring = [s for s in workflows if name in s.document.value["spec"].get("params", {})]
+        if not declaring:
+            known = {n for s in workflows for n in s.document.value["spec"].get("params", {})}
+            raise CliError(
+                f"no workflow has spec.params.{name}{did_you_mean(name, sorted(known))}",
+                ExitCode.USAGE,
+                where="--set",
+            )
+        for source in declaring:
+            source.document.value["spec"]["params"][name] = value
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        return read_plain(text)
+    except RefusedScalarError as e:
+        raise CliError(str(e), ExitCode.USAGE, where=f"--set {name}") from e

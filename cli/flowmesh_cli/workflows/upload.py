@@ -1,0 +1,78 @@
+"""Local inputs (``./questions.jsonl``, ``./model``) of workflows, stored in the fabric first."""
+
+import io
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.errors import CliError, FilesError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.local_inputs import local_inputs, local_path
+from flowmesh_cli.workflows.sources import Source
+from flowmesh_core.errors import Problem, SpecError
+
+_NOT_OF_THE_FILE = (ExitCode.NO_FABRIC, ExitCode.REFUSED, ExitCode.INTERNAL)
+
+
+class Uploaded(msgspec.Struct, frozen=True):
+    """The API's answer to an upload."""
+
+    reference: str
+
+
+def upload_inputs(http: ApiClient, source: Source) -> None:
+    """Stores a workflow's local inputs and remembers their references.
+
+    Raises:
+        FilesError: files are missing or are not what they should be; all of them.
+        CliError: the fabric is away, or does not let this user store anything there.
+    """
+    metadata = source.document.value["metadata"]
+    if http.default_namespace:
+        metadata.setdefault("namespace", http.default_namespace)
+    namespace = metadata.get("namespace", "default")
+    inputs: dict[str, Any] = source.document.value["spec"].get("inputs", {})
+    problems: list[Problem] = []
+    for name, kind, text in local_inputs(inputs):
+        path = local_path(text, source.folder)
+        where = f"spec.inputs.{name}.{kind}"
+        try:
+            source.uploads[name] = _upload(http, path, kind, namespace)
+        except SpecError as e:
+            problems += [Problem(where, p.message) for p in e.problems]
+        except OSError as e:
+            problems.append(Problem(where, f"{path}: {e.strerror or e}"))
+        except CliError as e:
+            if e.code in _NOT_OF_THE_FILE:
+                raise
+            problems.append(Problem(where, str(e)))
+    if problems:
+        raise FilesError(source.lines(problems))
+
+
+def _upload(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
+    if kind == "dataset":
+        query = {"namespace": namespace, "name": path.name}
+        with path.open("rb") as file:
+            answer = http.call("POST", "/v1/datasets", query=query, body=file)
+    else:
+        with _packed(path) as packed:
+            query = {"namespace": namespace, "kind": kind}
+            answer = http.call("POST", "/v1/trees", query=query, body=packed)
+    return msgspec.json.decode(answer, type=Uploaded).reference
+
+
+def _packed(directory: Path) -> io.BufferedRandom:
+    """A directory's files as a tar, in a temporary file so that its size is known."""
+    packed = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for found in sorted(directory.rglob("*")):
+            if found.is_file():
+                tar.add(found.resolve(), arcname=found.relative_to(directory).as_posix())
+    packed.seek(0, os.SEEK_SET)
+    return packed

@@ -1,0 +1,34 @@
+"""The watches: every event of every mirrored kind goes to the mirror.
+
+Event handlers only: kopf then writes nothing on users' objects, no finalizer, no annotation, no
+diff base. What is to be done about a change is the controllers' work.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from flowmesh_operator.kube.kinds import MIRRORED
+
+Seen = Callable[[str, str | None, dict[str, Any]], None]
+"""Told of a kind, the type of an event, and the object."""
+
+
+def registry_of(seen: Seen) -> kopf.OperatorRegistry:
+    """Handlers that tell ``seen`` of every event.
+
+    Args:
+        seen: called in kopf's thread.
+    """
+    registry = kopf.OperatorRegistry()
+
+    async def watched(event: Any, param: Any, **_: Any) -> None:
+        seen(param, event["type"], event["object"])
+
+    for name, (group, version, plural) in MIRRORED.items():
+        where = {"group": group, "version": version, "plural": plural}
+        kopf.on.event(**where, registry=registry, id=name, param=name)(watched)
+    kopf.on.login(registry=registry, id="pod")(kopf.login_with_service_account)
+    kopf.on.login(registry=registry, id="kubeconfig")(kopf.login_with_kubeconfig)
+    return registry

@@ -1,0 +1,1 @@
+"""Access to the API server: client, informer cache, work queue, lease."""

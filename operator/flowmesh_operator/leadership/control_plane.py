@@ -1,0 +1,53 @@
+"""The control plane that the leader runs, made of the operator's settings and ports."""
+
+from functools import partial
+
+from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.plugins import load_catalog
+from flowmesh_control.settings import ControlSettings
+from flowmesh_core.machine.settings import Settings
+from flowmesh_operator.access.secrets import NamespaceSecrets
+from flowmesh_operator.access.users import ReviewedUsers
+from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.informer_cache import InformerCache
+from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.workflows.deletion_detector import withdrawn
+from flowmesh_store.store import Store
+
+REVIEW_S = 4.0
+"""For a review of a token: somebody waits for the answer."""
+
+
+def make_control_plane(
+    settings: OperatorSettings, store: Store, api: KubeClient, mirror: InformerCache, owner: str
+) -> ControlPlane:
+    """One leadership's control plane, not started.
+
+    Args:
+        settings: the operator's.
+        store: the bucket.
+        api: of the leader.
+        mirror: knows the namespaces' labels; told of the workflows there are.
+        owner: who leads, for people who read ``epochs/``.
+    """
+    return ControlPlane(
+        store,
+        ControlSettings(
+            machine=Settings(sync_window_s=settings.sync_window_s),
+            objects=True,
+            metrics_open=settings.metrics_open,
+        ),
+        catalog=load_catalog(),
+        master_key=settings.master_key,
+        users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
+        tokens=ReviewedWorkerTokens(
+            api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
+        ),
+        secrets=NamespaceSecrets(api, settings),
+        certificate=TlsCertificate.of(settings.tls_cert, settings.tls_key),
+        labels=lambda namespace: mirror.namespaces.get(namespace, {}),
+        withdrawn=partial(withdrawn, api, mirror),
+        owner=owner,
+    )

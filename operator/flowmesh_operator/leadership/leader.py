@@ -1,0 +1,150 @@
+"""What a replica does while it leads: control plane, controllers, and an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from typing import Protocol
+
+from flowmesh_control.control_plane import ControlPlane
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.exit_codes import OperatorExitCode
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.connection import connected
+from flowmesh_operator.kube.informer_cache import InformerCache
+from flowmesh_operator.kube.lease import LeadershipLostError, Lease
+from flowmesh_operator.kube.loop_thread import LoopThread
+from flowmesh_operator.leadership.control_plane import make_control_plane
+from flowmesh_operator.leadership.initial_sync import settle
+from flowmesh_operator.leadership.leader_label import take_label
+from flowmesh_operator.metrics import OperatorCollector
+from flowmesh_operator.policies.controller import PolicyController
+from flowmesh_operator.pools.controller import PoolController
+from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.tasks import first
+from flowmesh_operator.workflows.controller import WorkflowController
+from flowmesh_store.store import Store, open_store
+
+log = logging.getLogger("flowmesh.operator")
+
+BEAT_S = 1.0
+END_S = 15.0
+STOP_S = 5.0
+"""The control plane may take so long to make its books durable when it stops."""
+
+
+class Controller(Protocol):
+    """Looks at mirror and runs, and does what is missing, until cancelled."""
+
+    async def run(self) -> None:
+        """Returns never; an error ends the leadership."""
+        ...
+
+
+async def lead(
+    api: KubeClient, mirror: InformerCache, settings: OperatorSettings, stop: asyncio.Event
+) -> None:
+    """Waits for the lease, leads until told to stop, and gives it back.
+
+    Args:
+        api: without a fence.
+        mirror: filled by the watches.
+        settings: the operator's.
+        stop: ends it in good order.
+
+    Raises:
+        LeadershipLostError: another replica may lead now; this process must end.
+        FlowMeshError: the control plane cannot start or go on; the message says why.
+    """
+    lease, held = Lease(settings), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    # Clients are slow to make: a standby that takes over has them.
+    opened = asyncio.create_task(asyncio.to_thread(open_store, settings.store))
+
+    def acquired() -> None:
+        loop.call_soon_threadsafe(held.set)
+
+    async def hold(stopped: asyncio.Event) -> None:
+        async with connected() as client:
+            try:
+                await lease.hold(KubeClient(client), stopped, acquired)
+            except LeadershipLostError:
+                _end_soon()
+                raise
+
+    holding = LoopThread("lease", hold)
+    held_to_the_end = asyncio.create_task(holding.run())
+    try:
+        await first(held.wait(), _over(held_to_the_end), stop.wait())
+        if held.is_set() and not stop.is_set():
+            fenced = api.fenced(lease.check)
+            reign = _reign(fenced, mirror, settings, await opened, lease.identity)
+            await first(reign, _beat(lease), _over(held_to_the_end), stop.wait())
+    finally:
+        await holding.stop()
+        held_to_the_end.cancel()
+        await asyncio.gather(held_to_the_end, return_exceptions=True)
+        await _close(opened)
+
+
+async def _close(opened: "asyncio.Task[Store]") -> None:
+    (found,) = await asyncio.gather(opened, return_exceptions=True)
+    if isinstance(found, Store):
+        found.close()
+
+
+async def _over(task: "asyncio.Task[None]") -> None:
+    """Waits for a task without owning it: it goes on when the wait is cancelled."""
+    await asyncio.shield(task)
+
+
+def _end_soon() -> None:
+    """Ends the process if it does not end by itself: its event loop may hang."""
+    last = threading.Timer(END_S, os._exit, [OperatorExitCode.LEADERSHIP_LOST])
+    last.daemon = True
+    last.start()
+
+
+async def _beat(lease: Lease) -> None:
+    while True:
+        lease.beat()
+        await asyncio.sleep(BEAT_S)
+
+
+async def _reign(
+    api: KubeClient, mirror: InformerCache, settings: OperatorSettings, store: Store, owner: str
+) -> None:
+    plane = make_control_plane(settings, store, api, mirror, owner)
+    try:
+        await _start(plane, settings)
+        plane.parts.metrics.add(OperatorCollector(api, mirror))
+        await take_label(api, settings)
+        await settle(api, mirror)
+        policies = PolicyController(api, mirror, plane, settings)
+        await policies.bring()  # before a workflow is admitted under them
+        controllers: list[Controller] = [
+            policies,
+            WorkflowController(api, mirror, plane, settings),
+            PoolController(api, mirror, plane, settings),
+        ]
+        await first(plane.wait(), *(c.run() for c in controllers))
+    finally:
+        await _stop(plane)
+
+
+async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:
+    host, port = settings.gateway_host, settings.gateway_port
+    try:
+        await plane.start(host, port)
+    except OSError as e:
+        raise FlowMeshError(
+            f"the gateway cannot listen on {host}:{port}: {e.strerror}",
+            where="FLOWMESH_GATEWAY_HOST, FLOWMESH_GATEWAY_PORT",
+            remedy="name an address of this machine and a free port",
+        ) from e
+
+
+async def _stop(plane: ControlPlane) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(plane.stop(), STOP_S)

@@ -1,0 +1,44 @@
+"""The operator's own metrics; the leader adds them to its control plane's page."""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from flowmesh_control.metrics.families import counters, gauges
+from flowmesh_operator.kube.client import KubeClient
+from flowmesh_operator.kube.informer_cache import InformerCache
+
+
+class OperatorCollector(Collector):
+    """Requests to the API server, and what the watches hold."""
+
+    def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
+        """Takes what counts its requests, and what is watched."""
+        self._api = api
+        self._mirror = mirror
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing at registration: the figures exist only when they are read."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Reads every figure."""
+        yield counters(
+            "flowmesh_api_requests",
+            "Requests to the API server, by verb and resource; retries count.",
+            ["verb", "resource"],
+            sorted(self._api.requests.items()),
+        )
+        mirror = self._mirror
+        yield gauges(
+            "flowmesh_objects",
+            "Objects that the operator watches, by kind.",
+            ["kind"],
+            [
+                (["workflows"], len(mirror.workflows)),
+                (["pools"], len(mirror.pools)),
+                (["policies"], len(mirror.policies)),
+                (["namespaces"], len(mirror.namespaces)),
+            ],
+        )

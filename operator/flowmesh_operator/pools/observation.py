@@ -1,0 +1,32 @@
+"""What is seen of a pool's pods and workers, as the scaler reads it."""
+
+from datetime import datetime
+from typing import Any
+
+from flowmesh_core.machine.model import Worker
+from flowmesh_operator.kube.labels import DELETION_COST
+from flowmesh_operator.pools.autoscaling import UNMARKED, PodObservation, WorkerObservation
+
+ENDED = frozenset({"Failed", "Succeeded"})
+
+
+def worker_seen(worker: Worker) -> WorkerObservation:
+    """A connected worker."""
+    warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
+    return WorkerObservation(len(worker.held), warm_bytes)
+
+
+def pod_seen(obj: dict[str, Any]) -> PodObservation:
+    """A pod as the API server gives it; a deletion cost that is no number is somebody else's."""
+    meta = obj["metadata"]
+    status = obj.get("status") or {}
+    conditions = status.get("conditions") or []
+    cost = str((meta.get("annotations") or {}).get(DELETION_COST, UNMARKED))
+    return PodObservation(
+        name=meta["name"],
+        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+        # An evicted pod stays as an object, and the ReplicaSet has made another.
+        leaving="deletionTimestamp" in meta or status.get("phase") in ENDED,
+        cost=int(cost) if cost.lstrip("-").isdigit() else UNMARKED,
+        created_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
+    )

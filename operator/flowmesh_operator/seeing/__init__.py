@@ -1,1 +1,0 @@
-"""What the operator adds to the control plane's metrics and logs."""

@@ -1,0 +1,147 @@
+"""What no worker of this installation can run is refused before anything is started."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.flowmesh_cli import flows
+from tests.flowmesh_cli.calling import fmesh
+
+from flowmesh_cli import installation
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError, FilesError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.installation import install_command
+from flowmesh_cli.local import capabilities
+from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
+from flowmesh_cli.verbs.run import checked, run_files
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.supported_pythons import unsupported
+
+LIBRARIES = {"torch", "vllm", "transformers", "trl", "peft"}
+ROOT = Path(__file__).parents[3]
+
+
+def asking(**words: Any) -> dict[str, Any]:
+    step = {
+        "name": "ask",
+        "uses": "llm.generate",
+        "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+        "with": {"prompt": "{{ q }}", **words},
+    }
+    inputs = {"base": {"model": "smollm2-135m-instruct"}, "rows": {"rows": [{"q": "a"}]}}
+    return {"inputs": inputs, "steps": [step]}
+
+
+def data() -> dict[str, Any]:
+    query = {"query": "select * from rows"}
+    step = {"name": "all", "uses": "data.sql", "inputs": {"rows": "inputs.rows"}, "with": query}
+    return {"inputs": {"rows": {"rows": [{"q": "a"}]}}, "steps": [step]}
+
+
+@pytest.fixture
+def base_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation without the libraries of the worker extras."""
+    real = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> Any:
+        return None if name in LIBRARIES else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+@pytest.fixture
+def no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "find_devices", lambda: None)
+
+
+def run(flow: Path, state: Path) -> None:
+    run_files(
+        WorkflowSelection([flow]), workers=1, price_usd_per_hour=None, weights=None, policies=True,
+        place=Target(state_dir=state), as_json=False,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("base_install", "no_devices")
+def test_a_base_install_refuses_models_with_the_command_that_adds_them(tmp_path: Path) -> None:
+    flow, state = flows.write(tmp_path, "ask", asking()), tmp_path / "state"
+    with pytest.raises(CliError) as caught:
+        run(flow, state)
+    assert caught.value.code == ExitCode.REFUSED
+    assert caught.value.where == "team-a/ask"
+    assert "inputs.base (model.import), ask (llm.generate)" in caught.value.message
+    assert "torch, transformers" in caught.value.message
+    assert f"uv pip install --python {sys.executable}" in caught.value.remedy
+    assert "[worker-" in caught.value.remedy
+    assert not state.exists()  # no fabric was started
+    works = checked(WorkflowSelection([flows.write(tmp_path, "data", data())]))
+    refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
+
+
+def test_a_step_that_may_be_skipped_is_not_refused(tmp_path: Path) -> None:
+    (source,) = checked(WorkflowSelection([flows.write(tmp_path, "data", data())])).workflows
+    assert source.plan is not None
+    assert [s.path for s in capabilities.missing_engines([source.plan], Engines([]))] == ["all"]
+    steps = tuple(replace(step, when="1 > 2") for step in source.plan.steps)
+    assert capabilities.missing_engines([replace(source.plan, steps=steps)], Engines([])) == []
+
+
+@pytest.mark.usefixtures("no_devices")
+def test_a_dtype_that_no_worker_here_serves_is_refused_at_its_line(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the worker extra")
+    wrong = asking(dtype="bfloat16", implementation="vllm", batchInvariant=True)
+    state = tmp_path / "state"
+    with pytest.raises(FilesError, match="no worker serves") as caught:
+        run(flows.write(tmp_path, "ask", wrong), state)
+    (line,) = caught.value.lines
+    assert line.startswith(f"{tmp_path / 'ask.yaml'}:")
+    assert "spec.steps[0].with" in line
+    assert "dtype: float32" in line
+    assert not state.exists()  # no fabric was started, so no model was imported
+    right = asking(dtype="float32", implementation="vllm", batchInvariant=True)
+    works = checked(WorkflowSelection([flows.write(tmp_path, "right", right)]))
+    refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
+
+
+@pytest.mark.slow
+def test_what_is_published_needs_no_engine_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, place = flows.write(tmp_path, "data", data()), Target(state_dir=tmp_path / ".flowmesh")
+    assert fmesh("run", flow, cwd=tmp_path).returncode == 0
+    monkeypatch.setattr(capabilities, "installed_engines", lambda: Engines([]))
+    refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow])), place)
+    with pytest.raises(CliError, match="can run all"):
+        refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow], ["team-z"])), place)
+
+
+def test_the_command_names_the_checkout_that_this_was_installed_from() -> None:
+    said = install_command("worker-cpu")
+    assert f"'{ROOT}[worker-" in said
+    assert str(ROOT / "constraints") in said
+
+
+def test_an_installation_from_elsewhere_is_pointed_at_a_checkout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installation, "_checkout", lambda: None)
+    said = install_command("worker-cpu")
+    assert said.startswith("in a checkout of FlowMesh: uv pip install")
+    assert "'.[worker-" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)]
+)
+def test_a_python_that_the_model_libraries_do_not_support_is_named(
+    version: tuple[int, int], fits: bool
+) -> None:
+    said = unsupported(version)
+    assert fits == (said == "")
+    if not fits:
+        assert f"Python 3.{version[1]}" in said
+        assert "3.11 to 3.13" in said

@@ -1,0 +1,98 @@
+"""What `fmesh validate` finds in files of rows, and besides with `--kubernetes`: files of this
+machine, objects too large.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from tests.flowmesh_cli import flows
+
+from flowmesh_cli.errors import FilesError
+from flowmesh_cli.verbs.validate import validate_files
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_core.spec.size import MOST_OBJECT_BYTES
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def wrong(file: Path, *, kubernetes: bool = True) -> list[str]:
+    try:
+        validate_files(WorkflowSelection([file], None, None), as_json=True, kubernetes=kubernetes)
+    except FilesError as e:
+        return str(e).splitlines()
+    return []
+
+
+def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
+    file = folder / "w.yaml"
+    step = {
+        "name": "a",
+        "uses": "data.sql",
+        "inputs": {"rows": "inputs.q"},
+        "with": {"query": "select * from rows"},
+    } | other
+    document = {
+        "apiVersion": flows.API,
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": "w"},
+        "spec": {"inputs": inputs, "steps": [step]},
+    }
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_a_file_of_this_machine_is_told_at_its_place() -> None:
+    file = EXAMPLES / "best-of-four.yaml"
+    validate_files(WorkflowSelection([file], None, None), as_json=True)
+    [line] = wrong(file)
+    assert line.startswith(f"{file}:13:17: spec.inputs.questions.dataset: ./demo/questions.jsonl")
+    assert "`fmesh submit` uploads it" in line
+
+
+def test_the_same_workflow_for_a_cluster_is_fine() -> None:
+    assert wrong(EXAMPLES / "kubernetes" / "best-of-four.yaml") == []
+
+
+def test_a_pool_that_is_valid_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
+    validate_files(WorkflowSelection([file], None, None), as_json=False)
+    assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.1, False)])
+def test_what_is_too_large_for_one_object_is_told(
+    tmp_path: Path, share: float, *, fits: bool
+) -> None:
+    rows = [{"question": "x" * 1000}] * int(MOST_OBJECT_BYTES * share / 1016)
+    found = wrong(workflow(tmp_path, {"q": {"rows": rows}}))
+    assert found == [] if fits else "that a cluster keeps in one object" in found[0]
+
+
+def test_the_example_for_a_cluster_runs_what_the_laptops_runs() -> None:
+    """But for where the questions are, and how long the object stays."""
+    laptop, cluster = ((EXAMPLES / d / "best-of-four.yaml").read_text() for d in ("", "kubernetes"))
+
+    def steps(text: str) -> str:
+        return text.partition("  steps:")[2]
+
+    assert steps(laptop)
+    assert steps(laptop) == steps(cluster)
+
+
+def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "1+1", "target": "2"}\n')
+    duckdb.sql("select 1 as question, 2 as target").write_parquet(str(tmp_path / "q.parquet"))
+    scoring = {"uses": "eval.exact-match", "with": {"prediction": "answr", "target": "target"}}
+    for name in ("q.jsonl", "q.parquet"):
+        inputs = {"q": {"dataset": f"./{name}"}}
+        [line] = wrong(workflow(tmp_path, inputs, **scoring), kubernetes=False)
+        assert "no column 'answr' in the rows; there is question, target" in line
+
+
+def test_a_file_that_is_not_what_its_name_says_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
+    [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
+    assert "spec.inputs.q.dataset: q.jsonl, line 2: no JSON" in line

@@ -1,0 +1,72 @@
+"""The objects as last seen."""
+
+import asyncio
+from typing import Any
+
+from flowmesh_operator.kube.informer_cache import InformerCache, condensed
+
+
+def obj(uid: str, version: int = 1, **more: Any) -> dict[str, Any]:
+    meta = {"uid": uid, "name": uid, "namespace": "n", "generation": 1, "managedFields": [1]}
+    return {"metadata": {**meta, "resourceVersion": str(version)}, "spec": {"steps": [1]}, **more}
+
+
+async def test_an_older_state_does_not_replace_a_newer_one() -> None:
+    mirror = InformerCache()
+    mirror.seen("policies", "ADDED", obj("a", 9, x="new"))
+    mirror.seen("policies", None, obj("a", 10_000, x="newest"))
+    mirror.seen("policies", "MODIFIED", obj("a", 99, x="old"))
+    assert mirror.policies["a"]["x"] == "newest"
+    assert "managedFields" not in mirror.policies["a"]["metadata"]
+
+
+async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhile() -> None:
+    mirror = InformerCache()
+    for uid in ("kept", "missed", "seen-deleted"):
+        mirror.seen("workflows", None, obj(uid))
+    before = mirror.begin("workflows")
+    mirror.seen("workflows", "ADDED", obj("new"))
+    mirror.seen("workflows", "DELETED", obj("seen-deleted"))
+    mirror.listed("workflows", before, [obj("kept"), obj("seen-deleted"), obj("not-seen-yet")])
+    assert set(mirror.workflows) == {"kept", "new"}
+    assert [u for u in ("kept", "new", "not-seen-yet", "missed", "seen-deleted")
+            if mirror.exists(u)] == ["kept", "new", "not-seen-yet"]  # fmt: skip
+
+
+async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() -> None:
+    mirror = InformerCache()
+    mirror.seen("workflows", None, obj("a"))
+    changes = mirror.changes("workflows")
+    assert await anext(changes) == "a"
+    mirror.seen("workflows", "MODIFIED", obj("a", 2))
+    mirror.seen("workflows", "MODIFIED", obj("a", 3))
+    mirror.seen("workflows", "DELETED", obj("a", 4))
+    assert await anext(changes) == "a"
+    follow = asyncio.ensure_future(anext(changes))
+    await asyncio.sleep(0)
+    assert not follow.done()
+    await asyncio.to_thread(mirror.post, "workflows", "ADDED", obj("b"))
+    assert await follow == "b"
+
+
+async def test_namespaces_are_known_by_name_with_their_labels() -> None:
+    mirror = InformerCache()
+    labelled = obj("u")
+    labelled["metadata"] |= {"name": "team-a", "labels": {"tier": "gold"}}
+    mirror.seen("namespaces", None, labelled)
+    assert mirror.namespaces == {"team-a": {"tier": "gold"}}
+    mirror.seen("namespaces", "DELETED", labelled)
+    assert mirror.namespaces == {}
+
+
+def test_a_workflow_is_kept_whole_until_it_was_looked_at_and_small_afterwards() -> None:
+    spec = {"steps": ["x" * 1000], "priority": 3, "ttlSecondsAfterFinished": 60}
+    new = {**obj("a"), "spec": spec}
+    assert condensed(new) is new
+    shown = {"phase": "Running", "observedGeneration": 1, "epoch": 2}
+    running = condensed({**new, "status": shown})
+    assert running["spec"] == {"priority": 3, "ttlSecondsAfterFinished": 60}
+    assert running["status"] == shown
+    ended = condensed({**new, "status": {**shown, "phase": "Failed", "message": "m" * 1000}})
+    assert ended["status"] == {"phase": "Failed", "observedGeneration": 1}
+    assert len(str(ended)) < 400

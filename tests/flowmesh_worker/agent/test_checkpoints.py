@@ -1,0 +1,218 @@
+"""Checkpoints at the worker: handed over by real hosts, stored, told, and taken up again."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.flowmesh_worker.engine_hosts import engine_hosts
+
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.messages import Checkpoint, InputRef
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.tree import fetch_tree, read_tree, store_tree
+from flowmesh_worker.agent.checkpoints import Checkpoints
+from flowmesh_worker.agent.report_buffer import ReportBuffer
+
+if TYPE_CHECKING:
+    from tests.flowmesh_worker.conftest import World
+
+    from flowmesh_core.protocol.messages import Assignment
+
+LONG = {"steps": 100_000, "stepSeconds": 0.01, "checkpointEvery": 5}
+
+
+def steps(world: "World", resume: Digest | None = None, **params: Any) -> "Assignment":
+    ref = InputRef(Artifact("checkpoint", resume, resume)) if resume else None
+    values = {"steps": 20, "stepSeconds": 0.0, "checkpointEvery": 0, "value": None, **params}
+    return world.assignment("test.steps", params=values, resume=ref)
+
+
+def told(world: "World", attempt_id: str) -> list[Checkpoint]:
+    found = [c for sync in world.gateway.syncs for c in sync.checkpoints]
+    return [c for c in found if c.attempt_id == attempt_id]
+
+
+async def chain(world: "World", resume: Digest | None = None, **params: Any) -> Any:
+    """The engine's result and usage of one attempt."""
+    end = await world.gateway.do(steps(world, resume, **params))
+    assert end.failure is None, end.failure
+    value = end.outputs["metrics"].value
+    assert value is not None
+    return value["chain"], end.usage
+
+
+async def checkpoint(world: "World", folder: Path, done: int) -> Digest:
+    """A stored checkpoint of 20 steps, made by an attempt that was cancelled after ``done``."""
+    attempt = steps(world, steps=done + 1000, checkpointEvery=done, stepSeconds=0.01)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(lambda: told(world, attempt.attempt_id))
+    await world.gateway.desire(cancel=(attempt.attempt_id,))
+    await world.gateway.end(attempt.attempt_id)
+    return told(world, attempt.attempt_id)[0].digest
+
+
+def harm(world: "World", digest: Digest, content: bytes) -> None:
+    """Another content of the same size where the blob was, or none."""
+    (path,) = Path(world.store.url.removeprefix("file://")).glob(f"cas/**/{digest}")
+    path.unlink()
+    if content:
+        path.write_bytes(content)
+
+
+async def test_a_checkpoint_is_in_the_store_when_it_is_told(world: "World", tmp_path: Path) -> None:
+    await world.worker()
+    attempt = steps(world, **LONG)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(lambda: len(told(world, attempt.attempt_id)) > 1)
+    first, second = told(world, attempt.attempt_id)[:2]
+    assert 0 < first.done < second.done
+    await fetch_tree(world.store.blobs, second.digest, tmp_path / "got")
+    assert json.loads((tmp_path / "got" / "state.json").read_text())["done"] == second.done
+    await world.gateway.desire(cancel=(attempt.attempt_id,))
+    end = await world.gateway.end(attempt.attempt_id)
+    assert end.failure is not None
+    assert end.failure.kind == "cancelled"
+
+
+async def test_an_attempt_goes_on_where_it_is_told_and_gives_the_same(
+    world: "World", tmp_path: Path
+) -> None:
+    await world.worker()
+    whole, usage = await chain(world)
+    assert (usage.units, usage.resumed) == (20, False)
+    digest = await checkpoint(world, tmp_path, 5)
+    resumed, usage = await chain(world, digest)
+    assert resumed == whole
+    assert (usage.units, usage.resumed) == (15, True)
+
+
+@pytest.mark.parametrize("damage", ["no tree", "no file", "another file"])
+async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_start(
+    world: "World", tmp_path: Path, damage: str
+) -> None:
+    await world.worker()
+    whole, _ = await chain(world)
+    (tmp_path / "made").mkdir()
+    state = {"done": 5, "chain": "elsewhere"}
+    (tmp_path / "made" / "state.json").write_text(json.dumps(state))
+    tree = await store_tree(world.store.blobs, tmp_path / "made")
+    lost = tree.digest if damage == "no tree" else tree.files[0].digest
+    harm(world, lost, b" " * tree.files[0].bytes if damage == "another file" else b"")
+    attempt = steps(world, tree.digest)
+    end = await world.gateway.do(attempt)
+    assert end.failure is None
+    assert end.outputs["metrics"].value == {"value": None, "chain": whole}
+    assert (end.usage.units, end.usage.resumed) == (20, False)
+    assert told(world, attempt.attempt_id) == [
+        Checkpoint(attempt.attempt_id, tree.digest, spoiled=(lost,))
+    ]
+
+
+async def test_a_checkpoint_that_the_engine_cannot_use_is_started_over(
+    world: "World", tmp_path: Path
+) -> None:
+    await world.worker()
+    whole, _ = await chain(world)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "state.json").write_text("of another version")
+    tree = await store_tree(world.store.blobs, tmp_path / "made")
+    again, usage = await chain(world, tree.digest)
+    assert again == whole
+    assert usage.units == 20
+
+
+async def test_a_worker_that_leaves_hands_back_with_a_checkpoint_of_that_moment(
+    world: "World",
+) -> None:
+    agent = await world.worker(grace_s=60.0)
+    attempt = steps(world, **(LONG | {"checkpointEvery": 50_000}))
+    await world.gateway.assign(attempt)
+    await world.gateway.until(
+        lambda: any(p.done > 3 for p in world.gateway.progress.get(attempt.attempt_id, ()))
+    )
+    agent.stop()
+    end = await world.gateway.end(attempt.attempt_id, within_s=400)
+    assert end.failure is not None
+    assert end.failure.kind == "drained"
+    (left,) = told(world, attempt.attempt_id)
+    assert left.done > 3
+    assert (await read_tree(world.store.blobs, left.digest)).size_bytes > 0
+
+
+async def test_what_ends_within_half_of_the_grace_period_anyway_ends(world: "World") -> None:
+    agent = await world.worker(grace_s=60.0)
+    attempt = steps(world, steps=100, stepSeconds=0.02, checkpointEvery=50_000)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(
+        lambda: len([p for p in world.gateway.progress.get(attempt.attempt_id, ()) if p.done]) > 1
+    )
+    agent.stop()
+    end = await world.gateway.end(attempt.attempt_id)
+    assert end.failure is None
+    assert end.usage.units == 100
+
+
+async def test_the_newest_checkpoint_of_a_killed_host_is_told_before_its_end(
+    world: "World",
+) -> None:
+    await world.worker()
+    attempt = steps(world, **LONG)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(lambda: told(world, attempt.attempt_id))
+    for host in engine_hosts():
+        host.kill()
+    end = await world.gateway.end(attempt.attempt_id)
+    assert end.failure is not None
+    assert end.failure.kind == "host-crashed"
+    newest = told(world, attempt.attempt_id)[-1]
+    assert (await read_tree(world.store.blobs, newest.digest)).size_bytes > 0
+
+
+async def test_a_worker_that_connects_again_says_its_checkpoints_again(world: "World") -> None:
+    await world.worker()
+    attempt = steps(world, **LONG)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(lambda: told(world, attempt.attempt_id))
+    assert world.gateway.socket is not None
+    await world.gateway.socket.close()
+    await world.gateway.until(lambda: len(world.gateway.hellos) > 1)
+    (again,) = world.gateway.hellos[-1].checkpoints
+    assert again.done >= told(world, attempt.attempt_id)[0].done
+    await world.gateway.desire(cancel=(attempt.attempt_id,))
+    await world.gateway.end(attempt.attempt_id)
+
+
+class SlowBlobs:
+    """A store that answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.put_digests: list[Digest] = []
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        self.asked.set()
+        await self.open.wait()
+        self.put_digests.append(digest)
+
+
+async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path) -> None:
+    inner, held = SlowBlobs(), ReportBuffer()
+    held.take("a1")
+    blobs = CachingBlobs(inner, tmp_path / "cache", budget_bytes=1 << 20)  # type: ignore[arg-type]
+    kept = Checkpoints(blobs, tmp_path, held)
+    for n in (1, 2, 3):
+        made = tmp_path / "made"
+        made.mkdir()
+        (made / "n").write_text(str(n))
+        kept.take("a1", str(made), n)
+        await inner.asked.wait()
+    inner.open.set()
+    await kept.settled("a1")
+    assert held.checkpoints["a1"].done == 3
+    stored = {digest_bytes(str(n).encode()) for n in (1, 2, 3)} & set(inner.put_digests)
+    assert stored == {digest_bytes(b"1"), digest_bytes(b"3")}

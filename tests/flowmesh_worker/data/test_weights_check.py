@@ -1,0 +1,107 @@
+"""Weights that can never fit are told before they are fetched."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowmesh_core.protocol.messages import Assignment, InputRef
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.tree import read_tree, store_tree
+from flowmesh_worker.data.components import ComponentCache
+from flowmesh_worker.data.weights_check import misfit
+
+MIB = 1024 * 1024
+A = Digest("a" * 64)
+
+
+class Fabric:
+    """A store with a model of 3 MiB of weights, and a worker's cache beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.blobs = MemoryBlobs()
+        self.cache = ComponentCache(
+            self.blobs, path / "cache", 100 * MIB, in_use=list, on_change=lambda: None
+        )
+
+    async def model(self, **config: Any) -> Artifact:
+        """A model whose weights are not in the store: who reads them fails."""
+        directory = self.path / f"model-{len(list(self.path.iterdir()))}"
+        directory.mkdir()
+        (directory / "config.json").write_text(json.dumps(config))
+        (directory / "model.safetensors").write_bytes(bytes(3 * MIB))
+        tree = await store_tree(self.blobs, directory)
+        (weights,) = (f.digest for f in tree.files if f.path == "model.safetensors")
+        await self.blobs.delete(weights, older_than_s=0.0)
+        return Artifact("model", tree.digest, tree.digest, tree.size_bytes)
+
+    async def said(self, model: Artifact, engine: str = "llm.generate", **changes: Any) -> str:
+        given: dict[str, Any] = {"memory_mib": 2, "fields": {}, **changes}
+        assignment = Assignment(
+            attempt_id="a",
+            action_id=A,
+            signature=A,
+            engine=engine,
+            contract=1,
+            implementation=1,
+            params={},
+            inputs={"model": InputRef(model)},
+            components=("model",),
+            **given,
+        )
+        failure = await misfit(assignment, self.blobs, self.cache)
+        return "" if failure is None else f"{failure.kind}: {failure.message}"
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Fabric:
+    return Fabric(tmp_path)
+
+
+async def test_weights_larger_than_the_memory_are_told_without_them(fabric: Fabric) -> None:
+    model = await fabric.model(torch_dtype="bfloat16")
+    assert await fabric.said(model) == (
+        "out-of-memory: the weights need 3 MiB; llm.generate may use 2 MiB"
+    )
+    assert await fabric.said(model, memory_mib=3) == ""
+    assert await fabric.said(model, tensor_parallel=2) == "", "two devices hold twice as much"
+
+
+async def test_the_dtype_that_they_are_loaded_in_counts(fabric: Fabric) -> None:
+    half, single = await fabric.model(torch_dtype="bfloat16"), await fabric.model(dtype="float32")
+    to_single: dict[str, Any] = {"fields": {"dtype": "float32"}}
+    to_half: dict[str, Any] = {"fields": {"dtype": "bfloat16"}}
+    assert "need 6 MiB" in await fabric.said(half, memory_mib=5, **to_single)
+    assert await fabric.said(single, **to_half) == ""
+    assert "need 3 MiB" in await fabric.said(single)
+
+
+async def test_other_engines_know_better_what_they_need(fabric: Fabric) -> None:
+    model = await fabric.model(torch_dtype="bfloat16")
+    assert await fabric.said(model, "train.sft") == "", "it may load them in 8 bits"
+
+
+async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> None:
+    model = await fabric.model(torch_dtype="bfloat16")
+    (config,) = (
+        f.digest for f in (await read_tree(fabric.blobs, model.digest)).files if "config" in f.path
+    )
+    await fabric.blobs.delete(config, older_than_s=0.0)
+    assert await fabric.said(model) == ""
+    await fabric.blobs.delete(model.digest, older_than_s=0.0)
+    assert await fabric.said(model) == ""
+
+
+async def test_a_configuration_that_is_none_is_left_to_the_engine(fabric: Fabric) -> None:
+    model = await fabric.model()
+    directory = fabric.path / "odd"
+    directory.mkdir()
+    (directory / "config.json").write_text("[]")
+    tree = await store_tree(fabric.blobs, directory)
+    odd = Artifact("model", tree.digest, tree.digest, tree.size_bytes)
+    assert await fabric.said(odd) == ""
+    assert "need 3 MiB" in await fabric.said(model)

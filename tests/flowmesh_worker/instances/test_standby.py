@@ -1,0 +1,172 @@
+"""Hosts import libraries ahead of the engine that needs them, and never stand in a lane's way."""
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.flowmesh_worker.opening import FIRST, SECOND, THIRD, lane_of, until_open
+from tests.flowmesh_worker.preparing import BROKEN, COLOURS, WAVES
+
+from flowmesh_worker.engines.llm.generate import LlmGenerate
+from flowmesh_worker.engines.llm.score import LlmScore
+from flowmesh_worker.engines.preload import TRANSFORMERS, TRL, VLLM_ON_CPU, VLLM_ON_DEVICES
+from flowmesh_worker.engines.registry import EngineEntry, Engines, installed_engines
+from flowmesh_worker.instances import standby
+
+if TYPE_CHECKING:
+    from tests.flowmesh_worker.conftest import World
+
+    from flowmesh_worker.agent.agent import Agent
+    from flowmesh_worker.engines.preload import HostPreload
+    from flowmesh_worker.instances.standby import StandbyHosts
+
+ENGINE = "test.noop"
+
+
+@pytest.fixture
+async def agent(world: "World") -> "Agent":
+    contract = world.engines.contract(ENGINE)
+    assert contract is not None
+    heavy = replace(contract, needs_gpu_class="accelerator")
+    world.engines = Engines([EngineEntry(heavy, "tests.flowmesh_worker.preparing:Preparing")])
+    return await world.worker(memory_mib=1000)
+
+
+def hosts(agent: "Agent") -> "StandbyHosts":
+    return agent._lanes.prepared
+
+
+def pid_of(agent: "Agent", preparation: "HostPreload") -> int:
+    return hosts(agent)._hosts[preparation].process.pid
+
+
+async def until_prepared(world: "World", agent: "Agent", *wanted: "HostPreload") -> None:
+    await world.gateway.until(
+        lambda: (
+            hosts(agent)._hosts.keys() == set(wanted)
+            and all(host.ready for host in hosts(agent)._hosts.values())
+        )
+    )
+
+
+async def run(world: "World", **changes: Any) -> None:
+    defaults: dict[str, Any] = {"memory_mib": 100, "params": {"value": 1}}
+    end = await world.gateway.do(world.assignment(ENGINE, **(defaults | changes)))
+    assert end.failure is None, end.failure
+
+
+async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libraries(
+    world: "World", agent: "Agent"
+) -> None:
+    await world.gateway.desire(hold_open=())
+    await run(world, signature=FIRST)
+    await until_prepared(world, agent, COLOURS)
+    ready = pid_of(agent, COLOURS)
+    await run(world, signature=SECOND)
+    assert lane_of(agent, SECOND).process.pid == ready
+    await until_prepared(world, agent, COLOURS)
+    assert pid_of(agent, COLOURS) != ready
+    await run(world, signature=THIRD, signature_params={"library": "waves"})
+    await until_prepared(world, agent, COLOURS, WAVES)
+    await world.leave()
+    assert not hosts(agent)._hosts
+
+
+async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
+    world: "World", agent: "Agent"
+) -> None:
+    opening = world.opening(ENGINE, signature=FIRST, memory_mib=100)
+    await world.gateway.desire(hold_open=(opening,))
+    await until_open(world, FIRST)
+    await until_prepared(world, agent, COLOURS)
+    first = lane_of(agent, FIRST)
+    assert not first.served
+    # The first folder was made for the host that was to be prepared, the second for the next one.
+    assert first.scratch.name == "host-1"
+    assert [host.folder.name for host in hosts(agent)._hosts.values()] == ["host-2"]
+    assert first.scratch.exists()
+
+
+async def test_a_worker_that_is_told_nothing_of_the_kind_prepares_no_host(
+    world: "World", agent: "Agent"
+) -> None:
+    await run(world, signature=FIRST)
+    await run(world, signature=SECOND)
+    assert not hosts(agent)._hosts
+    assert not hosts(agent)._asked
+
+
+async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
+    world: "World", agent: "Agent", caplog: pytest.LogCaptureFixture
+) -> None:
+    broken: dict[str, Any] = {"signature_params": {"library": "broken"}}
+    await world.gateway.desire(hold_open=())
+    with caplog.at_level(logging.WARNING, standby.__name__):
+        await run(world, signature=FIRST, **broken)
+        await world.gateway.until(lambda: BROKEN in hosts(agent)._failed)
+        await run(world, signature=SECOND, **broken)
+        await run(world, signature=THIRD)
+        await until_prepared(world, agent, COLOURS)
+    (said,) = [r.getMessage() for r in caplog.records if r.name == standby.__name__]
+    assert "no_such_library" in said
+
+
+async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
+    world: "World", agent: "Agent"
+) -> None:
+    await world.gateway.desire(hold_open=())
+    await run(world, signature=FIRST)
+    await until_prepared(world, agent, COLOURS)
+    folder = hosts(agent)._hosts[COLOURS].folder
+    await run(world, signature=SECOND, signature_params={"library": "waves"}, memory_mib=900)
+    assert COLOURS not in hosts(agent)._hosts
+    await world.gateway.until(lambda: not folder.exists())
+    budget = agent._lanes._budget
+    assert budget.reserve(1, 0) is None
+    assert [lane.signature for lane in agent._lanes] == [FIRST, SECOND]
+
+
+async def test_a_prepared_host_stays_where_its_memory_would_not_be_enough(
+    world: "World", agent: "Agent"
+) -> None:
+    await world.gateway.desire(hold_open=())
+    await run(world, signature=FIRST)
+    await until_prepared(world, agent, COLOURS)
+    ready = pid_of(agent, COLOURS)
+    # FIRST is to stay open as well, so that there is no room for it however often it is tried.
+    listed = (
+        world.opening(ENGINE, signature=FIRST, memory_mib=100),
+        world.opening(ENGINE, signature=SECOND, memory_mib=950),
+    )
+    await world.gateway.desire(hold_open=listed)
+    await run(world, signature=FIRST)
+    assert pid_of(agent, COLOURS) == ready
+    assert [lane.signature for lane in agent._lanes] == [FIRST]
+
+
+async def test_a_kind_that_nothing_asks_for_any_more_is_let_go(
+    world: "World", agent: "Agent", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.gateway.desire(hold_open=())
+    await run(world, signature=FIRST)
+    await until_prepared(world, agent, COLOURS)
+    monkeypatch.setattr(standby, "KEPT_S", 0.01)
+    await run(world, signature=FIRST)
+    await world.gateway.until(lambda: not hosts(agent)._asked and not hosts(agent)._hosts)
+
+
+def test_engines_that_run_on_one_library_have_hosts_that_are_alike() -> None:
+    engines = installed_engines()
+    assert engines.preparation("llm.generate", {}) == VLLM_ON_CPU
+    assert engines.preparation("llm.agent", {"implementation": "vllm"}) == VLLM_ON_CPU
+    assert engines.preparation("llm.score", {"method": "judge"}) == VLLM_ON_CPU
+    assert engines.preparation("llm.score", {"method": "reward"}) == TRANSFORMERS
+    assert engines.preparation("llm.embed", {}) == TRANSFORMERS
+    assert engines.preparation("train.sft", {}) == engines.preparation("train.ppo", {}) == TRL
+    assert engines.preparation("data.sql", {}) is None
+    assert engines.preparation("nobody.knows", {}) is None
+    # What vLLM reads on import must be what the engine asks for.
+    assert LlmGenerate.prepares({}, on_devices=True) == VLLM_ON_DEVICES
+    assert LlmGenerate.prepares({"batchInvariant": False}, on_devices=True) is None
+    assert LlmScore.prepares({"method": "judge", "batchInvariant": False}, on_devices=True) is None

@@ -1,0 +1,132 @@
+"""The agent's end of checkpoints: stored while the attempt goes on, fetched before one begins.
+
+Of each attempt one checkpoint is being stored and one may wait; a newer one takes the place of the
+one that waits. Nothing that goes wrong here ends an attempt: it only costs what would be resumed.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import shutil
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowmesh_core.errors import FlowMeshError, LostBlobError
+from flowmesh_core.protocol.messages import Assignment, Checkpoint
+from flowmesh_core.protocol.wire_ids import without_mac
+from flowmesh_core.units import Digest
+from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.tree import fetch_tree, store_tree
+from flowmesh_worker.agent.report_buffer import ReportBuffer
+from flowmesh_worker.data.store_retry import patiently
+from flowmesh_worker.ipc.frames import HostInput
+from flowmesh_worker.log_format import about
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Storing:
+    """What one attempt has handed over."""
+
+    task: "asyncio.Task[None] | None" = None
+    waiting: tuple[Path, float] | None = None
+
+
+class Checkpoints:
+    """All checkpoints of a worker."""
+
+    def __init__(self, blobs: CachingBlobs, directory: Path, held: ReportBuffer) -> None:
+        """Takes the store, a directory on the hosts' file system, and whom to tell."""
+        self._blobs = blobs
+        self._directory = directory
+        self._held = held
+        self._storing: dict[str, _Storing] = {}
+        self._numbers = itertools.count(1)
+        self._removals: set[asyncio.Task[None]] = set()
+
+    def take(self, attempt_id: str, path: str, done: float) -> None:
+        """Takes a directory over from a host, out of its scratch, which may vanish with it."""
+        taken = self._directory / f"checkpoint-{next(self._numbers)}"
+        try:
+            os.rename(path, taken)
+        except OSError as error:
+            name = without_mac(attempt_id)
+            _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
+            return
+        storing = self._storing.setdefault(attempt_id, _Storing())
+        if storing.waiting is not None:
+            self._remove(storing.waiting[0])
+        storing.waiting = (taken, done)
+        if storing.task is None:
+            storing.task = asyncio.get_running_loop().create_task(self._store(attempt_id, storing))
+
+    async def settled(self, attempt_id: str) -> None:
+        """Waits until everything that the attempt handed over is stored and told, or has failed."""
+        storing = self._storing.get(attempt_id)
+        if storing is not None and storing.task is not None:
+            await asyncio.wait([storing.task])
+
+    def forget(self, attempt_id: str) -> None:
+        """The attempt has ended: what is not stored yet is dropped."""
+        storing = self._storing.pop(attempt_id, None)
+        if storing is None:
+            return
+        if storing.waiting is not None:
+            self._remove(storing.waiting[0])
+            storing.waiting = None
+        if storing.task is not None:
+            storing.task.cancel()
+
+    async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> HostInput | None:
+        """The directory that the attempt begins at, its own until the stack is closed.
+
+        Returns:
+            None where there is no checkpoint, or it cannot be had, which the control plane is told.
+        """
+        ref = assignment.resume
+        if ref is None:
+            return None
+        digest = ref.artifact.digest
+        target = self._directory / f"resume-{next(self._numbers)}"
+        pins.push_async_callback(asyncio.to_thread, shutil.rmtree, target, ignore_errors=True)
+        try:
+            await patiently(lambda: fetch_tree(self._blobs, digest, target))
+        except (FlowMeshError, OSError) as error:
+            text = "%s begins at the start: %s"
+            name = without_mac(assignment.attempt_id)
+            _log.warning(text, name, error, extra=about(assignment))
+            lost = error.digest if isinstance(error, LostBlobError) else ""
+            spoiled = (Digest(lost or digest),)
+            self._held.checkpoint(Checkpoint(assignment.attempt_id, digest, spoiled=spoiled))
+            return None
+        return HostInput("tree", digest, (str(target),))
+
+    async def _store(self, attempt_id: str, storing: _Storing) -> None:
+        while storing.waiting is not None:
+            (path, done), storing.waiting = storing.waiting, None
+            try:
+                await self._store_one(attempt_id, path, done)
+            except (FlowMeshError, OSError) as error:
+                name = without_mac(attempt_id)
+                text = "a checkpoint of %s could not be stored: %s"
+                _log.warning(text, name, error, extra={"attempt": name})
+            finally:
+                self._remove(path)
+        storing.task = None
+
+    async def _store_one(self, attempt_id: str, path: Path, done: float) -> None:
+        tree = await patiently(lambda: store_tree(self._blobs, path))
+        self._held.checkpoint(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes))
+
+    def _remove(self, path: Path) -> None:
+        with suppress(RuntimeError):  # the loop is closing, and the whole scratch goes with it
+            task = asyncio.get_running_loop().create_task(_removed(path))
+            self._removals.add(task)
+            task.add_done_callback(self._removals.discard)
+
+
+async def _removed(path: Path) -> None:
+    await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)

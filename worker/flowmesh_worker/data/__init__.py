@@ -1,0 +1,1 @@
+"""Inputs, outputs and components of attempts, between the store and the disk."""

@@ -1,0 +1,65 @@
+"""Columns that a step names and its rows lack: told before an engine loads.
+
+What the compiler could know it has refused at admission; a data set that a step made is known here
+first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract, Param
+from flowmesh_core.catalog.templates import undeclared
+from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.catalog.verifiers import columns_named
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_worker.ipc.frames import HostInput
+
+
+def lacking(
+    contract: EngineContract | None, params: Mapping[str, Any], inputs: Mapping[str, HostInput]
+) -> FailureReport | None:
+    """The failure of an attempt whose parameters name columns that are not there, or None.
+
+    Args:
+        contract: the engine's.
+        params: the attempt's.
+        inputs: fetched; the row port's manifest says the columns.
+    """
+    rows = inputs.get(contract.row_port) if contract is not None and contract.row_port else None
+    if contract is None or rows is None or rows.manifest is None:
+        return None
+    columns = rows.manifest.schema.names
+    if not rows.manifest.row_count:
+        return None  # no row asks for them; what made none may not know all of its columns
+    for param in contract.params:
+        for place, name in _named_by(param, params.get(param.name)):
+            if name not in columns:
+                return FailureReport(
+                    FailureKind.BAD_INPUT.value,
+                    f"with.{place} names {name!r}, and input {contract.row_port!r} has no such "
+                    "column",
+                    f"its columns are {', '.join(columns) or '(none)'}",
+                )
+    return None
+
+
+def _named_by(param: Param, value: Any) -> Iterator[tuple[str, str]]:
+    if param.format == VERIFIERS:
+        for inner, name in columns_named(value):
+            yield param.name + inner, name
+    yield from _named(value, param.name, template=bool(param.template), columns=bool(param.columns))
+
+
+def _named(value: Any, place: str, *, template: bool, columns: bool) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        if template:
+            yield from ((place, name) for name in undeclared(value)[1])
+        elif columns:
+            yield place, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _named(inner, f"{place}.{key}", template=template, columns=columns)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _named(inner, f"{place}[{number}]", template=template, columns=columns)

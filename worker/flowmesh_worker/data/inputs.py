@@ -1,0 +1,106 @@
+"""Inputs of an attempt, brought to the local disk while other attempts run.
+
+Blobs come through a caching store that verifies them and are pinned until the attempt has ended.
+What came with the assignment stays in memory.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from flowmesh_core.dataset import Manifest, decode_manifest
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
+from flowmesh_core.units import Digest
+from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_worker.data.components import ComponentCache
+from flowmesh_worker.data.store_retry import patiently
+from flowmesh_worker.data.weights_check import misfit
+from flowmesh_worker.ipc.frames import HostInput
+
+_AT_ONCE = 16
+_TREES = frozenset({"model", "adapter"})
+
+
+class Inputs:
+    """Fetches inputs."""
+
+    def __init__(self, blobs: CachingBlobs, components: ComponentCache) -> None:
+        """Takes the local caches."""
+        self._blobs = blobs
+        self._components = components
+        self._limit = asyncio.Semaphore(_AT_ONCE)
+
+    @staticmethod
+    def at_hand(assignment: Assignment) -> dict[str, HostInput] | None:
+        """The inputs where every one came with the assignment, or None."""
+        found: dict[str, HostInput] = {}
+        for port, ref in assignment.inputs.items():
+            given = _inline(ref)
+            if given is None:
+                return None
+            found[port] = given
+        return found
+
+    async def misfit(self, assignment: Assignment) -> FailureReport | None:
+        """Why a model that is not here yet is not worth fetching; None where it may fit."""
+        return await misfit(assignment, self._blobs, self._components)
+
+    async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
+        """All inputs, fetched at once and pinned until the stack is closed.
+
+        Raises:
+            StoreError: an input is missing, corrupt, or does not fit the disk.
+            IdentityError: a manifest is not one.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                port: group.create_task(self._one(ref, pins))
+                for port, ref in assignment.inputs.items()
+            }
+        return {port: task.result() for port, task in tasks.items()}
+
+    async def _one(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
+        artifact = ref.artifact
+        inline = _inline(ref)
+        if inline is not None:
+            return inline
+        if artifact.kind in _TREES:
+            path = await pins.enter_async_context(self._components.pinned(artifact.digest))
+            return HostInput("tree", artifact.digest, (str(path),))
+        if artifact.kind == "dataset":
+            return await self._dataset(ref, pins)
+        return HostInput("blob", artifact.digest, (await self._file(artifact.blob, pins),))
+
+    async def _dataset(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
+        manifest = ref.artifact.manifest or await self._manifest(ref)
+        blobs = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
+        paths = await asyncio.gather(*(self._file(b, pins) for b in blobs))
+        return HostInput("dataset", ref.artifact.digest, tuple(paths), manifest, ref.inline)
+
+    async def _manifest(self, ref: InputRef) -> Manifest:
+        blob = ref.artifact.blob
+        data = ref.inline.get(blob)
+        if data is None:
+            data = await patiently(lambda: self._blobs.get(blob))
+        return decode_manifest(data)
+
+    async def _file(self, blob: Digest, pins: AsyncExitStack) -> str:
+        async with self._limit:
+            return str(await patiently(lambda: pins.enter_async_context(self._blobs.pinned(blob))))
+
+
+def _inline(ref: InputRef) -> HostInput | None:
+    artifact = ref.artifact
+    if artifact.kind == "dataset":
+        manifest = artifact.manifest
+        if manifest is not None and all(c.blob in ref.inline for c in manifest.chunks):
+            return HostInput("dataset", artifact.digest, (), manifest, ref.inline)
+        return None
+    if artifact.kind in _TREES:
+        return None
+    if artifact.blob in ref.inline:
+        return HostInput("blob", artifact.digest, contents=ref.inline)
+    if artifact.value is not None:
+        data = canonical_bytes(artifact.value)
+        return HostInput("blob", artifact.digest, contents={artifact.digest: data})
+    return None

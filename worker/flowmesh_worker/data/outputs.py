@@ -1,0 +1,153 @@
+"""Outputs of an attempt: stored by content, or small enough to travel in the report."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.resolved_contract import output_ports
+from flowmesh_core.dataset import dataset_digest, encode_manifest
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact
+from flowmesh_core.units import Digest
+from flowmesh_store.blobs import Blobs
+from flowmesh_store.spool import SpooledFile
+from flowmesh_store.tree import store_tree
+from flowmesh_worker.data.store_retry import patiently
+from flowmesh_worker.ipc.frames import HostOutput
+
+_AT_ONCE = 8
+_MANIFEST_CHUNKS_INLINE = 4096
+"""Manifests beyond this many chunks are read from their blob, not carried in messages."""
+
+Stored = tuple[dict[str, Artifact], dict[Digest, bytes]]
+
+
+class Outputs:
+    """Stores outputs."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        """Takes the store."""
+        self._blobs = blobs
+        self._limit = asyncio.Semaphore(_AT_ONCE)
+        self.stored_bytes = 0
+
+    @staticmethod
+    def inline(outputs: dict[str, HostOutput]) -> Stored | None:
+        """The artifacts where all outputs travel in the report, or None."""
+        artifacts: dict[str, Artifact] = {}
+        inline: dict[Digest, bytes] = {}
+        for port, output in outputs.items():
+            if output.path or output.files:
+                return None
+            artifact, blobs = _described(output)
+            if sum(map(len, blobs.values())) > INLINE_BYTES_MAX:
+                return None
+            artifacts[port] = artifact
+            inline |= blobs
+        return artifacts, inline
+
+    async def store(
+        self, outputs: dict[str, HostOutput], contract: EngineContract | None
+    ) -> Stored:
+        """Stores what is too large for the report.
+
+        Raises:
+            StoreError: the store is full or does not answer.
+            OSError: a file is gone.
+        """
+        artifacts: dict[str, Artifact] = {}
+        inline: dict[Digest, bytes] = {}
+        for port, output in outputs.items():
+            if output.kind == "tree":
+                artifacts[port] = await self._tree(output, _kind(contract, port))
+            elif output.kind == "blob" and output.path:
+                artifacts[port] = await self._file(Path(output.path))
+            else:
+                artifact, blobs = _described(output)
+                artifacts[port] = artifact
+                if not output.files and sum(map(len, blobs.values())) <= INLINE_BYTES_MAX:
+                    inline |= blobs
+                else:
+                    await self._put_all(blobs | {d: Path(p) for d, p in output.files.items()})
+                    self.stored_bytes += artifact.size_bytes
+        return artifacts, inline
+
+    async def _put_all(self, blobs: dict[Digest, bytes | Path]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for digest, content in blobs.items():
+                group.create_task(self._put(digest, content))
+
+    async def _put(self, digest: Digest, content: bytes | Path) -> None:
+        async with self._limit:
+            await patiently(lambda: self._blobs.put(digest, content))
+
+    async def _tree(self, output: HostOutput, kind: str) -> Artifact:
+        tree = await patiently(lambda: store_tree(self._blobs, Path(output.path)))
+        self.stored_bytes += tree.size_bytes
+        return Artifact(kind, tree.digest, tree.digest, tree.size_bytes)
+
+    async def _file(self, path: Path) -> Artifact:
+        """A file of unknown digest: hashed while it is spooled."""
+        spooled = await asyncio.to_thread(self._spool, path)
+        await self._blobs.put_spooled(spooled)
+        self.stored_bytes += spooled.size_bytes
+        return Artifact("blob", spooled.digest, spooled.digest, spooled.size_bytes)
+
+    def _spool(self, path: Path) -> SpooledFile:
+        with (
+            path.open("rb", buffering=0) as source,
+            self._blobs.spool(expected_bytes=path.stat().st_size) as writer,
+        ):
+            writer.copy_from(source.fileno())
+            return writer.finish()
+
+
+def lacking_ports(
+    contract: EngineContract | None, params: Mapping[str, Any], given: Collection[str]
+) -> FailureReport | None:
+    """A failure that names the ports that an engine promised and did not give, or None."""
+    ports = output_ports(contract, params) if contract is not None else ()
+    missing = [p.name for p in ports if p.required and p.name not in given]
+    if contract is None or not missing:
+        return None
+    return FailureReport(
+        FailureKind.ENGINE.value,
+        f"{contract.name} gave no output {', '.join(map(repr, missing))}",
+        "mend the engine: its result must have every output port of the contract",
+    )
+
+
+def _described(output: HostOutput) -> tuple[Artifact, dict[Digest, bytes]]:
+    """An artifact and the blobs that it consists of, apart from files."""
+    if output.kind == "dataset":
+        assert output.manifest is not None
+        manifest = output.manifest
+        encoded = encode_manifest(manifest)
+        blob = digest_bytes(encoded)
+        artifact = Artifact(
+            kind="dataset",
+            digest=dataset_digest(manifest),
+            blob=blob,
+            size_bytes=manifest.blob_bytes,
+            rows=manifest.row_count,
+            manifest=manifest if len(manifest.chunks) <= _MANIFEST_CHUNKS_INLINE else None,
+        )
+        return artifact, {**output.contents, blob: encoded}
+    data = output.contents[output.main]
+    artifact = Artifact(
+        kind=output.kind,
+        digest=output.main,
+        blob=output.main,
+        size_bytes=len(data),
+        value=output.value,
+    )
+    return artifact, output.contents
+
+
+def _kind(contract: EngineContract | None, port: str) -> str:
+    declared = contract.output_port(port) if contract is not None else None
+    return declared.kind.value if declared is not None else "model"

@@ -1,0 +1,1 @@
+"""Engine instances: host processes with their queues and memory, prewarmed and standby hosts."""

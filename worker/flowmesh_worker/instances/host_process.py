@@ -1,0 +1,254 @@
+"""The agent's end of a host: starts the process, talks to it, keeps its last lines, ends it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.frames import AttemptEnded, Close, FromHost, ToHost
+from flowmesh_worker.ipc.heartbeat import BEAT_S
+
+LOG_LINES_KEPT = 50
+_LINE_CHARS_MAX = 2000
+_READ_BYTES = 1 << 16
+_READS_MAX = 4
+_WITHHELD = ("FLOWMESH_WORKER_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_WITHHELD_PREFIX = "AWS_"
+
+
+class HostProcess:
+    """A running host. Callbacks come on the event loop; ``on_exit`` comes once, after the rest."""
+
+    def __init__(
+        self,
+        on_message: Callable[[FromHost], None],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[int], None],
+    ) -> None:
+        """Takes who listens."""
+        self._on_message = on_message
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._channel: Channel[FromHost] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._output = -1
+        self._beats = -1
+        self._beat_s = 0.0
+        self._rest = b""
+        self._starting: asyncio.Task[None] | None = None
+        self._killed = False
+        self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+
+    def hand_over(
+        self,
+        on_message: Callable[[FromHost], None],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[int], None],
+    ) -> None:
+        """Has others listen from now on, who hear nothing of what was before."""
+        self._on_message = on_message
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self.log.clear()
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 before it runs."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last heartbeat; 0 where it does not run."""
+        return time.monotonic() - self._beat_s if self._beats >= 0 else 0.0
+
+    def forgive_silence(self) -> None:
+        """Counts the silence from now on: until now nothing could be heard."""
+        self._beat_s = time.monotonic()
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        """Starts the process, once: who comes later waits until it has started.
+
+        Raises:
+            OSError: the machine has no room for another process.
+        """
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start(environment))
+        await asyncio.shield(self._starting)
+
+    async def _start(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._output, printed = os.pipe()
+        os.set_blocking(self._output, False)
+        beats, beat = os.pipe()
+        os.set_blocking(beats, False)
+        try:
+            await self._spawn(theirs, printed, beat, environment)
+        except BaseException:
+            ours.close()
+            os.close(self._output)
+            os.close(beats)
+            raise
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._output, self._read_lines)
+        self._beats, self._beat_s = beats, time.monotonic()
+        loop.add_reader(beats, self._read_beats)
+        self._channel = await Channel[FromHost].over(ours, FromHost, self._told, lambda: None)
+        self._watch = loop.create_task(self._wait())
+        if self._killed:
+            self.kill()
+
+    async def _spawn(
+        self, theirs: socket.socket, printed: int, beat: int, environment: Mapping[str, str]
+    ) -> None:
+        with theirs, os.fdopen(printed, "wb"), os.fdopen(beat, "wb"):
+            # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can
+            # be ended with all that it started.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "flowmesh_worker.host",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                str(beat),
+                str(BEAT_S),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(theirs.fileno(), beat),
+                env=dict(environment),
+                start_new_session=True,
+            )
+
+    def send(self, message: ToHost) -> None:
+        """Sends a message; does nothing once the host is gone."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def kill(self) -> None:
+        """Ends the host and all that it started, at once; one that is being started too."""
+        self._killed = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Ends it at once, as :meth:`kill`, and waits until it is gone."""
+        self.kill()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+        if self._watch is not None:
+            await asyncio.wait([self._watch])
+
+    async def close(self, within_s: float) -> None:
+        """Asks it to close and waits; kills it when it takes longer."""
+        if self._watch is None:
+            return
+        self.send(Close())
+        done, _ = await asyncio.wait([self._watch], timeout=within_s)
+        if not done:
+            self.kill()
+            await asyncio.wait([self._watch])
+
+    async def _wait(self) -> None:
+        assert self._process is not None
+        code = await self._process.wait()
+        self.kill()
+        self._read_lines()
+        self._close_output()
+        self._close_beats()
+        if self._channel is not None:
+            self._channel.close()
+        self._on_exit(code)
+
+    def _told(self, message: FromHost) -> None:
+        """A message of the host: what it printed before comes first."""
+        if isinstance(message, AttemptEnded):
+            self._read_lines()
+        self._on_message(message)
+
+    def _read_lines(self) -> None:
+        """Reads what is there, no more than a pipe holds: a host may print without end."""
+        for _ in range(_READS_MAX):
+            if self._output < 0:
+                return
+            try:
+                data = os.read(self._output, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output()
+                return
+            *lines, rest = (self._rest + data).split(b"\n")
+            self._rest = rest[rest.rfind(b"\r", 0, -1) + 1 :]
+            for line in lines:
+                self._line(line)
+            if len(self._rest) > _READ_BYTES:
+                self._line(self._rest)
+                self._rest = b""
+
+    def _close_output(self) -> None:
+        if self._output < 0:
+            return
+        asyncio.get_running_loop().remove_reader(self._output)
+        os.close(self._output)
+        self._output = -1
+        if self._rest:
+            self._line(self._rest)
+            self._rest = b""
+
+    def _read_beats(self) -> None:
+        try:
+            beats = os.read(self._beats, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if beats:
+            self._beat_s = time.monotonic()
+        else:
+            self._close_beats()
+
+    def _close_beats(self) -> None:
+        if self._beats >= 0:
+            asyncio.get_running_loop().remove_reader(self._beats)
+            os.close(self._beats)
+            self._beats = -1
+
+    def _line(self, line: bytes) -> None:
+        text = _as_seen(line).decode(errors="replace")[:_LINE_CHARS_MAX]
+        self.log.append(text)
+        self._on_line(text)
+
+
+def _as_seen(line: bytes) -> bytes:
+    """What a terminal shows of a line in the end: what follows its last return."""
+    line = line.rstrip(b"\r")
+    return line[line.rfind(b"\r") + 1 :]
+
+
+def host_environment(given: Mapping[str, str], threads: int) -> dict[str, str]:
+    """The environment of a host: the agent's without its token and credentials.
+
+    Two thread pools that spin on the same cores fight, so every host is told how many threads it
+    has and to wait without spinning.
+    """
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIX)
+    }
+    count = str(threads)
+    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+    return {
+        **kept,
+        **dict.fromkeys(pools, count),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
