@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from flowmesh_sim.pace import RecordedDurations
-from flowmesh_sim.recorded_work import RecordedWork
-from flowmesh_sim.recording import Recording, read_recording
-from flowmesh_sim.replaying import ReplaySpec, recorded_pools, replay
+from flowmesh_sim.replay.recorded_pace import RecordedDurations
+from flowmesh_sim.replay.recorded_work import RecordedWork
+from flowmesh_sim.replay.recording import Recording, read_recording
+from flowmesh_sim.replay.replay import ReplaySpec, recorded_pools, replay
 
 ROOT = Path(__file__).parents[1]
 CODE = """

@@ -18,11 +18,11 @@ from ruamel.yaml.error import YAMLError
 from flowmesh_control.loop.event_loop import TICK_S
 from flowmesh_core.errors import FailureKind, Problem, SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_sim.facts import read_facts
-from flowmesh_sim.group_a import GROUP_A
-from flowmesh_sim.group_b import GROUP_B
+from flowmesh_sim.kernel.constants import read_facts
 from flowmesh_sim.policies import POLICIES
-from flowmesh_sim.shapes import SHAPES
+from flowmesh_sim.workloads.group_a import GROUP_A
+from flowmesh_sim.workloads.group_b import GROUP_B
+from flowmesh_sim.workloads.workflow_shapes import SHAPES
 
 GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
 """Names that stand for several shapes."""
@@ -144,7 +144,7 @@ class LoadSpec(ScenarioModel):
     """Runs of some shapes.
 
     Attributes:
-        shapes: names of ``flowmesh_sim.shapes``, or ``group-a`` and ``group-b``; drawn evenly.
+        shapes: names of ``workflow_shapes``, or ``group-a`` and ``group-b``; drawn evenly.
         rows: of a step that works on rows; ``batch`` of the paper.
         variants: how many different data slices a shape is drawn from: fewer are shared more.
         tenants: namespaces, in turn.
@@ -234,7 +234,7 @@ class Scenario(ScenarioModel):
         sharing: whom results are shared with: ``private`` to a tenant, every other tenant one
             ``group``, or ``all``; with ``never`` nothing is reused, not even within a tenant.
         policy_options: what the policy's constructor takes.
-        facts: constants that differ from ``facts.yaml``, by path.
+        facts: constants that differ from ``kernel/constants.yaml``, by path.
         limit_s: virtual seconds after which a run that has not ended is lost.
     """
 

@@ -10,7 +10,7 @@ import pytest
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_sim.paper.campaign import Campaign, perform
 from flowmesh_sim.paper.goals import GOALS, goals
-from flowmesh_sim.paper.measuring import Figures, measure
+from flowmesh_sim.paper.measure import Figures, measure
 from flowmesh_sim.paper.numbers import Missing, Results, ratio, spread
 from flowmesh_sim.paper.page import fill, write
 from flowmesh_sim.paper.plan import Cell, cells, changed, read_plan

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.paper.witness import EvaluationObserver
+from flowmesh_sim.paper.observer import EvaluationObserver
 from flowmesh_sim.policies import policy_named
 from flowmesh_sim.policies.filling import ON_DEVICE
+from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import Scenario, scenario_of
-from flowmesh_sim.simulation import Simulation
 
 MIX = ("h100-nvl", "4090-48", "4090")
 

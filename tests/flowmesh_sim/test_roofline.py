@@ -2,8 +2,8 @@
 
 import pytest
 
-from flowmesh_sim.devices import HardwareCatalog
-from flowmesh_sim.facts import read_facts
+from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.models.devices import HardwareCatalog
 
 HARDWARE = HardwareCatalog(read_facts())
 LARGE = HARDWARE.models["llama-3.1-8b"]

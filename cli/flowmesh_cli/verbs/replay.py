@@ -14,8 +14,8 @@ from flowmesh_cli.views import formatting
 from flowmesh_control.queries.run_views import OVER
 from flowmesh_core.recording import RecordedRun
 from flowmesh_core.units import nano_usd
-from flowmesh_sim.recording import anonymous, read_recording, write_recording
-from flowmesh_sim.replaying import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
+from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
+from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
 
 
 def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:
@@ -54,7 +54,7 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
     done = replay(read_recording(trace), spec)
     terminal = Terminal(as_json=as_json)
     if plot is not None:
-        from flowmesh_sim.plots import draw_both  # noqa: PLC0415 - matplotlib is of the sim extra
+        from flowmesh_sim.run.plots import draw_both  # noqa: PLC0415 - matplotlib is of the sim extra
 
         draw_both(done, plot)
         terminal.note(f"drawn into {plot}")

@@ -5,11 +5,11 @@ from pathlib import Path
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
-from flowmesh_sim.invariants import Checker
-from flowmesh_sim.measures import SimulationResult
+from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.policies import policy_named
+from flowmesh_sim.run.measurements import SimulationResult
+from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import read_scenario
-from flowmesh_sim.simulation import Simulation
 
 
 def simulate_file(
@@ -36,7 +36,7 @@ def simulate_file(
     result = Simulation(scenario, seed=seed, trace=trace, checker=checker).run()
     terminal = Terminal(as_json=as_json)
     if plot is not None:
-        from flowmesh_sim.plots import draw  # noqa: PLC0415 - matplotlib is of the sim extra
+        from flowmesh_sim.run.plots import draw  # noqa: PLC0415 - matplotlib is of the sim extra
 
         draw(result, plot)
         terminal.note(f"drawn into {plot}")

@@ -13,9 +13,9 @@ from math import inf
 
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_sim.devices import GB, Device, HardwareCatalog, LanguageModel
-from flowmesh_sim.duties import HOST, SERVING, WorkItem, WorkModel
-from flowmesh_sim.paper.witness import StepTrace
+from flowmesh_sim.models.devices import GB, Device, HardwareCatalog, LanguageModel
+from flowmesh_sim.models.work_model import HOST, SERVING, WorkItem, WorkModel
+from flowmesh_sim.paper.observer import StepTrace
 
 HOUR_S = 3600.0
 

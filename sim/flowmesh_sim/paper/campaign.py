@@ -18,7 +18,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.paper.measuring import Figures, measure
+from flowmesh_sim.paper.measure import Figures, measure
 from flowmesh_sim.paper.plan import Cell, Json
 from flowmesh_sim.scenario import scenario_of
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from flowmesh_sim.paper.campaign import Campaign
-from flowmesh_sim.paper.measuring import Figures
+from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.plan import Cell
 
 ENOUGH = 10

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.paper.figures import FIGURES
 from flowmesh_sim.paper.goals import goals
 from flowmesh_sim.paper.numbers import Missing, Results
 from flowmesh_sim.paper.plan import Json
+from flowmesh_sim.paper.plots import FIGURES
 from flowmesh_sim.paper.tables import TABLES
 
 

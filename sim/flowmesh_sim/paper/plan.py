@@ -10,7 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from flowmesh_sim.facts import read_facts
+from flowmesh_sim.kernel.constants import read_facts
 from flowmesh_sim.scenario import Scenario, scenario_of
 
 Json = dict[str, Any]

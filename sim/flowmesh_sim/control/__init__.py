@@ -1,0 +1,1 @@
+"""The simulated side of the control plane around the shipped machine."""

@@ -1,0 +1,207 @@
+"""Executes the machine's commands in virtual time, by the rules of the control plane's executor.
+
+Requests to the store take their time and are made again while it is unavailable, with the waits of
+the control plane's task pool. A write under way when its control plane dies still lands.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
+from flowmesh_control.loop.task_pool import FIRST_RETRY_S, LAST_RETRY_S
+from flowmesh_core.dataset.manifest import encode_manifest
+from flowmesh_core.machine.commands import (
+    Acknowledge,
+    AppendLedgerLine,
+    Assign,
+    AttemptSettled,
+    CancelAttempt,
+    CheckBlobs,
+    Command,
+    ConfirmAttempts,
+    DeleteCorruptBlobs,
+    FinalizeRun,
+    LookUp,
+    Prewarm,
+    Publish,
+    PutBlob,
+    PutManifest,
+    RunChanged,
+)
+from flowmesh_core.machine.events import (
+    ActionKey,
+    BlobsChecked,
+    Event,
+    LookedUp,
+    Published,
+    RunFinalized,
+)
+from flowmesh_sim.control.gateway import SimGateway
+from flowmesh_sim.kernel.environment import Environment, RandomStreams
+from flowmesh_sim.models.store import SimStore
+
+if TYPE_CHECKING:
+    from flowmesh_core.protocol.results import ActionResult
+
+
+class ExecutorOwner(Protocol):
+    """The control plane that the commands are of."""
+
+    alive: bool
+
+    def now_s(self) -> float:
+        """Its wall clock."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Takes an answer."""
+        ...
+
+    def finish(self, uid: str) -> None:
+        """Makes a run's end durable."""
+        ...
+
+    def assigned(self, command: Assign) -> None:
+        """Notes an assignment."""
+        ...
+
+    def wrote(self, key: ActionKey, result: "ActionResult") -> None:
+        """Notes a publication that won."""
+        ...
+
+
+class SimCommandExecutor:
+    """The executor of one control plane."""
+
+    def __init__(
+        self,
+        engine: Environment,
+        store: SimStore,
+        gateway: SimGateway,
+        home: ExecutorOwner,
+        *,
+        append: Callable[[str, Any], None],
+        times: Any,
+        dice: RandomStreams,
+    ) -> None:
+        """Takes everything that commands touch, and the times of requests."""
+        self._engine = engine
+        self._store = store
+        self._home = home
+        self._times = times
+        self._rng = dice.stream("store")
+        self._puts = PendingPuts()
+        self._table: Mapping[type, Callable[[Any], None]] = {
+            LookUp: partial(self._request, self._look_up, times.look_up_s),
+            Publish: partial(self._request, self._publish, times.publish_s),
+            PutManifest: self._put_later,
+            PutBlob: self._put_later,
+            CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
+            DeleteCorruptBlobs: partial(self._request, self._discard, times.look_up_s),
+            FinalizeRun: self._finish_later,
+            Assign: self._assign,
+            CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
+            Prewarm: lambda c: gateway.hold_open(c.worker, c.openings),
+            Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
+            ConfirmAttempts: lambda c: gateway.keep(c.worker, c.keep),
+            AppendLedgerLine: lambda c: append(c.uid, c.line),
+            RunChanged: lambda c: None,  # projections: nobody is shown anything here
+            AttemptSettled: lambda c: None,
+        }
+        self._gateway = gateway
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Starts the work; answers come back as events."""
+        for command in commands:
+            self._table[type(command)](command)
+
+    def flush(self) -> None:
+        """Sends what was gathered for each worker."""
+        self._gateway.flush()
+
+    def refused(self) -> bool:
+        """Whether the store refuses a call now."""
+        return self._store.refuses > 0.0 and self._rng.random() < self._store.refuses
+
+    def _request(
+        self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float = FIRST_RETRY_S
+    ) -> None:
+        self._engine.after(took_s + self._store.slow_s, self._arrived, job, took_s, command, wait_s)
+
+    def _arrived(
+        self, job: Callable[[Any], bool], took_s: float, command: Any, wait_s: float
+    ) -> None:
+        if not self._store.down and not self.refused() and job(command):
+            return
+        if self._home.alive:
+            longer_s = min(2 * wait_s, LAST_RETRY_S)
+            self._engine.after(wait_s, self._request, job, took_s, command, longer_s)
+
+    # -- requests: whether they are done ---------------------------------------------------------
+
+    def _look_up(self, c: LookUp) -> bool:
+        if self._home.alive:
+            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._home.now_s())
+            self._home.post(LookedUp(c.key, found))
+        return True
+
+    def _publish(self, c: Publish) -> bool:
+        if self._store.races and self._rng.random() < self._store.races:
+            self._rival(c)
+        now_s = self._home.now_s()
+        stands, won = self._store.publish(c.key, c.result, replace=c.replace, now_s=now_s)
+        if won:
+            self._home.wrote(c.key, stands)
+        ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
+        if self.refused():
+            return False  # written, and the answer lost: it is asked again, and finds itself
+        if self._home.alive:
+            self._home.post(Published(c.key, stands, adopted=not ours))
+        return True
+
+    def _rival(self, c: Publish) -> None:
+        """Another writer, such as a former leader, publishes what its worker made of the action."""
+        provenance = msgspec.structs.replace(c.result.provenance, attempt_id="a rival's")
+        result = msgspec.structs.replace(c.result, provenance=provenance, run_uid="")
+        now_s = self._home.now_s()
+        stands, won = self._store.publish(c.key, result, replace=c.replace, now_s=now_s)
+        if won:
+            self._home.wrote(c.key, stands)
+
+    def _discard(self, c: DeleteCorruptBlobs) -> bool:
+        self._store.discard(c.digests)
+        return True
+
+    def _put_later(self, c: PutManifest | PutBlob) -> None:
+        pending = self._puts.begin(c.uid, c.digest)
+        self._request(self._put, self._times.publish_s, (c, pending))
+
+    def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> bool:
+        c, pending = given
+        size = len(c.data) if isinstance(c, PutBlob) else len(encode_manifest(c.manifest))
+        self._store.discard([c.digest])
+        self._store.put_blob(c.digest, size)
+        self._puts.end(pending)
+        return True
+
+    def _check_blobs(self, c: CheckBlobs) -> bool:
+        if self._home.alive:
+            wanted = c.digests - self._puts.join(c.uid, c.digests)
+            self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
+        return True
+
+    def _finish_later(self, c: FinalizeRun) -> None:
+        self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
+
+    def _finish(self, c: FinalizeRun) -> bool:
+        if self._home.alive:
+            self._home.finish(c.uid)
+            self._home.post(RunFinalized(c.uid))
+        return True
+
+    def _assign(self, c: Assign) -> None:
+        self._home.assigned(c)
+        self._gateway.assign(c.worker, c.assignment)

@@ -1,0 +1,252 @@
+"""Pools of simulated workers: made with a delay, drained away, scaled by the shipped signal."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flowmesh_core.autoscaling.backlog import signal_of
+from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_supply import PoolSupply
+from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.right_sizing import RightSizing
+from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.prewarm import in_demand, told_to_hold
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
+from flowmesh_core.units import Digest, nano_usd
+from flowmesh_sim.control.fabric import SimulatedFabric
+from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_sim.scenario import PoolSpec
+from flowmesh_sim.workers.context import WorkerContext
+from flowmesh_sim.workers.worker import SimWorker
+
+if TYPE_CHECKING:
+    from flowmesh_core.catalog.catalog import Catalog
+
+SCALE_EVERY_S = 5.0
+
+
+class SimPool:
+    """Workers of one shape.
+
+    Attributes:
+        workers: those that live; ``coming`` are on their way, or wait for a machine.
+        waited_s: of each worker that was ordered, seconds from the order until its agent ran.
+    """
+
+    def __init__(
+        self,
+        spec: PoolSpec,
+        fabric: SimulatedFabric,
+        hardware: HardwareCatalog,
+        around: WorkerContext,
+    ) -> None:
+        """Takes what the pool is."""
+        self.spec = spec
+        self._fabric = fabric
+        self._device = hardware.devices[spec.device]
+        self._around = (
+            replace(around, latency_s=spec.latency_s) if spec.latency_s is not None else around
+        )
+        self._times = fabric.facts.group("provisioning")
+        self._rng = fabric.dice.stream(f"pool {spec.name}")
+        self._made = 0
+        self.workers: dict[str, SimWorker] = {}
+        self.coming = 0
+        self._without_machine = 0
+        self.waited_s: list[float] = []
+        self._disks: list[dict[Digest, int]] = []
+        self.supply = PoolSupply()
+        self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
+        self.shape = self._shape(fabric.catalog)
+
+    def _shape(self, catalog: "Catalog") -> WorkerShape:
+        spec, device = self.spec, self._device
+        offered = [c for c in catalog if not spec.engines or c.name in spec.engines]
+        price = spec.price_usd_per_hour
+        one = device.price_nanousd_h if price is None else nano_usd(price)
+        return WorkerShape(
+            name=spec.name,
+            pool=spec.name,
+            device_class=device.device_class,
+            device_memory_mib=device.memory_mib if device.accelerator else spec.host_memory_mib,
+            host_memory_mib=spec.host_memory_mib,
+            cpus=spec.cpus,
+            price_nanousd_per_hour=one * spec.devices,
+            engines={c.name: (c.version, c.implementation) for c in offered},
+            devices=spec.devices,
+            honours=tuple(
+                EngineVariant(c.name, implementation, ("bfloat16", "float32"))
+                for c in offered
+                if c.identity_fields
+                for implementation in (
+                    ("vllm",) if "implementation" in c.identity_fields else ("",)
+                )
+            ),
+            power_w=float(device.facts.tdp_w) * spec.devices,
+            idle_w=float(device.facts.idle_w) * spec.devices,
+            zone=spec.zone,
+            labels=dict(spec.labels),
+            allows_user_code=True,
+        )
+
+    @property
+    def start_s(self) -> float:
+        """Usual seconds from asking until the agent connects."""
+        t = self._times
+        made = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[self.spec.start]
+        return float(made + t.agent_s)
+
+    @property
+    def near(self) -> frozenset[Digest]:
+        """What the next worker will find on its disk."""
+        return frozenset(self._disks[-1]) if self._disks else frozenset()
+
+    def order(self) -> None:
+        """Wants one more worker; it is paid for from when its machine runs."""
+        self.coming += 1
+        on_machines = len(self.workers) + self.coming - self._without_machine
+        if self.spec.machines is not None and on_machines > self.spec.machines:
+            self._without_machine += 1
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        delay_s = self.start_s * self._rng.uniform(0.8, 1.4)
+        self.waited_s.append(delay_s)
+        self._fabric.engine.after(delay_s, self._arrives)
+
+    def _arrives(self) -> None:
+        self.make(self._times.agent_s)
+
+    def join(self) -> None:
+        """A worker that was there before is seen."""
+        self.make()
+
+    def make(self, paid_before_s: float = 0.0) -> SimWorker:
+        """A worker's process starts."""
+        self.coming = max(0, self.coming - 1)
+        self._made += 1
+        engine = self._fabric.engine
+        name = f"{self.spec.name}-{self._made:04d}"
+        worker = SimWorker(
+            self._around,
+            _named(self.shape, name),
+            self._device,
+            incarnation=f"{name}/{self._made}",
+            billed_since_s=max(0.0, engine.now_s - paid_before_s),
+            phase_s=self._rng.random(),
+            on_gone=self._gone,
+        )
+        if self._disks:
+            worker.shelf.held.update(self._disks.pop())
+        self.workers[name] = worker
+        self._fabric.measures.workers.append(worker)
+        self._fabric.trace.add(engine.now_s, "worker", name)
+        return worker
+
+    def _gone(self, worker: SimWorker) -> None:
+        self.workers.pop(worker.name, None)
+        if self.spec.disk == "kept" and worker.draining:
+            self._disks.append(dict(worker.shelf.held))
+        self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
+        if self._without_machine:
+            self._without_machine -= 1
+            self._start()
+
+    def resize(self, wanted: int) -> None:
+        """Orders what is missing, or drains the idle ones first."""
+        living = self._dispensable()
+        have = len(living) + self.coming
+        for _ in range(wanted - have):
+            self.order()
+        withdrawn = max(0, min(have - wanted, self._without_machine))
+        self.coming -= withdrawn
+        self._without_machine -= withdrawn
+        for worker in living[: max(0, len(living) - wanted)]:
+            worker.drain()
+
+    def surplus(self, needed: int) -> set[str]:
+        """Who takes nothing new, though it ends what it runs: more than are needed."""
+        living = self._dispensable()
+        return {worker.name for worker in living[: max(0, len(living) - needed)]}
+
+    def _dispensable(self) -> list[SimWorker]:
+        """Who lives, those first who have least to lose, as the operator chooses."""
+        living = [w for w in self.workers.values() if not w.draining]
+        return sorted(living, key=lambda w: (len(w.held.progress), w.warm_mib, w.name))
+
+
+def _named(shape: WorkerShape, name: str) -> WorkerShape:
+    from msgspec.structs import replace as changed  # noqa: PLC0415 - one name, two meanings
+
+    return changed(shape, name=name)
+
+
+class Provisioner:
+    """All pools: every few seconds scales those that grow, and says what is to be held open."""
+
+    def __init__(self, fabric: SimulatedFabric, pools: list[SimPool]) -> None:
+        """Makes the workers that are there from the beginning."""
+        self._fabric = fabric
+        self.pools = pools
+        self._rightsizing = RightSizing()
+        for pool in pools:
+            for _ in range(pool.spec.workers):
+                if pool.spec.after_s:
+                    fabric.engine.at(pool.spec.after_s, pool.join)
+                else:
+                    pool.make()
+        self._declared = [p for p in pools if p.spec.autoscale or p.spec.hold_open]
+        if self._declared:
+            fabric.engine.after(SCALE_EVERY_S, self._scale)
+
+    def living(self) -> list[SimWorker]:
+        """Every worker whose process runs, in order of pools and names."""
+        return [w for pool in self.pools for _, w in sorted(pool.workers.items())]
+
+    def _scale(self) -> None:
+        self._fabric.engine.after(SCALE_EVERY_S, self._scale)
+        control = self._fabric.control
+        if control is None:
+            return
+        now_s = control.now_s()
+        views = [self._view(pool, now_s) for pool in self._declared]
+        state = control.machine.state
+        seen, warm = snapshot(state, now_s), in_demand(state, now_s)
+        signal = signal_of(seen, state.model, views, warm, self._rightsizing)
+        cordoned: set[str] = set()
+        for pool, view in zip(self._declared, views, strict=True):
+            if not pool.spec.autoscale:
+                continue
+            current = sum(not w.draining for w in pool.workers.values()) + pool.coming
+            sizes = pool.hysteresis.sizes(view, signal.backlogs[view.name], current, now_s)
+            pool.resize(sizes.workers)
+            cordoned |= pool.surplus(sizes.needed)
+        if cordoned != state.cordoned:
+            control.post(CordonChanged(frozenset(cordoned)))
+        told = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
+        openings = openings_of(
+            [w for w in seen.workers if w.shape.pool in told], warm, signal.homes
+        )
+        if not told_to_hold(state, openings):
+            control.post(PrewarmPlanChanged(openings))
+
+    @staticmethod
+    def _view(pool: SimPool, now_s: float) -> PoolView:
+        spec = pool.spec
+        most = spec.maximum or max(1, spec.workers)
+        least = spec.minimum if spec.autoscale else most
+        living = sum(not w.draining for w in pool.workers.values())
+        asked = max(living + pool.coming, least)
+        return PoolView(
+            spec.name,
+            pool.shape,
+            least,
+            most,
+            pool.start_s,
+            spec.target_s,
+            spec.calm_s,
+            pool.near,
+            pool.supply.most(living, asked, pool.start_s, now_s),
+        )

@@ -1,0 +1,1 @@
+"""Faults that a scenario injects into workers, the network and the store."""

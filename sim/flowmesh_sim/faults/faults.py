@@ -1,0 +1,151 @@
+"""Faults: what strikes workers, the network, the store and the control plane, and when."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_sim.control.fabric import SimulatedFabric
+from flowmesh_sim.control.provisioner import Provisioner
+from flowmesh_sim.faults.store_faults import StoreFaults
+from flowmesh_sim.faults.worker_faults import WorkerFaults
+from flowmesh_sim.scenario import FaultSpec
+from flowmesh_sim.workers.worker import SimWorker
+
+HOUR_S = 3600.0
+LEAD_CHECKED_S = 5.0
+"""A leader knows after at most so long that another one leads (``lead_check_s``)."""
+AMENDMENTS: tuple[dict[str, Any], ...] = (
+    {"priority": 5},
+    {"priority": -1},
+    {"budgetNanousd": 500_000},
+    {"suspend": True},
+)
+
+
+class Faults:
+    """Schedules and does them.
+
+    Attributes:
+        struck: how many so far.
+    """
+
+    def __init__(
+        self, fabric: SimulatedFabric, provisioner: Provisioner, specs: Sequence[FaultSpec]
+    ) -> None:
+        """Schedules every fault of the scenario."""
+        self._fabric = fabric
+        self._provisioner = provisioner
+        self._spoiling: list[tuple[float, str]] = []
+        self._rng = fabric.dice.stream("faults")
+        self._fleet = WorkerFaults(fabric, provisioner, self._rng)
+        self.struck = 0
+        fabric.measures.spoil = self._spoil
+        self._by_kind: dict[str, Callable[[FaultSpec], None]] = {
+            **StoreFaults(fabric, self._rng).by_kind,
+            "partition": self._partition,
+            "clock-step": self._clock_step,
+            "control-crash": self._control_crash,
+            "stale-leader": self._stale_leader,
+            "engine-errors": self._engine_errors,
+            "cancel": self._cancel,
+            "amend": self._amend,
+        }
+        for number, spec in enumerate(specs):
+            if spec.at_s is not None:
+                fabric.engine.at(spec.at_s, self.strike, spec)
+            else:
+                self._again(spec, fabric.dice.stream(f"fault {number}"))
+
+    def _again(self, spec: FaultSpec, rng: Random) -> None:
+        assert spec.per_hour is not None
+        many = len(self._candidates(spec)) if spec.kind in self._fleet.by_kind else 1
+        wait_s = rng.expovariate(spec.per_hour * max(1, many) / HOUR_S)
+
+        def struck() -> None:
+            self.strike(spec)
+            self._again(spec, rng)
+
+        self._fabric.engine.after(wait_s, struck)
+
+    def strike(self, spec: FaultSpec) -> None:
+        """Does a fault now."""
+        self.struck += 1
+        now_s = self._fabric.engine.now_s
+        if spec.kind in self._fleet.by_kind:
+            found = self._candidates(spec)
+            if not found:
+                return
+            if spec.busiest:
+                worker = max(found, key=lambda w: (len(w.held.progress), w.name))
+            else:
+                worker = self._rng.choice(found)
+            self._fabric.trace.add(now_s, "fault", (spec.kind, worker.name))
+            self._fleet.by_kind[spec.kind](spec, worker)
+            return
+        self._fabric.trace.add(now_s, "fault", (spec.kind, spec.for_s))
+        self._by_kind[spec.kind](spec)
+
+    def _candidates(self, spec: FaultSpec) -> list[SimWorker]:
+        return [
+            w
+            for w in self._provisioner.living()
+            if (not spec.pool or w.shape.pool == spec.pool)
+            and (not spec.worker or w.name == spec.worker)
+        ]
+
+    def _partition(self, spec: FaultSpec) -> None:
+        """A share of the workers, at least one, does not reach the control plane."""
+        found = self._candidates(spec)
+        many = max(1, round(spec.share * len(found)))
+        for worker in self._rng.sample(found, k=min(many, len(found))):
+            self._fleet.cut(spec, worker)
+
+    # -- of the control plane --------------------------------------------------------------------
+
+    def _clock_step(self, spec: FaultSpec) -> None:
+        self._fabric.checker.clock_was_set()
+        self._fabric.skew_s += spec.step_s
+
+    def _control_crash(self, spec: FaultSpec) -> None:
+        self._fabric.crash(spec.for_s)
+
+    def _stale_leader(self, spec: FaultSpec) -> None:
+        self._fabric.usurp(min(spec.for_s, LEAD_CHECKED_S))
+
+    # -- of users --------------------------------------------------------------------------------
+
+    def _cancel(self, spec: FaultSpec) -> None:
+        if self._fabric.open:
+            self._fabric.cancel(self._rng.choice(sorted(self._fabric.open)))
+
+    def _amend(self, spec: FaultSpec) -> None:
+        """A user changes a run; one that is suspended goes on after a while."""
+        if not self._fabric.open:
+            return
+        uid = self._rng.choice(sorted(self._fabric.open))
+        changes = self._rng.choice(AMENDMENTS)
+        self._fabric.amend(uid, changes)
+        if "suspend" in changes:
+            self._fabric.engine.after(spec.for_s, self._resume, uid)
+
+    def _resume(self, uid: str) -> None:
+        """Again and again: nobody answers where the control plane has just died."""
+        control = self._fabric.control
+        run = None if control is None else control.machine.state.runs.get(uid)
+        if uid in self._fabric.open and (run is None or run.suspended):
+            self._fabric.amend(uid, {"suspend": False})
+            self._fabric.engine.after(1.0, self._resume, uid)
+
+    # -- of engines ------------------------------------------------------------------------------
+
+    def _engine_errors(self, spec: FaultSpec) -> None:
+        entry = (spec.share, spec.failure)
+        self._spoiling.append(entry)
+        self._fabric.engine.after(spec.for_s, self._spoiling.remove, entry)
+
+    def _spoil(self, attempt_id: str) -> FailureReport | None:
+        for share, kind in self._spoiling:
+            if self._rng.random() < share:
+                return FailureReport(kind, f"spoiled ({attempt_id[-8:]})")
+        return None

@@ -1,0 +1,148 @@
+"""What must hold in every simulated world, whatever strikes it; checked all along and at the end.
+
+Here is who looks, and when; what is looked at stands in rooms of its own: money and status
+(``books_kept``), actions and devices (``work_kept``), workers (``fleet_kept``), shares of tenants
+(``shares_kept``), dispatch, publication and collection (``promises``).
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.machine.commands import Assign
+from flowmesh_core.machine.events import ActionKey, Event
+from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.status.view import RunStatus
+from flowmesh_core.units import Digest
+from flowmesh_sim.invariants.fairness import FairnessInvariants
+from flowmesh_sim.invariants.guarantees import ActionInvariants
+from flowmesh_sim.invariants.money import MoneyInvariants
+from flowmesh_sim.invariants.work import look_at_actions, look_at_memory, look_at_runs
+from flowmesh_sim.invariants.workers import WorkerInvariants
+from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.models.store import Key
+from flowmesh_sim.policies.shipped import Shipped
+
+if TYPE_CHECKING:
+    from flowmesh_sim.control.control import SimulatedControlPlane
+    from flowmesh_sim.control.fabric import SimulatedFabric
+    from flowmesh_sim.control.provisioner import Provisioner
+
+OBJECTS_PER_EVENT = 16
+"""Looking at so many objects may cost what an event costs."""
+
+
+class Checker:
+    """Raises at the first thing that must not be.
+
+    Attributes:
+        checks: how often the whole state was looked at.
+    """
+
+    def __init__(self, every: int | None = None) -> None:
+        """Looks at the whole state at every so many events.
+
+        Args:
+            every: events between looks; None goes by the state's size (a small one is looked at
+                after every event), so that looking costs about as much as what is looked at.
+        """
+        self._every = every
+        self._due = 1
+        self.checks = 0
+        self._books = MoneyInvariants()
+        self._fleet = WorkerInvariants()
+        self._shares = FairnessInvariants()
+        self._promises = ActionInvariants()
+        self.provisioner: Provisioner | None = None
+
+    def began(self, control: "SimulatedControlPlane") -> None:
+        """When an epoch begins."""
+        self._shares.began(control)
+
+    # -- as it goes on ---------------------------------------------------------------------------
+
+    def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
+        """After every event."""
+        self._books.applied(control, event)
+        self._due -= 1
+        if self._due <= 0:
+            self.check(control)
+
+    def check(self, control: "SimulatedControlPlane") -> None:
+        """The whole state."""
+        self.checks += 1
+        state = control.machine.state
+        size = len(state.actions) + 4 * len(state.attempts) + 4 * len(state.workers)
+        size += sum(len(run.steps) for run in state.runs.values())
+        self._due = self._every or 1 + size // OBJECTS_PER_EVENT
+        self._books.look(control)
+        look_at_runs(state)
+        look_at_actions(state)
+        look_at_memory(state)
+        self._shares.look(control)
+        if self.provisioner is not None:
+            self._fleet.look(control, self.provisioner)
+
+    def decided(
+        self, control: "SimulatedControlPlane", snapshot: Snapshot, decision: Decision
+    ) -> None:
+        """At every decision, before it is applied."""
+        if control.policy is Shipped:
+            self._shares.decided(snapshot, decision)
+
+    def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
+        """At every line of a ledger."""
+        self._shares.appended(control, uid, line)
+
+    def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
+        """At every dispatch."""
+        self._promises.assigned(control, c)
+
+    def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
+        """At every write of a result that won."""
+        self._promises.wrote(control, key, result)
+
+    def unreadable(self, places: Collection[Key]) -> None:
+        """Where results are gone or damaged."""
+        self._promises.unreadable(places)
+
+    def collected(self, fabric: "SimulatedFabric", swept: Collection[Digest]) -> None:
+        """After every collection."""
+        self._promises.collected(fabric, swept)
+
+    def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
+        """At every verdict."""
+        self._books.finished(control, uid, status)
+
+    def clock_was_set(self) -> None:
+        """The wall clock stepped: lifetimes by it are not lifetimes any more."""
+        self._books.clock_was_set()
+        self._shares.clock_was_set()
+
+    # -- at the end ------------------------------------------------------------------------------
+
+    def at_end(self, fabric: "SimulatedFabric", *, limit_s: float) -> None:
+        """When nothing goes on any more."""
+        lost = sorted(fabric.open)
+        if lost:
+            wrong(
+                f"runs {', '.join(lost[:5])}",
+                f"have not ended after {limit_s:g} s: {_story(fabric)}",
+            )
+        if fabric.control is not None:
+            self.check(fabric.control)
+            self._books.at_end(fabric, fabric.control)
+
+
+def _story(fabric: "SimulatedFabric") -> str:
+    if fabric.control is None:
+        return "nobody leads"
+    state = fabric.control.machine.state
+    told = [
+        f"{uid} {path} {s.state} {s.wait_reason} left={s.pending_parts} {run.unsettled=}"
+        for uid, run in state.runs.items()
+        for path, s in run.steps.items()
+        if not s.ended
+    ]
+    return f"{len(state.workers)} workers; " + "; ".join(told[:10])

@@ -1,0 +1,111 @@
+"""Fair shares: what tenants paid is what counts, and who paid least is served first.
+
+The shares are added up anew from the ledgers. Of a decision is checked what its order implies
+wherever two tenants want the same: a tenant that got nothing at all is not behind one that got
+some, unless it paid more. Where there is more than one place an action may be better off waiting
+for the other one; there nothing is checked.
+"""
+
+from math import exp2, isclose
+from typing import TYPE_CHECKING
+
+from flowmesh_core.accounting.ledger_lines import AttemptLine, Line
+from flowmesh_core.fleet.ready_index import ReadyGroup
+from flowmesh_core.fleet.snapshot import Decision, Snapshot
+from flowmesh_core.placement.fair_share import HALF_LIFE_S
+from flowmesh_core.units import Digest
+from flowmesh_sim.kernel.violation import wrong
+
+if TYPE_CHECKING:
+    from flowmesh_sim.control.control import SimulatedControlPlane
+
+TOLERANCE = 1e-6
+NANOUSD = 2.0
+"""A difference below this is one of rounding."""
+
+
+class FairnessInvariants:
+    """Adds up what every tenant paid in an epoch, each payment half as much ten minutes later."""
+
+    def __init__(self) -> None:
+        """Starts with nothing paid."""
+        self._paid: dict[int, dict[str, tuple[float, float]]] = {}
+        self._by_wall = True
+
+    def clock_was_set(self) -> None:
+        """The wall clock stepped: how old a payment is, is not known any more."""
+        self._by_wall = False
+
+    def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
+        """A line of a ledger: what it charges is paid."""
+        if isinstance(line, AttemptLine):
+            tenant = control.machine.state.runs[uid].plan.namespace
+            paid = self._paid.setdefault(control.epoch, {})
+            before = _decayed(paid.get(tenant), line.time_s)
+            paid[tenant] = (before + line.share_nanousd, line.time_s)
+
+    def began(self, control: "SimulatedControlPlane") -> None:
+        """An epoch begins, with what the last one had written down."""
+        self._paid[control.epoch] = control.machine.state.fair.paid(control.now_s())
+
+    def look(self, control: "SimulatedControlPlane") -> None:
+        """The machine's shares are those."""
+        if not self._by_wall:
+            return
+        now_s = control.now_s()
+        for tenant, account in self._paid.get(control.epoch, {}).items():
+            counted = control.machine.state.fair.virtual_time(tenant, now_s)
+            paid = _decayed(account, now_s)
+            if not isclose(counted, paid, rel_tol=TOLERANCE, abs_tol=NANOUSD):
+                wrong(f"tenant {tenant}", f"paid {paid:.0f} of late, its share says {counted:.0f}")
+
+    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+        """A decision, on the snapshot that it is of."""
+        if len(snapshot.ready.heads) < 2:  # noqa: PLR2004 - nobody to be compared with
+            return
+        served = _served(snapshot, decision)
+        for group in snapshot.ready.groups.values():
+            several = len(group.queues) > 1 and not group.like.replica_of
+            if several and len(_places(group.like.signature, snapshot, decision)) == 1:
+                _in_order(group, snapshot, served)
+
+
+Served = dict[str, set[ReadyGroup]]
+"""By tenant, the groups of which something was placed."""
+
+
+def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
+    if account is None:
+        return 0.0
+    nanousd, at_s = account
+    return nanousd * exp2(-(now_s - at_s) / HALF_LIFE_S)
+
+
+def _places(signature: str, snapshot: Snapshot, decision: Decision) -> set[str]:
+    """Workers that run something of a signature, or were given some."""
+    given = {p.worker for p in decision.placements if p.signature == signature}
+    lanes = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
+    return given | {name for name, lane in lanes if lane is not None and lane.held}
+
+
+def _served(snapshot: Snapshot, decision: Decision) -> Served:
+    placed = {name for p in decision.placements for name in p.actions}
+    found: Served = {}
+    for group in snapshot.ready.groups.values():
+        for tenant, queue in group.queues.items():
+            if any(action.action_id in placed for _, action, _ in queue):
+                found.setdefault(tenant, set()).add(group)
+    return found
+
+
+def _in_order(group: ReadyGroup, snapshot: Snapshot, served: Served) -> None:
+    """Nobody gets nothing who paid less than one who gets something."""
+    shares = snapshot.fair_share
+    for poor in (t for t in group.queues if t not in served):
+        for rich in (t for t in group.queues if group in served.get(t, ())):
+            if shares.get(rich, 0.0) > shares.get(poor, 0.0):
+                wrong(
+                    f"tenant {poor}",
+                    f"paid {shares.get(poor, 0.0):.0f} and waits, while {rich} is served, which "
+                    f"paid {shares.get(rich, 0.0):.0f}",
+                )

@@ -1,0 +1,122 @@
+"""Money and status: receipts, fabric and what is unsettled are the bill; statuses say what is."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_core.accounting.meter import NANOSECONDS_PER_HOUR
+from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.machine.events import Event, WorkerConnected
+from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.state import State
+from flowmesh_core.status.projection import run_status
+from flowmesh_core.status.view import RunStatus
+from flowmesh_sim.kernel.violation import wrong
+
+if TYPE_CHECKING:
+    from flowmesh_sim.control.control import SimulatedControlPlane
+    from flowmesh_sim.control.fabric import SimulatedFabric
+
+
+class MoneyInvariants:
+    """Follows the books of all epochs, and every run's end."""
+
+    def __init__(self) -> None:
+        """Starts with nothing seen."""
+        self._ended: dict[str, str] = {}
+        self._bills: dict[str, tuple[int, float]] = {}
+        self._closed_nanousd = 0
+        self._by_wall = True
+        self._turn = 0
+
+    def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
+        """After every event: which workers' bills are open."""
+        if type(event) is WorkerConnected:
+            self._came(control.machine.state, event)
+        self._left(control)
+
+    def look(self, control: "SimulatedControlPlane") -> None:
+        """The book, and the status of one run, each in its turn."""
+        state = control.machine.state
+        book = state.book
+        open_bills = sum(a.charged_nanousd for a in state.attempts.values())
+        if book.unsettled_nanousd != open_bills:
+            wrong(
+                "money",
+                f"bill {book.bill_nanousd} = receipts {book.receipts_nanousd} + fabric "
+                f"{book.fabric_nanousd} + {book.unsettled_nanousd}, attempts have {open_bills}",
+            )
+        if state.runs:
+            self._turn = (self._turn + 1) % len(state.runs)
+            uid = list(state.runs)[self._turn]
+            _agrees(state.runs[uid], run_status(state, uid, control.now_s()))
+
+    def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
+        """At every verdict: it is the only one, and its receipt is what its ledger says."""
+        if uid in self._ended:
+            wrong(f"run {uid}", f"ended as {self._ended[uid]}, and again as {status.phase}")
+        self._ended[uid] = status.phase
+        run = control.machine.state.runs[uid]
+        still = [path for path, step in run.steps.items() if not step.ended]
+        if still:
+            wrong(f"run {uid}", f"is {status.phase} while {still} have not ended")
+        _agrees(run, status)
+        told = sum(x.share_nanousd for x in run.lines if isinstance(x, AttemptLine))
+        if told != status.paid_nanousd:
+            wrong(f"run {uid}", f"paid {status.paid_nanousd}, its ledger says {told}")
+
+    # -- the bill, worked out beside the machine -------------------------------------------------
+
+    def clock_was_set(self) -> None:
+        """The wall clock stepped: lifetimes by it are not lifetimes any more."""
+        self._by_wall = False
+
+    def _came(self, state: State, event: WorkerConnected) -> None:
+        hello = event.hello
+        worker = state.workers.get(hello.shape.name)
+        if worker is not None and hello.incarnation not in self._bills:
+            self._bills[hello.incarnation] = (hello.shape.price_nanousd_per_hour, worker.started_s)
+
+    def _left(self, control: "SimulatedControlPlane") -> None:
+        workers = control.machine.state.workers
+        if len(workers) == len(self._bills):
+            return
+        known = {w.incarnation for w in workers.values()}
+        for incarnation in [i for i in self._bills if i not in known]:
+            price, started_s = self._bills.pop(incarnation)
+            lived_ns = round(control.now_s() * 1e9) - round(started_s * 1e9)
+            self._closed_nanousd += price * lived_ns // NANOSECONDS_PER_HOUR
+
+    def at_end(self, fabric: "SimulatedFabric", control: "SimulatedControlPlane") -> None:
+        """When nothing goes on any more: all is settled, and the bill is what workers cost."""
+        state, book = control.machine.state, control.machine.state.book
+        if state.actions or state.attempts or state.ready:
+            wrong("the end", f"{len(state.actions)} actions, {len(state.attempts)} attempts stay")
+        if book.bill_nanousd != book.receipts_nanousd + book.fabric_nanousd:
+            wrong("the end", f"{book.unsettled_nanousd} nano-dollars are unsettled")
+        paid = sum(f.paid_nanousd for f in fabric.bucket.finals.values())
+        if paid != book.receipts_nanousd:
+            wrong("the end", f"runs paid {paid}, the book has {book.receipts_nanousd}")
+        if self._by_wall and control.epoch == 1:
+            living = sum(w.meter.billed_nanousd for w in state.workers.values())
+            if living + self._closed_nanousd != book.bill_nanousd:
+                wrong(
+                    "the end",
+                    f"workers cost {living + self._closed_nanousd}, the bill {book.bill_nanousd}",
+                )
+
+
+def _agrees(run: Run, status: RunStatus) -> None:
+    """A status says of a run what its steps say."""
+    counted = Counter(str(s.state) for s in run.steps.values())
+    if {str(k): v for k, v in status.counts.items()} != counted:
+        wrong(f"run {run.uid}", f"its status says {status.counts}, its steps {counted}")
+    paid = sum(s.paid_nanousd for s in run.steps.values())
+    if status.paid_nanousd != paid:
+        wrong(f"run {run.uid}", f"its status says {status.paid_nanousd} paid, its steps {paid}")
+    for step in status.steps:
+        if step.state == StepState.COMPLETED and step.done < step.actions:
+            wrong(f"run {run.uid}", f"{step.path} is complete with {step.done} of {step.actions}")
+    good = {StepState.COMPLETED, StepState.SKIPPED}
+    if status.phase == Phase.SUCCEEDED and any(s.state not in good for s in run.steps.values()):
+        wrong(f"run {run.uid}", f"is {status.phase} with steps {dict(counted)}")

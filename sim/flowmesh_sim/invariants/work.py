@@ -1,0 +1,101 @@
+"""Actions, attempts and devices: who waits, who runs, and that nothing is given away twice."""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.state import State
+from flowmesh_sim.kernel.violation import wrong
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
+
+
+def look_at_runs(state: State) -> None:
+    """Runs: their open steps, what is reserved for them, what they still have to pay."""
+    reserved: dict[str, int] = defaultdict(int)
+    for attempt in state.attempts.values():
+        for uid, part in attempt.reserved.items():
+            reserved[uid] += part
+    for uid, run in state.runs.items():
+        still = sum(not s.ended for s in run.steps.values())
+        if run.open_steps != still:
+            wrong(f"run {uid}", f"{run.open_steps} open steps are counted, {still} are open")
+        if run.reserved_nanousd != reserved.get(uid, 0):
+            held = f"{run.reserved_nanousd} nano-dollars are reserved"
+            wrong(f"run {uid}", f"{held}, for attempts {reserved.get(uid, 0)}")
+        for attempt_id in run.unsettled:
+            if attempt_id not in state.attempts:
+                wrong(f"run {uid}", f"waits for {attempt_id}, which is over")
+
+
+def look_at_actions(state: State) -> None:
+    """Actions are what their attempts say, and are wanted by runs that may read them."""
+    for key in state.ready:
+        if state.actions[key].state is not ActionState.READY:
+            wrong(f"action {key}", f"is in the ready set and {state.actions[key].state}")
+    for action in state.actions.values():
+        _look_at(state, action)
+    for attempt in state.attempts.values():
+        worker = state.workers.get(attempt.worker)
+        if attempt.end is None and (worker is None or attempt.attempt_id not in worker.held):
+            wrong(
+                f"attempt {attempt.attempt_id}", f"goes on, and {attempt.worker} does not hold it"
+            )
+    for worker in state.workers.values():
+        for attempt_id in worker.held:
+            if attempt_id not in state.attempts:
+                wrong(f"worker {worker.name}", f"holds {attempt_id}, which is over")
+
+
+def _look_at(state: State, action: Action) -> None:
+    where = f"action {action.key}"
+    if not action.subscribers:
+        wrong(where, "nobody subscribes to it")
+    for subscriber in action.subscribers:
+        run = state.runs[subscriber.uid]
+        scopes = run.scopes
+        if action.key.scope not in {scopes.publish, scopes.private, *scopes.lookup}:
+            wrong(where, f"run {subscriber.uid} may not read its scope")
+    match action.state:
+        case ActionState.READY if action.attempts or action.key not in state.ready:
+            wrong(where, f"waits, and has {len(action.attempts)} attempts")
+        case ActionState.RUNNING if not action.attempts:
+            wrong(where, "runs without an attempt")
+        case ActionState.PUBLISHING if action.publishing is None:
+            wrong(where, "is being published without an attempt")
+
+
+def look_at_memory(state: State) -> None:
+    """No device is given more than it has: what its attempts' hosts reserve, added up anew."""
+    for worker in state.workers.values():
+        reserved = _reserved(worker)
+        total = worker.shape.device_memory_mib * worker.shape.devices
+        used = sum(reserved.values())
+        if used > total:
+            held = {s[:8]: mib for s, mib in reserved.items()}
+            wrong(f"worker {worker.name}", f"over-committed by {used - total} MiB: {held}")
+
+
+def _reserved(worker: Worker) -> dict[str, int]:
+    """What its hosts reserve, by what tells them apart.
+
+    Attempts that run alone have hosts of their own; those of one signature share one, which
+    reserves what the worker says, or what the first of them was sent with.
+    """
+    lanes: dict[Digest, int] = {}
+    for lane in (one for one in worker.lanes if one.state != "closing"):
+        lanes[lane.signature] = min(lane.memory_mib, lanes.get(lane.signature, lane.memory_mib))
+    found: dict[str, int] = {}
+    for attempt in worker.held.values():
+        signature = attempt.action.spec.info.signature
+        if attempt.alone:
+            found[attempt.attempt_id] = _asked(attempt)
+        elif signature not in found:
+            found[signature] = lanes.get(signature) or _asked(attempt)
+    return found
+
+
+def _asked(attempt: Attempt) -> int:
+    return attempt.memory_mib or attempt.action.spec.info.requirement.memory_mib

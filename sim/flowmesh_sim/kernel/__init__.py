@@ -1,0 +1,1 @@
+"""Virtual time: the environment, the network, the event trace, the constants."""

@@ -1,0 +1,1 @@
+"""What simulated work takes: devices, engines, content, the store."""

@@ -1,0 +1,132 @@
+"""What bytes are: the simulated store holds no bytes, only their digests and what they stand for.
+
+Engines of the simulation read from here how long the rows of a chunk are and which model a tree of
+weights is of. A content is the same whoever asks, so equal actions give equal outputs.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from math import exp
+from typing import TYPE_CHECKING, Any
+
+from flowmesh_core.dataset.manifest import ChunkRef, Manifest
+from flowmesh_core.dataset.schema import Schema
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import dataset_artifact
+from flowmesh_core.protocol.results import Artifact
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
+
+SCHEMA = Schema.of({"text": "string"})
+BYTES_PER_TOKEN = 4
+ROW_BYTES = 64
+CHUNK_ROWS = 32
+"""The average of a dataset's chunks (DESIGN §8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimRows:
+    """A chunk of rows.
+
+    Attributes:
+        prompt: mean tokens of a row's text so far, upstream outputs included.
+        answer_mu: logarithm of the usual length of an answer to these rows, and its spread.
+    """
+
+    count: int
+    prompt: float
+    answer_mu: float
+    answer_sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimWeights:
+    """A model's or an adapter's tree: of which model of ``kernel/constants.yaml`` it is."""
+
+    model: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimCheckpoint:
+    """A checkpoint: how much of the work is done, in [0, 1]."""
+
+    done: float
+
+
+Content = SimRows | SimWeights | SimCheckpoint
+
+
+class SimContents:
+    """Every content by the digest of its identity, and where it may be read.
+
+    Attributes:
+        scopes: by blob, the scopes in which somebody uploaded or published it.
+    """
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.by_digest: dict[Digest, Content] = {}
+        self.scopes: dict[Digest, set[str]] = {}
+
+    def model(self, name: str, size_bytes: int, variant: str = "") -> Artifact:
+        """A model's artifact; a variant tells trained weights from the base."""
+        digest = digest_bytes(f"weights {name} {variant}".encode())
+        self.by_digest[digest] = SimWeights(name, size_bytes)
+        return Artifact("model", digest, digest, size_bytes)
+
+    def dataset(self, name: str, rows: int, facts: Any, extra_tokens: float = 0.0) -> Artifact:
+        """A data set of a name: equal names give equal contents.
+
+        Args:
+            name: whatever tells its content apart.
+            rows: how many rows.
+            facts: lengths, a member of ``datasets`` in the facts.
+            extra_tokens: that the prompts have besides the questions.
+        """
+        sizes = [CHUNK_ROWS] * (rows // CHUNK_ROWS) + (
+            [rows % CHUNK_ROWS] if rows % CHUNK_ROWS else []
+        )
+        chunks = []
+        for n, count in enumerate(sizes):
+            rng = random.Random(f"{name}/{n}")
+            mean = (
+                sum(exp(rng.gauss(facts.prompt_mu, facts.prompt_sigma)) for _ in range(count))
+                / count
+            )
+            made = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
+            chunks.append(self.chunk(f"{name}/{n}", made))
+        return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
+
+    def chunk(self, name: str, rows: SimRows) -> ChunkRef:
+        """A chunk of a name."""
+        identity = digest_bytes(f"rows {name}".encode())
+        self.by_digest[identity] = rows
+        size = int(rows.count * (ROW_BYTES + rows.prompt * BYTES_PER_TOKEN))
+        return ChunkRef(identity, digest_bytes(f"blob {name}".encode()), rows.count, size)
+
+    def rows_of(self, artifact: Artifact) -> list[SimRows]:
+        """The chunks of a data set."""
+        chunks = artifact.manifest.chunks if artifact.manifest else ()
+        found = [self.by_digest.get(c.rows) for c in chunks]
+        return [r for r in found if isinstance(r, SimRows)]
+
+    def weights_of(self, artifact: Artifact) -> SimWeights | None:
+        """The model that a tree is of; None for a tree that is none."""
+        found = self.by_digest.get(artifact.digest)
+        return found if isinstance(found, SimWeights) else None
+
+    def is_weights(self, digest: "Digest") -> bool:
+        """Whether this is a model or an adapter."""
+        return type(self.by_digest.get(digest)) is SimWeights
+
+    def allow(self, artifact: Artifact, scope: str) -> None:
+        """Notes that an artifact was uploaded or published in a scope."""
+        for blob in artifact.blobs():
+            self.scopes.setdefault(blob, set()).add(scope)
+
+
+def grown(rows: SimRows, by_tokens: float, factor: int = 1) -> SimRows:
+    """Rows after a step added text to each, and made so many of one."""
+    return replace(rows, count=rows.count * factor, prompt=rows.prompt + by_tokens)

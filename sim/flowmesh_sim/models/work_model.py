@@ -1,0 +1,340 @@
+"""What an attempt takes and gives: each engine's work as the lane's progress has to be told it.
+
+A serving duty is a number of decoding steps with so many sequences at once: its tokens over its
+longest answer, so that both its sum and its tail come out right. Every other duty is seconds.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from math import exp
+from typing import TYPE_CHECKING, Any
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.catalog.resolved_contract import output_ports
+from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifact
+from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
+from flowmesh_sim.models.content import SCHEMA, SimContents, SimRows, SimWeights, grown
+from flowmesh_sim.models.devices import MIB, Device, HardwareCatalog, LanguageModel
+from flowmesh_sim.models.library import library_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SERVING, TRAINING, HOST = "serving", "training", "host"
+AGENT_TURNS = 3
+SCORE_TOKENS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """An attempt's work.
+
+    Attributes:
+        kind: ``serving``, ``training`` or ``host``.
+        steps: decoding steps, or seconds alone on the device.
+        sequences: in the batch at once; 0 where it does not serve.
+        context: mean tokens of a sequence.
+        prefill_s: seconds of prompts that come on top of each step.
+        units: in the contract's unit.
+        peak_mib: device memory that it really needs.
+        checkpoint_every: the share of the work after which a checkpoint is left; 0 leaves none.
+        grown_tokens: tokens that a row of the output has more than one of the input.
+        beside: what each other attempt in its lane adds to its time, as a share of it.
+    """
+
+    kind: str
+    steps: float
+    sequences: float = 0.0
+    context: float = 0.0
+    prefill_s: float = 0.0
+    units: int = 1
+    tokens_in: int = 0
+    tokens_out: int = 0
+    peak_mib: int = 0
+    checkpoint_every: float = 0.0
+    grown_tokens: float = 0.0
+    beside: float = 0.0
+
+
+class WorkModel:
+    """Knows every engine of the catalog well enough to say what it takes."""
+
+    def __init__(self, hardware: HardwareCatalog, contents: SimContents, catalog: Catalog) -> None:
+        """Takes the constants, what bytes are, and the contracts."""
+        self._hardware = hardware
+        self.contents = contents
+        self._catalog = catalog
+        facts = hardware.facts
+        self._training = facts.group("training")
+        self._serving = facts.group("serving")
+        self._host = facts.group("host_work")
+        self._retrieval = facts.group("retrieval")
+        self._by_engine: dict[str, Callable[[Assignment, Device], WorkItem]] = {
+            "llm.generate": self._generate,
+            "llm.agent": self._generate,
+            "llm.score": self._generate,
+            "llm.embed": self._embed,
+            "train.sft": self._train,
+            "train.reward": self._train,
+            "train.dpo": self._train,
+            "train.ppo": self._reinforce,
+            "train.grpo": self._reinforce,
+        }
+
+    def of(self, a: Assignment, device: Device) -> WorkItem:
+        """What an attempt takes on a device."""
+        return self._by_engine.get(a.engine, self._on_host)(a, device)
+
+    def model_of(self, a: Assignment) -> LanguageModel | None:
+        """The model that its host loads; None for an engine without one."""
+        weights = self._weights(a, "model")
+        return None if weights is None else self._hardware.models[weights.model]
+
+    def needs_mib(self, a: Assignment) -> float:
+        """Memory without which the host cannot load."""
+        if a.engine.startswith("train."):
+            return 0.0  # it runs out of it later
+        model = self.model_of(a)
+        if model is None or not a.engine.startswith("llm."):
+            return 0.0
+        return model.weights_mib + float(self._serving.kv_reserve_mib)
+
+    def weights_mib(self, a: Assignment) -> float:
+        """What the weights alone need, which their manifest says before they are fetched."""
+        model = self.model_of(a)
+        return model.weights_mib if model is not None and a.engine.startswith("llm.") else 0.0
+
+    @property
+    def refused_s(self) -> float:
+        """Seconds until a host says that the model does not fit: its process, without libraries."""
+        return float(self._hardware.facts.group("start").host_process_s)
+
+    @property
+    def process_s(self) -> float:
+        """Seconds until the process of an engine with a model runs and has its libraries."""
+        return float(self._hardware.facts.group("start").process_s)
+
+    def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
+        """Seconds until a host's process runs, and then until it has loaded."""
+        size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
+        start = self._hardware.facts.group("start")
+        process_s = self.process_s if size else float(start.host_process_s)
+        return process_s, self.load_s(a, size, device) - process_s
+
+    def load_s(self, a: Assignment, size: int, device: Device) -> float:
+        """Seconds until a host has loaded so many bytes, its process included."""
+        return device.load_s(size, warm=True, captures=library_of(a.engine) == "vllm")
+
+    def outputs(
+        self, a: Assignment, duty: WorkItem
+    ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
+        """Artifacts by port, and the contents of the small ones: the same for the same action."""
+        contract = self._catalog.pinned(a.engine, a.contract, a.implementation)
+        assert contract is not None, f"the catalog has no {a.engine}"
+        made: dict[str, Artifact] = {}
+        inline: dict[Digest, bytes] = {}
+        for port in output_ports(contract, a.params):
+            artifact = self._output(a, duty, port.name, port.kind, contract.row_output)
+            made[port.name] = artifact
+            if artifact.value is not None:
+                inline[artifact.blob] = canonical_bytes(artifact.value)
+            elif port.kind is PortKind.BLOB:
+                inline[artifact.blob] = _pin(a)
+        return made, inline
+
+    # -- engines ---------------------------------------------------------------------------------
+
+    def _generate(self, a: Assignment, device: Device) -> WorkItem:
+        model = self.model_of(a)
+        chunks = self._rows(a)
+        if model is None or not chunks:
+            return self._on_host(a, device)
+        rng = random.Random(a.action_id)
+        samples = int(a.params.get("samples") or 1)
+        short = a.engine == "llm.score" and a.params.get("method") != "judge"
+        turns = AGENT_TURNS if a.engine == "llm.agent" else 1
+        most = float(a.params.get("maxTokens") or 256)
+        lengths = [
+            SCORE_TOKENS
+            if short
+            else min(most, max(1.0, exp(rng.gauss(r.answer_mu, r.answer_sigma))))
+            for r in chunks
+            for _ in range(r.count * samples)
+        ]
+        rows = sum(r.count for r in chunks)
+        prompt = sum(r.count * r.prompt for r in chunks) / rows + self._serving.template_tokens
+        out, longest = sum(lengths), max(lengths)
+        prefill_s = device.prefill_s(model, rows * prompt, prompt)
+        return WorkItem(
+            SERVING,
+            steps=longest * turns,
+            sequences=out / longest,
+            context=prompt + out / len(lengths) / 2,
+            prefill_s=prefill_s / longest,
+            units=int(rows * prompt + out * turns),
+            tokens_in=int(rows * prompt),
+            tokens_out=int(out * turns),
+            peak_mib=int(model.weights_mib + self._serving.kv_reserve_mib),
+            grown_tokens=out / len(lengths) * turns,
+        )
+
+    def _embed(self, a: Assignment, device: Device) -> WorkItem:
+        duty = self._generate(a, device)
+        if duty.kind != SERVING:
+            return duty
+        return replace(duty, steps=1.0, prefill_s=duty.prefill_s * duty.steps, tokens_out=0)
+
+    def _train(self, a: Assignment, device: Device) -> WorkItem:
+        model, chunks = self.model_of(a), self._rows(a)
+        if model is None or not chunks:
+            return self._on_host(a, device)
+        t, peft = self._training, bool(a.params.get("use_peft"))
+        sides = 1 if a.engine == "train.sft" else 2
+        cost = t.lora_flops_per_param if peft else t.full_flops_per_param
+        cost += t.forward_flops_per_param if a.engine == "train.dpo" else 0.0
+        rows, tokens = self._read(chunks, float(a.params.get("max_length") or 1024))
+        epochs, steps = _epochs(a, rows)
+        seconds = device.train_s(model, tokens * epochs * sides, cost, steps)
+        return self._trained(a, model, peft, seconds, rows * epochs, tokens * epochs * sides)
+
+    def _reinforce(self, a: Assignment, device: Device) -> WorkItem:
+        model, chunks = self.model_of(a), self._rows(a)
+        if model is None or not chunks:
+            return self._on_host(a, device)
+        t, peft = self._training, bool(a.params.get("use_peft"))
+        grpo = a.engine == "train.grpo"
+        length = float(a.params.get("max_completion_length" if grpo else "response_length") or 53)
+        rows, tokens = self._read(chunks, 1024.0)
+        epochs, steps = _epochs(a, rows)
+        episodes = float(a.params.get("total_episodes") or rows * epochs)
+        episodes *= float(a.params.get("num_generations") or 8) if grpo else 1.0
+        batch = float(a.params.get("per_device_train_batch_size") or 8)
+        context = tokens / rows + length
+        step_s = device.decode_step_s(model, batch, context) / t.generate_share
+        generate_s = episodes / batch * length * step_s
+        passes = 1 if grpo else 4
+        forward_s = device.train_s(model, episodes * context, passes * t.forward_flops_per_param, 0)
+        cost = t.lora_flops_per_param if peft else t.full_flops_per_param
+        rounds = float(a.params.get("num_iterations") or 1) if grpo else t.ppo_epochs * 2
+        learn_s = device.train_s(model, episodes * context * rounds, cost, steps)
+        seconds = generate_s + forward_s + learn_s
+        return self._trained(a, model, peft, seconds, int(episodes), episodes * context)
+
+    def _trained(
+        self,
+        a: Assignment,
+        model: LanguageModel,
+        peft: bool,
+        seconds: float,
+        units: float,
+        tokens: float,
+    ) -> WorkItem:
+        t = self._training
+        ppo = a.engine == "train.ppo"
+        per_param = (
+            (t.ppo_lora_bytes_per_param if ppo else t.lora_bytes_per_param)
+            if peft
+            else (t.ppo_bytes_per_param if ppo else t.full_bytes_per_param)
+        )
+        saved = t.adapter_mib * MIB if peft else model.weights_bytes
+        seconds += t.setup_s + saved / t.save_bytes_per_s
+        every = float(a.params.get("save_steps") or 0)
+        steps = _epochs(a, int(units))[1]
+        return WorkItem(
+            TRAINING,
+            steps=seconds,
+            units=int(units),
+            tokens_in=int(tokens),
+            peak_mib=int(per_param * model.facts.params / MIB + t.activation_mib),
+            checkpoint_every=every / steps if every and steps > every else 0.0,
+        )
+
+    def _on_host(self, a: Assignment, device: Device) -> WorkItem:
+        h, p = self._host, a.params
+        rows = sum(r.count for r in self._rows(a))
+        match a.engine:
+            case "test.noop":
+                return WorkItem(HOST, h.noop_s)
+            case "test.sleep":
+                return WorkItem(HOST, max(h.noop_s, float(p.get("seconds") or 0.0)))
+            case "test.steps":
+                steps, every = float(p["steps"]), float(p.get("checkpointEvery") or 0)
+                seconds = max(h.noop_s, steps * float(p.get("stepSeconds") or 0.0))
+                share = every / steps if every and every < steps else 0.0
+                return WorkItem(HOST, seconds, units=int(steps), checkpoint_every=share)
+            case "source.resolve" | "dataset.import" | "model.import":
+                return WorkItem(HOST, h.import_s)
+            case "retrieve.topk":
+                seconds = h.action_s + rows * h.row_s
+                return WorkItem(
+                    HOST, seconds, units=rows, grown_tokens=self._retrieval.context_tokens
+                )
+        return WorkItem(HOST, h.action_s + rows * h.row_s, units=max(1, rows))
+
+    # -- inputs and outputs ----------------------------------------------------------------------
+
+    def _weights(self, a: Assignment, port: str) -> SimWeights | None:
+        given = a.inputs.get(port)
+        return None if given is None else self.contents.weights_of(given.artifact)
+
+    def _rows(self, a: Assignment) -> list[SimRows]:
+        main = a.inputs.get("rows")
+        given = [main] if main is not None else [a.inputs[p] for p in sorted(a.inputs)]
+        return [r for g in given for r in self.contents.rows_of(g.artifact)]
+
+    @staticmethod
+    def _read(chunks: list[SimRows], longest: float) -> tuple[int, float]:
+        """Rows and tokens of a data set, long rows cut."""
+        return (
+            sum(r.count for r in chunks),
+            sum(r.count * min(longest, r.prompt) for r in chunks),
+        )
+
+    def _output(
+        self, a: Assignment, duty: WorkItem, port: str, kind: PortKind, row_output: str
+    ) -> Artifact:
+        name = f"{a.action_id}/{port}"
+        match kind:
+            case PortKind.METRICS:
+                return metrics_artifact({"count": duty.units, "value": int(a.action_id[:8], 16)})
+            case PortKind.DATASET:
+                grows = duty.grown_tokens if port in (row_output, "rows") else 0.0
+                samples = int(a.params.get("samples") or 1)
+                chunks = [
+                    self.contents.chunk(f"{name}/{n}", grown(r, grows, samples))
+                    for n, r in enumerate(self._rows(a))
+                ]
+                return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
+            case PortKind.MODEL | PortKind.ADAPTER:
+                given = self._weights(a, "model")
+                base = given.model if given else self._hardware.facts.names("models")[-1]
+                size = self._hardware.models[base].weights_bytes
+                if kind is PortKind.ADAPTER:
+                    size = int(self._training.adapter_mib * MIB)
+                made = self.contents.model(base, size, name)
+                return Artifact(kind, made.digest, made.blob, size)
+        digest = digest_bytes(_pin(a))
+        return Artifact(kind, digest, digest, len(_pin(a)))
+
+
+def _pin(a: Assignment) -> bytes:
+    return f"pin {a.action_id}".encode()
+
+
+def _epochs(a: Assignment, rows: int) -> tuple[float, float]:
+    """Epochs over the rows, and steps of the optimizer."""
+    p: dict[str, Any] = a.params
+    batch = float(p.get("per_device_train_batch_size") or 8)
+    batch *= float(p.get("gradient_accumulation_steps") or 1)
+    epochs = float(p.get("num_train_epochs") or 1.0)
+    steps = epochs * rows / batch
+    limit = float(p.get("max_steps") or -1)
+    if limit > 0:
+        return limit * batch / rows, limit
+    return epochs, steps

@@ -1,0 +1,1 @@
+"""Replays recorded runs on a simulated fabric, for ``fmesh replay``."""

@@ -1,0 +1,294 @@
+"""Recorded runs as load: every action a step, as long as it was, after what it waited for.
+
+Steps of a row-wise engine become a step a chunk, so that chunks stream as they did. What is equal
+in the recording is equal here; what a run found published, and no recorded run made, takes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.graph.plan import (
+    ArtifactSource,
+    Cache,
+    Edge,
+    Plan,
+    Resources,
+    Source,
+    StepPlan,
+    StepSource,
+)
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.step_results import metrics_artifact
+from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.recording import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
+from flowmesh_core.units import Digest
+from flowmesh_sim.models.content import SimContents
+from flowmesh_sim.models.devices import Device, HardwareCatalog
+from flowmesh_sim.models.work_model import HOST, WorkItem, WorkModel
+from flowmesh_sim.replay.recorded_pace import MADE, DurationFit, RecordedDurations, batches_of
+from flowmesh_sim.replay.recording import Recording
+
+PROMPT_BYTES = 32
+"""The shipped estimate counts a prompt token for so many bytes of input (``run.estimate``)."""
+_DONE: dict[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAction:
+    """An action that some recorded run made.
+
+    Attributes:
+        batch: how many ran beside it on average, itself included.
+    """
+
+    step: StepRecord
+    attempt: AttemptRecord
+    batch: float
+
+
+class RecordedWork:
+    """All actions of a recording by name.
+
+    Attributes:
+        made: by action.
+        unknown: parts whose work no recorded run did.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        """Gathers what was made."""
+        self.runs = recording.runs
+        self.engines = {e.name: e for r in recording.runs for e in r.engines}
+        attempts = [a for r in self.runs for a in r.attempts if a.outcome in MADE and a.signature]
+        batches = batches_of(attempts)
+        self.made: dict[str, RecordedAction] = {}
+        for run in self.runs:
+            steps = {s.step: s for s in run.steps}
+            for a in run.attempts:
+                if a.outcome in MADE and a.signature:
+                    self.made[a.action] = RecordedAction(steps[a.step], a, batches[a.attempt])
+        self.unknown = 0
+        self._by_run = {r.run: _by_step(r) for r in self.runs}
+
+    def attempts(self) -> Iterator[tuple[str, AttemptRecord]]:
+        """Every attempt that gave a result, with its engine."""
+        return ((m.step.engine, m.attempt) for m in self.made.values())
+
+    def contracts(self) -> list[EngineContract]:
+        """What stands for the recorded engines."""
+        return [_contract(e) for e in self.engines.values()]
+
+    def plan(self, run: RecordedRun, *, share: bool) -> tuple[Plan, dict[str, Artifact]]:
+        """A run as a plan, and the artifacts that it refers to.
+
+        Args:
+            run: the recorded one.
+            share: whether what is equal may be made once for several runs.
+
+        Raises:
+            FlowMeshError: nothing of it is known.
+        """
+        artifacts: dict[str, Artifact] = {}
+        steps: list[StepPlan] = []
+        paths: dict[str, dict[int, str]] = {}
+        for step in run.steps:
+            mine = {p.chunk: p for p in self._parts(run, step)}
+            paths[step.step] = {chunk: f"{step.step}#{chunk}" for chunk in mine}
+            for part in mine.values():
+                after = [
+                    path
+                    for one in step.after
+                    for path in _waited(paths.get(one.step, {}), part.chunk, one.rows, len(mine))
+                ]
+                steps.append(self._step(step, part, after, artifacts, share=share))
+        last: dict[str, tuple[Source, ...]] = {}
+        if steps:
+            last["metrics"] = (StepSource(steps[-1].path, "metrics"),)
+        made = Plan(
+            run.run,
+            run.tenant,
+            tuple(steps),
+            last,
+            weights=run.weights,
+            priority=run.priority,
+            budget_nanousd=run.budget_nanousd,
+            deadline_s=run.deadline_s,
+        )
+        return made, artifacts
+
+    def _parts(self, run: RecordedRun, step: StepRecord) -> list[PartRecord]:
+        """What has to be done for a step; what it found is what its producer did."""
+        found: list[PartRecord] = []
+        for part in self._by_run[run.run].get(step.step, []):
+            if part.action in self.made:
+                found.append(part)
+                continue
+            others = self._by_run.get(part.producer, {}).get(step.step, [])
+            known = [p for p in others if p.action in self.made]
+            found += known
+            self.unknown += not known
+        return found
+
+    def _step(
+        self,
+        step: StepRecord,
+        part: PartRecord,
+        after: list[str],
+        artifacts: dict[str, Artifact],
+        *,
+        share: bool,
+    ) -> StepPlan:
+        made = self.made[part.action]
+        a, engine = made.attempt, self.engines[made.step.engine]
+        edges = [
+            Edge(f"after{n}", PortKind.METRICS, (StepSource(path, "metrics"),), required=True)
+            for n, path in enumerate(after)
+        ]
+        if engine.work_unit == "tokens":
+            size = PROMPT_BYTES * a.tokens_in
+            edges.append(_given("work", _stand_in(PortKind.BLOB, part.action, size), artifacts))
+        elif engine.work_unit == "rows" and a.units:
+            work = _stand_in(PortKind.BLOB, part.action, 0, rows=a.units)
+            edges.append(_given("work", work, artifacts))
+        if a.component_bytes:
+            weights = _stand_in(PortKind.MODEL, a.signature, a.component_bytes)
+            edges.append(_given("weights", weights, artifacts))
+        return StepPlan(
+            path=f"{step.step}#{part.chunk}",
+            name=step.step,
+            engine=engine.name,
+            contract=engine.contract,
+            implementation=engine.implementation,
+            params={
+                "action": part.action,
+                "signature": a.signature,
+                "maxTokens": a.tokens_out,
+            },
+            fields={},
+            edges=tuple(edges),
+            resources=Resources(memory_mib=a.memory_mib, tensor_parallel=step.tensor_parallel),
+            cache=Cache(reuse="always" if share else "run"),
+        )
+
+
+class RecordedWorkModel(WorkModel):
+    """Recorded actions take what :class:`RecordedDurations` says, and give nothing."""
+
+    def __init__(
+        self,
+        hardware: HardwareCatalog,
+        contents: SimContents,
+        catalog: Catalog,
+        *,
+        work: RecordedWork,
+        paces: RecordedDurations,
+        predict: bool,
+    ) -> None:
+        """Takes, besides, what was recorded, and whether its own times are left aside."""
+        super().__init__(hardware, contents, catalog)
+        self.work = work
+        self.paces = paces
+        self.predict = predict
+
+    def of(self, a: Assignment, device: Device) -> WorkItem:
+        """As :meth:`WorkModel.of`."""
+        made = self.work.made[a.params["action"]]
+        pace = self._pace(made, device.device_class)
+        r = made.attempt
+        return WorkItem(
+            HOST,
+            steps=pace.alone_s,
+            beside=pace.beside,
+            units=max(1, r.units),
+            tokens_in=r.tokens_in,
+            tokens_out=r.tokens_out,
+        )
+
+    def _pace(self, made: RecordedAction, device_class: str) -> DurationFit:
+        engine = made.step.engine
+        if self.predict:
+            return self.paces.predicted(engine, made.attempt, device_class)
+        return self.paces.recorded(engine, made.attempt, device_class, made.batch)
+
+    @property
+    def process_s(self) -> float:
+        """As :meth:`WorkModel.process_s`: recorded loads hold it, and do not tell it apart."""
+        return 0.0
+
+    def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
+        """As :meth:`WorkModel.start_s`: what loading took, as far as it was seen."""
+        made = self.work.made[a.params["action"]]
+        return 0.0, self.paces.load_s(made.step.engine, made.attempt, device.device_class)
+
+    def outputs(
+        self, a: Assignment, duty: WorkItem
+    ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
+        """The same for all: who waits for an action waits for its end alone."""
+        made = metrics_artifact(_DONE)
+        return {"metrics": made}, {made.blob: canonical_bytes(_DONE)}
+
+
+def _by_step(run: RecordedRun) -> dict[str, list[PartRecord]]:
+    found: dict[str, list[PartRecord]] = {}
+    for part in run.parts:
+        found.setdefault(part.step, []).append(part)
+    return found
+
+
+def _waited(paths: dict[int, str], chunk: int, rows: bool, chunks: int) -> list[str]:
+    """The parts of a parent that a part waits for."""
+    if rows and chunks > 1 and len(paths) == chunks and chunk in paths:
+        return [paths[chunk]]
+    return list(paths.values())
+
+
+def _contract(engine: EngineRecord) -> EngineContract:
+    return EngineContract(
+        name=engine.name,
+        version=engine.contract,
+        implementation=engine.implementation,
+        inputs=(
+            Port("*", PortKind.METRICS, required=False),
+            Port("work", PortKind.BLOB, required=False),
+            Port("weights", PortKind.MODEL, required=False, component=True),
+        ),
+        outputs=(Port("metrics", PortKind.METRICS),),
+        params=(
+            Param("action", ParamType.STRING),
+            Param("signature", ParamType.STRING, batch_wide=True),
+            Param("maxTokens", ParamType.INTEGER),
+        ),
+        work_unit=engine.work_unit,
+        needs_gpu_class="accelerator" if engine.accelerator else "host",
+        capacity=engine.capacity,
+        base_memory_mib=engine.memory_mib,
+    )
+
+
+def _stand_in(kind: str, name: str, size_bytes: int, rows: int = 0) -> Artifact:
+    digest = digest_bytes(f"recorded {kind} {name}".encode())
+    return Artifact(kind, digest, digest, size_bytes, rows)
+
+
+def _given(port: str, artifact: Artifact, artifacts: dict[str, Artifact]) -> Edge:
+    reference = f"cas:{artifact.digest}"
+    artifacts[reference] = artifact
+    return Edge(port, artifact.kind, (ArtifactSource(artifact.kind, reference),), required=True)
+
+
+def require_known(work: RecordedWork) -> None:
+    """Refuses a recording of which nothing can be made again.
+
+    Raises:
+        FlowMeshError: it is of an older release, or all of it was found published.
+    """
+    if not work.made:
+        raise FlowMeshError(
+            "no attempt of it says where it ran",
+            where="trace",
+            remedy="trace runs of this release that were not all found published",
+        )

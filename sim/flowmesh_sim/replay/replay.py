@@ -1,0 +1,333 @@
+"""Recorded runs under another policy, fleet or price: what they took, and what they would have.
+
+The shipped machine and scheduler run them again in virtual time (``recorded_work``, ``pace``), on
+the recorded workers or on pools of one's own. Called by ``fmesh replay`` and by the calibration.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, FiniteFloat, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.state import encode_model
+from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.recording import RecordedRun
+from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
+from flowmesh_core.units import NANO_PER_USD
+from flowmesh_sim.control.fabric import SimulatedFabric
+from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.replay.recorded_pace import RecordedDurations
+from flowmesh_sim.replay.recorded_work import RecordedWork, RecordedWorkModel, require_known
+from flowmesh_sim.replay.recording import Recording
+from flowmesh_sim.run.measurements import SimulationResult, spread
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.scenario import (
+    ControlSpec,
+    Dollars,
+    PoolSpec,
+    Positive,
+    Scenario,
+    ScenarioModel,
+    problems_of,
+)
+
+Shared = Literal["recorded", "never", "private", "all"]
+SECONDS_PER_HOUR = 3600.0
+HOST_MIB = 131072
+LOCAL_FACTS = {"network.bucket_bytes_per_s": 1e12, "network.request_s": 0.001}
+"""Inputs were fetched within the recorded times: here they are at hand."""
+
+
+class ReplaySpec(ScenarioModel):
+    """What is to be different.
+
+    Attributes:
+        policy: who decides.
+        sharing: ``recorded`` keeps who shared with whom.
+        pools: in place of the recorded workers.
+        prices: dollars an hour of one device, by its class, in place of the pools'.
+        facts: constants by path, as in a scenario.
+    """
+
+    policy: str = "shipped"
+    sharing: Shared = "recorded"
+    pools: tuple[PoolSpec, ...] = ()
+    prices: dict[str, Dollars] = Field(default={})
+    facts: dict[str, FiniteFloat] = Field(default={})
+    control: ControlSpec = ControlSpec()
+    seed: int = 0
+    limit_s: Positive = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTotals:
+    """What runs cost and took, recorded or simulated.
+
+    Attributes:
+        usd: of all workers from the first submission to the last end; of recorded ones, those that
+            ran something.
+        receipts_usd: what runs paid of it.
+        joules: of recorded runs what attempts drew, of simulated ones what workers did.
+        latency_s: mean, p50 and p99 of the runs.
+        goodput_per_min: actions of runs that succeeded within their deadlines, a minute.
+    """
+
+    runs: int
+    makespan_s: float
+    usd: float
+    receipts_usd: float
+    joules: float
+    latency_s: dict[str, float]
+    goodput_per_min: float
+    executed: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Both, side by side.
+
+    Attributes:
+        unknown: parts that recorded runs found published, and that no recorded run made.
+        result: everything that the simulation measured.
+    """
+
+    policy: str
+    recorded: ReplayTotals
+    replayed: ReplayTotals
+    unknown: int
+    result: SimulationResult
+
+
+class _Load:
+    """Submits the recorded runs when they came."""
+
+    def __init__(self, fabric: SimulatedFabric, work: RecordedWork, sharing: Shared) -> None:
+        self._fabric = fabric
+        self.left = 0
+        for run in work.runs:
+            plan, artifacts = work.plan(run, share=sharing != "never")
+            if not plan.steps:
+                continue  # all of it was found
+            self.left += 1
+            submitted = Submitted(run.run, plan, 0.0, _scopes(run, sharing), artifacts)
+            fabric.engine.at(run.created_s, self._come, submitted)
+
+    def _come(self, s: Submitted) -> None:
+        self.left -= 1
+        created_s = self._fabric.wall_s()
+        self._fabric.submit(Submitted(s.uid, s.plan, created_s, s.scopes, s.artifacts))
+
+
+def _scopes(run: RecordedRun, sharing: Shared) -> ScopePlan:
+    own = namespace_scope(run.tenant)
+    if sharing == "recorded":
+        return ScopePlan(run.publish, run.lookup, run.private)
+    if sharing == "all":
+        return ScopePlan("all", ("all",), own)
+    return ScopePlan(own, (own,), own)
+
+
+def read_replay(path: Path) -> ReplaySpec:
+    """Reads a file that says what is to be different.
+
+    Raises:
+        SpecError: it is none; every problem with its place.
+    """
+    try:
+        document = YAML(typ="safe", pure=True).load(path.read_text())
+    except OSError as e:
+        raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
+    except (YAMLError, ValueError, RecursionError) as e:  # also what is no date, or too deep
+        raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
+    return replay_of(document or {}, str(path))
+
+
+def replay_of(document: Any, where: str = "replay") -> ReplaySpec:
+    """The same from plain values.
+
+    Raises:
+        SpecError: it is none.
+    """
+    try:
+        return ReplaySpec.model_validate(document)
+    except ValidationError as e:
+        raise SpecError(problems_of(e, where)) from e
+
+
+def replay(
+    recording: Recording,
+    spec: ReplaySpec,
+    *,
+    paces: RecordedDurations | None = None,
+) -> Replayed:
+    """Simulates recorded runs.
+
+    Args:
+        recording: what happened.
+        spec: what is to be different.
+        paces: where given, actions take what these predict, and not what they were recorded to.
+
+    Raises:
+        FlowMeshError: nothing can be replayed; some action fits no pool.
+        SpecError: the specification is wrong.
+    """
+    work = RecordedWork(recording)
+    require_known(work)
+    taught = paces
+    if taught is None:
+        taught = RecordedDurations(work.engines.values())
+        taught.teach(work.attempts())
+    scenario = _scenario(work, spec)
+    _fits(work, scenario)
+    simulation = Simulation(
+        scenario,
+        catalog=Catalog(work.contracts()),
+        duties=partial(RecordedWorkModel, work=work, paces=taught, predict=paces is not None),
+        model=encode_model(taught.model),
+    )
+    simulation.loads.append(_Load(simulation.fabric, work, spec.sharing))
+    result = simulation.run()
+    return Replayed(
+        spec.policy, recorded_figures(work), _simulated(work, result), work.unknown, result
+    )
+
+
+def _scenario(work: RecordedWork, spec: ReplaySpec) -> Scenario:
+    pools = spec.pools or tuple(recorded_pools(work))
+    priced = tuple(
+        p.model_copy(update={"price_usd_per_hour": spec.prices[p.device]})
+        if p.device in spec.prices
+        else p
+        for p in pools
+    )
+    unknown = sorted(set(spec.prices) - {p.device for p in pools})
+    if unknown:
+        raise SpecError([Problem(f"prices.{unknown[0]}", "no pool has such devices")])
+    try:
+        return Scenario.model_validate(
+            {
+                "name": "replay",
+                "pools": priced,
+                "load": (),
+                "control": spec.control,
+                "seed": spec.seed,
+                "policy": spec.policy,
+                "facts": {**LOCAL_FACTS, **spec.facts},
+                "limitS": spec.limit_s,
+            }
+        )
+    except ValidationError as e:
+        raise SpecError(problems_of(e, "replay")) from e
+
+
+def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
+    """The workers that ran something, as pools that are there from when they were first used."""
+    alike: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
+    for _, a in work.attempts():
+        what = (a.pool, a.device_class, a.devices, a.device_memory_mib, a.price_nanousd_per_hour)
+        first_s = alike.setdefault(what, {})
+        first_s[a.worker] = min(a.assigned_s, first_s.get(a.worker, a.assigned_s))
+    devices = read_facts().names("devices")
+    found = []
+    for n, ((pool, device_class, many, mib, price), first_s) in enumerate(sorted(alike.items())):
+        device = device_class.removeprefix("nvidia-")
+        if device not in devices:
+            raise FlowMeshError(
+                f"nothing is known of devices of class {device_class!r}",
+                where=f"pool {pool}",
+                remedy=f"give pools of your own; known are {', '.join(devices)}",
+            )
+        found.append(
+            PoolSpec.model_validate(
+                {
+                    "name": f"{pool or 'pool'}-{n}" if n else pool or "pool",
+                    "device": device,
+                    "workers": len(first_s),
+                    "holdOpen": False,
+                    "afterS": max(0.0, min(first_s.values())),
+                    "devices": max(1, many),
+                    "hostMemoryMib": mib if device == "cpu" else HOST_MIB,
+                    "priceUsdPerHour": price / NANO_PER_USD / max(1, many),
+                }
+            )
+        )
+    return found
+
+
+def _fits(work: RecordedWork, scenario: Scenario) -> None:
+    """Refuses pools that some action would wait for in vain."""
+    facts = read_facts()
+    most = max(
+        p.host_memory_mib
+        if p.device == "cpu"
+        else int(facts.table[f"devices.{p.device}.memory_gib"].value * 1024)
+        for p in scenario.pools
+        if max(p.workers, p.maximum)
+    )
+    for _, a in work.attempts():
+        if a.memory_mib > most:
+            raise FlowMeshError(
+                f"an action reserved {a.memory_mib} MiB; the largest pool has {most}",
+                where="pools",
+                remedy="give a pool with larger devices",
+            )
+
+
+def recorded_figures(work: RecordedWork) -> ReplayTotals:
+    """What recorded runs cost and took."""
+    runs = [r for r in work.runs if r.parts]
+    began_s = min((r.created_s for r in runs), default=0.0)
+    makespan_s = max((r.ended_s for r in runs), default=0.0) - began_s
+    workers = {a.worker: a.price_nanousd_per_hour for _, a in work.attempts()}
+    made = {a.attempt: a for r in runs for a in r.attempts}
+    parts = [p for r in runs for p in r.parts]
+    return ReplayTotals(
+        runs=len(runs),
+        makespan_s=makespan_s,
+        usd=sum(workers.values()) / NANO_PER_USD * makespan_s / SECONDS_PER_HOUR,
+        receipts_usd=sum(r.paid_nanousd for r in runs) / NANO_PER_USD,
+        joules=sum(a.joules for a in made.values()),
+        latency_s=spread([r.ended_s - r.created_s for r in runs]),
+        goodput_per_min=_goodput({r.run: r.ended_s - r.created_s for r in runs}, runs, makespan_s),
+        executed=len(work.made),
+        hits=sum(bool(p.hit) for p in parts),
+    )
+
+
+def _simulated(work: RecordedWork, r: SimulationResult) -> ReplayTotals:
+    latency_s = {f.uid: f.latency_s for f in r.every if f.phase == Phase.SUCCEEDED}
+    return ReplayTotals(
+        runs=r.runs,
+        makespan_s=r.makespan_s,
+        usd=r.usd,
+        receipts_usd=r.receipts_usd,
+        joules=r.joules,
+        latency_s=r.latency_s,
+        goodput_per_min=_goodput(latency_s, work.runs, r.makespan_s),
+        executed=r.executed,
+        hits=sum(r.hits.values()),
+    )
+
+
+def _goodput(
+    latency_s: dict[str, float],
+    runs: tuple[RecordedRun, ...] | list[RecordedRun],
+    makespan_s: float,
+) -> float:
+    """Parts of runs that succeeded in time, over the whole time."""
+    good = [
+        r
+        for r in runs
+        if r.run in latency_s
+        and r.phase == Phase.SUCCEEDED
+        and (not r.deadline_s or latency_s[r.run] <= r.deadline_s)
+    ]
+    return sum(len(r.parts) for r in good) / (makespan_s / 60.0) if makespan_s else 0.0

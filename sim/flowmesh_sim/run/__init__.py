@@ -1,0 +1,1 @@
+"""One simulation: its arrivals, its measurements and plots."""

@@ -1,0 +1,135 @@
+"""Runs that come: which shapes, of whom, over which data, and when."""
+
+from math import log
+from random import Random
+
+from flowmesh_core.machine.events import Submitted
+from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing, plan_scopes
+from flowmesh_core.units import nano_usd
+from flowmesh_sim.control.fabric import SimulatedFabric
+from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_sim.scenario import Arrivals, LoadSpec
+from flowmesh_sim.workloads.workflow_shapes import SHAPES, WEIGHTS, PlanBuilder
+
+MINUTE_S = 60.0
+
+
+def arrival_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
+    """When each run comes, in virtual seconds; those of a closed loop come as others end.
+
+    A decaying rate is ``r(t) = r0 exp(-t / tau)`` with tau such that the last run comes when the
+    rate has fallen to ``to_per_minute``; the arrivals are those of a Poisson process of that rate.
+    """
+    first = arrivals.after_s
+    match arrivals.kind:
+        case "at-once" | "closed":
+            return [first] * runs
+        case "every":
+            return [first + n * MINUTE_S / arrivals.per_minute for n in range(runs)]
+        case "poisson":
+            times, now = [], first
+            for _ in range(runs):
+                now += rng.expovariate(arrivals.per_minute / MINUTE_S)
+                times.append(now)
+            return times
+    high, low = arrivals.per_minute / MINUTE_S, arrivals.to_per_minute / MINUTE_S
+    tau = runs / (high - low)
+    times, mass = [], 0.0
+    for _ in range(runs):
+        mass += rng.expovariate(1.0)
+        left = max(1.0 - mass / (high * tau), low / high / 4)
+        times.append(first - tau * log(left))
+    return times
+
+
+class Workload:
+    """Submits one load's runs.
+
+    Attributes:
+        left: runs that have not come yet.
+    """
+
+    def __init__(
+        self,
+        fabric: SimulatedFabric,
+        hardware: HardwareCatalog,
+        spec: LoadSpec,
+        *,
+        number: int,
+        sharing: str,
+    ) -> None:
+        """Schedules the arrivals.
+
+        Args:
+            fabric: to submit to.
+            hardware: models and data sets.
+            spec: the load.
+            number: tells loads of a scenario apart.
+            sharing: as the scenario says.
+        """
+        self._fabric = fabric
+        self._hardware = hardware
+        self._spec = spec
+        self._number = number
+        self._sharing = sharing
+        self._rng = fabric.dice.stream(f"load {number}")
+        self.left = spec.runs
+        times = arrival_times(spec.arrivals, spec.runs, fabric.dice.stream(f"arrivals {number}"))
+        closed = spec.arrivals.kind == "closed"
+        self._mine: set[str] = set()
+        self._next = spec.arrivals.concurrent if closed else spec.runs
+        for n, time_s in enumerate(times[: self._next]):
+            fabric.engine.at(time_s, self._come, n)
+        if closed:
+            fabric.on_end.append(self._another)
+
+    def _another(self, uid: str) -> None:
+        if uid in self._mine and self._next < self._spec.runs:
+            n, self._next = self._next, self._next + 1
+            self._fabric.engine.after(0.0, self._come, n)
+
+    def _come(self, n: int) -> None:
+        spec, fabric = self._spec, self._fabric
+        self.left -= 1
+        name = self._rng.choice(spec.drawn)
+        maker = PlanBuilder(
+            contents=fabric.store.contents,
+            hardware=self._hardware,
+            catalog=fabric.catalog,
+            rng=self._rng,
+            variant=self._rng.randrange(spec.variants),
+            rows=spec.rows,
+            reuse="run" if self._sharing == "never" else "always",
+            options=spec.options,
+        )
+        SHAPES[name](maker)
+        tenant = f"team-{n % spec.tenants}"
+        uid = f"load{self._number}-{n:06d}"
+        plan = maker.plan(
+            f"{name}-{n}",
+            tenant,
+            WEIGHTS[spec.optimize],
+            budget_nanousd=nano_usd(spec.budget_usd),
+            deadline_s=spec.deadline_s,
+        )
+        self._mine.add(uid)
+        fabric.submit(
+            Submitted(
+                uid=uid,
+                plan=plan,
+                created_s=fabric.wall_s(),
+                scopes=scopes_of(tenant, self._sharing),
+                artifacts=maker.artifacts,
+            )
+        )
+
+
+def scopes_of(tenant: str, sharing: str) -> ScopePlan:
+    """Where a tenant publishes and looks."""
+    if sharing == "all":
+        return plan_scopes([CachePolicy("all", Sharing.ALL, namespaces=("*",))], tenant)
+    if sharing == "group":
+        even = CachePolicy("even", Sharing.GROUP, "even", labels={"half": "even"})
+        half = "even" if int(tenant.rpartition("-")[2]) % 2 == 0 else "odd"
+        return plan_scopes([even], tenant, {"half": half})
+    return plan_scopes([], tenant)

@@ -1,0 +1,1 @@
+"""Random scenarios with every invariant checked: ``python -m flowmesh_sim.soak``."""

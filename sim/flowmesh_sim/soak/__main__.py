@@ -1,0 +1,5 @@
+"""``python -m flowmesh_sim.soak``."""
+
+from flowmesh_sim.soak.soak import main
+
+main()

@@ -1,0 +1,60 @@
+"""One simulated world with all invariants checked: what became of it."""
+
+import re
+import traceback
+from dataclasses import dataclass
+
+from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.scenario import Scenario
+from flowmesh_sim.soak.random_scenarios import random_scenario
+
+_PARTICULAR = re.compile(r"'[^']*'|\[[^\]]*\]|\{[^}]*\}|\b[0-9a-f]{8,}\b|\S*\d\S*")
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOutcome:
+    """What became of a world.
+
+    Attributes:
+        broken: the invariant that does not hold, with its place; empty where all do.
+        trace: hash of all that happened until then.
+    """
+
+    seed: int
+    broken: str
+    trace: str
+    runs: int
+    events: int
+    faults: int
+
+    @property
+    def kind(self) -> str:
+        """What is broken, whichever run, worker or sum it is."""
+        return " ".join(_PARTICULAR.sub("*", self.broken).split())
+
+
+def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome:
+    """Simulates a scenario; looks at the whole state at every so many events (``Checker``)."""
+    simulation = Simulation(scenario, checker=Checker(every))
+    broken = ""
+    try:
+        simulation.run()
+    except Exception as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        last = next(f for f in reversed(frames) if not f.filename.endswith("/wrong.py"))
+        place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+        broken = f"{type(e).__name__}: {e} ({place})"
+    return WorldOutcome(
+        seed=scenario.seed,
+        broken=broken,
+        trace=simulation.trace.digest,
+        runs=len(simulation.fabric.wanted),
+        events=simulation.fabric.engine.events,
+        faults=simulation.faults.struck,
+    )
+
+
+def run_checked_world(seed: int, *, every: int | None = None) -> WorldOutcome:
+    """Simulates the world of a seed."""
+    return run_checked(random_scenario(seed), every=every)

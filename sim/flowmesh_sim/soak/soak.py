@@ -1,0 +1,142 @@
+"""Random worlds by the thousand, on all cores: ``python -m flowmesh_sim.soak``, or ``make soak``.
+
+``--seeds a-b`` simulates one world a seed with all invariants checked and names the seeds that
+break one; seeds that this code has passed already are not simulated again. ``--replay N`` tells the
+story of one, ``--shrink N`` gives the smallest world that breaks the same.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+
+from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_world
+from flowmesh_sim.soak.passed_seeds import PassedSeeds
+from flowmesh_sim.soak.random_scenarios import random_document, random_scenario
+from flowmesh_sim.soak.shrink import as_yaml, shrunk
+
+CACHE = Path(".cache/soak")
+TOLD_EVERY_S = 20.0
+
+
+def seeds_of(text: str) -> list[int]:
+    """``1000`` is the first thousand; ``a-b`` is from a to b, both included.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    first, dash, last = text.partition("-")
+    if not (first.isdigit() and (last.isdigit() or not dash)):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of seeds nor a-b")
+    seeds = [*range(int(first), int(last) + 1)] if dash else [*range(int(first))]
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} names no seed: the first 100 are 100 or 0-99")
+    return seeds
+
+
+def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[WorldOutcome]:
+    """Simulates the worlds of seeds, as they end.
+
+    Args:
+        seeds: which.
+        jobs: processes at once; with 1 it is this one.
+        within_s: no more are begun after so long; 0 never.
+    """
+    until_s = time.monotonic() + within_s if within_s else float("inf")
+    left = iter(seeds)
+    if jobs == 1:
+        for seed in left:
+            if time.monotonic() > until_s:
+                return
+            yield run_checked_world(seed)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        going: set[Future[WorldOutcome]] = set()
+        while True:
+            while len(going) < 2 * jobs and time.monotonic() < until_s:
+                another = next(left, None)
+                if another is None:
+                    break
+                going.add(pool.submit(run_checked_world, another))
+            if not going:
+                return
+            done, going = wait(going, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=seeds_of, default="0-199", help="how many, or a-b")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--within-s", type=float, default=0.0, help="stop after so long; 0 never")
+    parser.add_argument("--first", action="store_true", help="stop at the first that breaks")
+    parser.add_argument("--fresh", action="store_true", help="also seeds that passed already")
+    parser.add_argument("--replay", type=int, default=None, help="one seed, with its traceback")
+    parser.add_argument("--shrink", type=int, default=None, help="the smallest world of a seed")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Soaks; exits with 1 where a seed broke an invariant."""
+    options = _arguments()
+    if options.replay is not None:
+        Simulation(random_scenario(options.replay), checker=Checker(every=1)).run()
+        _say(f"seed {options.replay} breaks nothing")
+    elif options.shrink is not None:
+        _shrink(options.shrink, options.within_s or 600.0)
+    else:
+        _soak(options)
+
+
+def _shrink(seed: int, within_s: float) -> None:
+    def told(what: str) -> None:
+        print(f"# {what}", file=sys.stderr, flush=True)  # noqa: T201 - for who waits
+
+    document = random_document(seed)
+    try:
+        smallest = shrunk(document, within_s=within_s, told=told)
+    except ValueError as e:
+        sys.exit(f"seed {seed}: {e}")
+    _say(as_yaml(smallest))
+
+
+def _soak(options: argparse.Namespace) -> None:
+    began, told = time.perf_counter(), time.perf_counter()
+    passed = PassedSeeds(CACHE)
+    known = set() if options.fresh else passed.seeds()
+    seeds = [s for s in options.seeds if s not in known]
+    bad: list[int] = []
+    totals = {"runs": 0, "faults": 0, "events": 0}
+    count = 0
+    for outcome in soak(seeds, jobs=options.jobs, within_s=options.within_s):
+        count += 1
+        for name in totals:
+            totals[name] += getattr(outcome, name)
+        if outcome.broken:
+            bad.append(outcome.seed)
+            _say(f"seed {outcome.seed}: {outcome.broken}")
+            if options.first:
+                break
+        else:
+            passed.add(outcome.seed)
+        if time.perf_counter() - told > TOLD_EVERY_S:
+            told = time.perf_counter()
+            _say(f"{count} of {len(seeds)} seeds after {told - began:.0f} s")
+    figures = ", ".join(f"{n} {name}" for name, n in totals.items())
+    skipped = len(options.seeds) - len(seeds)
+    before = f" ({skipped} had passed before)" if skipped else ""
+    took_s = time.perf_counter() - began
+    _say(f"{count} seeds{before}, {figures} in {took_s:.1f} s; {len(bad)} broken: {sorted(bad)}")
+    if bad:
+        _say(f"see one again: --replay {min(bad)}; make it small: --shrink {min(bad)}")
+        sys.exit(1)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - its one purpose

@@ -1,0 +1,1 @@
+"""The simulated worker: instances, standby hosts, inputs, connection."""

@@ -1,0 +1,1 @@
+"""Workflows that load a simulated fabric, with their shapes and groups."""

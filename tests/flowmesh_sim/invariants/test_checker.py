@@ -1,0 +1,226 @@
+"""Every invariant is one: what breaks it is caught, in small worlds, with its own words."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.machine.state import State
+from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.scenario import scenario_of
+from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_world
+
+
+def world(
+    shapes: list[str], runs: int = 1, *, device: str = "cpu", workers: int = 1, **changes: Any
+) -> Simulation:
+    load = {"shapes": shapes, "runs": runs, **changes.pop("load", {})}
+    pool = {"name": "p", "device": device, "workers": workers, **changes.pop("pool", {})}
+    document = {"name": "t", "pools": [pool], "load": [load], **changes}
+    return Simulation(scenario_of(document), checker=Checker(every=1))
+
+
+def _caught(seeds: range) -> WorldOutcome | None:
+    return next((o for seed in seeds if (o := run_checked_world(seed)).broken), None)
+
+
+def test_money_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.machine import billing
+
+    real = billing.settle
+
+    def settle(state: State, *args: Any, **kwargs: Any) -> dict[str, int]:
+        state.book.fabric_nanousd += 1
+        return real(state, *args, **kwargs)
+
+    monkeypatch.setattr(billing, "settle", settle)
+    found = _caught(range(3))
+    assert found is not None
+    assert "money" in found.broken
+
+
+def test_a_result_that_is_published_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_sim.models.store import SimStore
+
+    real = SimStore.publish
+
+    def publish(self: SimStore, key: Any, result: Any, **how: Any) -> Any:
+        self.results.pop((key.scope, key.action_id), None)
+        return real(self, key, result, **how)
+
+    monkeypatch.setattr(SimStore, "publish", publish)
+    found = _caught(range(30))
+    assert found is not None
+    assert "published twice" in found.broken
+
+
+def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_sim.models.store import SimStore
+
+    real = SimStore.look_up
+
+    def look_up(self: SimStore, key: Any, scopes: Any, *rest: Any) -> Any:
+        return real(self, key, [*scopes, "ns-team-0", "ns-team-1", "ns-team-2"], *rest)
+
+    monkeypatch.setattr(SimStore, "look_up", look_up)
+    load = {"rows": 40, "variants": 1, "tenants": 3, "arrivals": {"kind": "every", "perMinute": 20}}
+    with pytest.raises(InvariantError, match="is of scopes"):
+        world(["mixed", "map-stream"], 12, sharing="private", load=load).run()
+
+
+def test_a_device_that_is_given_more_than_it_has_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.placement.capacity import WorkerCapacity
+
+    real = WorkerCapacity.unclaimed_mib
+    monkeypatch.setattr(WorkerCapacity, "unclaimed_mib", lambda self: real(self) + 60_000)
+    with pytest.raises(InvariantError, match="over-committed"):
+        world(["group-a"], 4, device="4090", load={"variants": 50}).run()
+
+
+def test_a_run_that_nobody_goes_on_with_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.machine import actions
+
+    monkeypatch.setattr(actions, "back_to_ready", lambda *_: None)
+    faults = [{"kind": "crash", "atS": 3.0, "worker": "p-0001"}]
+    load = {"rows": 40, "options": {"steps": 1}}
+    with pytest.raises(InvariantError, match="runs without an attempt"):
+        world(["steps"], 1, faults=faults, load=load, limitS=600).run()
+
+
+def test_a_run_that_has_not_ended_when_the_world_has_is_lost() -> None:
+    with pytest.raises(InvariantError, match="have not ended after 5 s"):
+        world(["steps"], 1, load={"rows": 40}, limitS=5).run()
+
+
+def test_an_attempt_that_its_worker_was_never_told_of_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_sim.control.gateway import SimGateway
+
+    monkeypatch.setattr(SimGateway, "assign", lambda *_: None)
+    with pytest.raises(InvariantError, match="was never told of"):
+        world(["noop-flat"], load={"rows": 1}).run()
+
+
+def test_a_reservation_that_is_not_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.machine import billing
+
+    monkeypatch.setattr(billing, "release", lambda *_: None)
+    with pytest.raises(InvariantError, match="nano-dollars are reserved, for attempts"):
+        world(["sleepers"], load={"rows": 2}).run()
+
+
+def test_a_tenant_that_is_charged_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.placement.fair_share import FairShare
+
+    real = FairShare.charge
+    monkeypatch.setattr(FairShare, "charge", lambda s, t, n, now: real(s, t, 2 * n, now))
+    with pytest.raises(InvariantError, match="of late, its share says"):
+        world(["sleepers"], 2, load={"rows": 3, "variants": 9}).run()
+
+
+def test_a_tenant_that_is_served_before_one_that_paid_less_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.placement.cycle import SchedulingCycle
+
+    real = SchedulingCycle.__init__
+
+    def upside_down(self: SchedulingCycle, *given: Any) -> None:
+        real(self, *given)
+        self.virtual_time = {t: -v for t, v in self.virtual_time.items()}
+
+    load = {"rows": 4, "variants": 99, "tenants": 3}
+    assert world(["b-sft"], 9, device="h100-nvl", load=load).run().succeeded == 9
+    monkeypatch.setattr(SchedulingCycle, "__init__", upside_down)
+    with pytest.raises(InvariantError, match=r"and waits, while team-. is served"):
+        world(["b-sft"], 9, device="h100-nvl", load=load).run()
+
+
+def test_a_worker_that_has_ended_and_is_counted_on_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_sim.control.gateway import SimGateway
+
+    monkeypatch.setattr(SimGateway, "watch", lambda _: None)
+    faults = [{"kind": "crash", "atS": 1.0, "worker": "p-0002"}]
+    load = {"rows": 400, "options": {"steps": 1}}
+    with pytest.raises(InvariantError, match="has ended, and the control plane still counts on it"):
+        world(["steps"], 1, workers=2, faults=faults, load=load).run()
+
+
+def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_sim.control.gateway import SimGateway
+
+    monkeypatch.setattr(SimGateway, "cancel", lambda *_: None)
+    faults = [{"kind": "cancel", "atS": 2.0}]
+    load = {"rows": 600, "variants": 9, "options": {"steps": 1}}
+    with pytest.raises(InvariantError, match="for nobody"):
+        world(["steps"], 2, workers=2, faults=faults, load=load).run()
+
+
+def test_a_pool_with_more_workers_than_it_may_have_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.autoscaling.hysteresis import Hysteresis, PoolSize
+
+    monkeypatch.setattr(Hysteresis, "sizes", lambda *_: PoolSize(9, 9))
+    pool = {"workers": 1, "maximum": 2, "autoscale": True}
+    with pytest.raises(InvariantError, match="workers of at most 2"):
+        world(["steps"], 1, pool=pool, load={"rows": 100}).run()
+
+
+def test_a_collection_that_takes_what_a_run_was_given_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_sim.control import sweeper
+
+    changes = {
+        "faults": [{"kind": "collect", "atS": 200.0}],
+        "control": {"graceS": 100.0},
+        "load": {"rows": 40, "variants": 1, "options": {"steps": 3}},
+        "pool": {"hostMemoryMib": 131072},
+    }
+    facts = {"host_work.row_s": 10.0}
+    assert world(["mixed"], 1, facts=facts, **changes).run().succeeded == 1
+    monkeypatch.setattr(sweeper, "live_artifacts", lambda _: [])
+    with pytest.raises(InvariantError, match="a collection took"):
+        world(["mixed"], 1, facts=facts, **changes).run()
+
+
+def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.machine import billing
+
+    real = billing._book
+
+    def twice(run: Any, payer: Any, line: Any) -> None:
+        real(run, payer, line)
+        real(run, payer, line)
+
+    monkeypatch.setattr(billing, "_book", twice)
+    with pytest.raises(InvariantError, match="its ledger says"):
+        world(["noop-flat"], load={"rows": 2}).run()
+
+
+def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.machine import billing
+
+    real = billing.settle
+
+    def settle(state: State, attempt: Any, *rest: Any) -> Any:
+        found = real(state, attempt, *rest)
+        worker = state.workers.get(attempt.worker)
+        if worker is not None:
+            worker.held[attempt.attempt_id] = attempt
+        return found
+
+    monkeypatch.setattr(billing, "settle", settle)
+    with pytest.raises(InvariantError, match="which is over"):
+        world(["noop-flat"], load={"rows": 2}).run()

@@ -1,0 +1,155 @@
+"""The soak goes on where it was cut off, names what breaks, and makes it small."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import InvariantError
+from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.scenario import read_scenario
+from flowmesh_sim.soak import passed_seeds as passed_module
+from flowmesh_sim.soak import soak as soak_module
+from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_world
+from flowmesh_sim.soak.passed_seeds import PassedSeeds, code_hash
+from flowmesh_sim.soak.random_scenarios import random_document
+from flowmesh_sim.soak.shrink import as_yaml, shrunk
+from flowmesh_sim.soak.soak import seeds_of, soak
+
+TINY = [34, 73, 126]
+
+
+def test_seeds_are_a_number_or_a_range() -> None:
+    assert seeds_of("3") == [0, 1, 2]
+    assert seeds_of("7-9") == [7, 8, 9]
+    with pytest.raises(argparse.ArgumentTypeError, match="neither a number"):
+        seeds_of("a-b")
+    for nothing in ("9-7", "0"):
+        with pytest.raises(argparse.ArgumentTypeError, match="names no seed"):
+            seeds_of(nothing)
+
+
+def test_how_often_one_looks_changes_nothing_of_a_world() -> None:
+    assert run_checked_world(TINY[0], every=1).trace == run_checked_world(TINY[0], every=50).trace
+
+
+@pytest.mark.slow
+def test_several_processes_find_what_one_finds() -> None:
+    together = sorted(soak(TINY, jobs=2), key=lambda o: o.seed)
+    assert together == list(soak(TINY, jobs=1))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["soak", "--jobs", "1", *arguments])
+    soak_module.main()
+
+
+def test_seeds_that_passed_are_not_simulated_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, "--seeds", "73-73")
+    assert PassedSeeds(tmp_path / ".cache/soak").seeds() == {73}
+    run(monkeypatch, "--seeds", "73-73")
+    assert "0 seeds (1 had passed before)" in capsys.readouterr().out
+    run(monkeypatch, "--seeds", "73-73", "--fresh")
+    assert "1 seeds," in capsys.readouterr().out
+    monkeypatch.setattr(passed_module, "code_hash", lambda: "other")
+    run(monkeypatch, "--seeds", "73-73")
+    assert "1 seeds," in capsys.readouterr().out
+    assert [p.name for p in (tmp_path / ".cache/soak").iterdir()] == ["other"]
+
+
+def test_the_hash_of_the_code_changes_with_a_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "some_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "module.py").write_text("A = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(passed_module, "PACKAGES", ("some_package",))
+    before = code_hash()
+    assert before == code_hash()
+    (package / "module.py").write_text("A = 2")
+    assert before != code_hash()
+
+
+def test_a_seed_that_breaks_something_is_named_and_not_kept_as_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = WorldOutcome(5, "InvariantError: it broke", "", 1, 1, 0)
+    monkeypatch.setattr(soak_module, "run_checked_world", lambda _: broken)
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, "--seeds", "5-5")
+    told = capsys.readouterr().out
+    assert "seed 5: InvariantError: it broke" in told
+    assert "--shrink 5" in told
+    assert PassedSeeds(tmp_path / ".cache/soak").seeds() == set()
+
+
+def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
+    one, other = (
+        WorldOutcome(
+            1,
+            f"InvariantError: run load0-00000{n}: paid {n}, its ledger says 7 (a.py:3)",
+            "",
+            1,
+            1,
+            0,
+        )
+        for n in (1, 2)
+    )
+    assert one.kind == other.kind
+    assert "its ledger says" in one.kind
+
+
+def test_what_breaks_is_made_as_small_as_it_goes_and_stays_a_scenario(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from flowmesh_core.machine import attempts
+
+    real = attempts.failed
+
+    def failed(state: Any, worker: Any, attempt: Any, failure: Any, now_s: float) -> None:
+        if failure.kind == "lost":
+            state.book.fabric_nanousd += 1
+        real(state, worker, attempt, failure, now_s)
+
+    monkeypatch.setattr(attempts, "failed", failed)
+    before = {
+        "name": "large",
+        "seed": 3,
+        "pools": [{"name": n, "device": "cpu", "cpus": 8} for n in ("a", "b")],
+        "load": [{"shapes": ["steps", "noop-flat"], "runs": 3, "rows": 20}] * 2,
+        "faults": [
+            {"kind": kind, "atS": 2.0, "forS": 1.0, "worker": worker}
+            for kind, worker in (
+                ("slow", ""),
+                ("crash", "a-0001"),
+                ("crash", "b-0001"),
+                ("cut", ""),
+            )
+        ],
+        "sharing": "group",
+        "control": {"watchdogS": 5.0, "syncIntervalS": 0.5},
+    }
+    after = shrunk(before)
+    assert [f["kind"] for f in after["faults"]] == ["crash"]
+    assert [len(after[k]) for k in ("pools", "load")] == [1, 1]
+    assert after["load"][0]["shapes"] == ["steps"]
+    assert after["load"][0]["runs"] == 1
+    assert not after.keys() & {"sharing", "control"}
+    path = tmp_path / "small.yaml"
+    path.write_text(as_yaml(after))
+    with pytest.raises(InvariantError, match="attempts have"):
+        Simulation(read_scenario(path), checker=Checker(every=1)).run()
+
+
+def test_a_world_that_breaks_nothing_cannot_be_made_smaller() -> None:
+    with pytest.raises(ValueError, match="breaks no invariant"):
+        shrunk(random_document(TINY[1]))
