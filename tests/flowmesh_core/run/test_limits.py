@@ -1,5 +1,8 @@
 """Deadlines, budgets, what no worker can take, and suspension."""
 
+import dataclasses
+
+import pytest
 from msgspec.structs import replace
 from tests.flowmesh_core.run.world import (
     ASK,
@@ -9,7 +12,9 @@ from tests.flowmesh_core.run.world import (
 )
 
 from flowmesh_core.protocol.messages import Honours
+from flowmesh_core.run.events import Decided
 from flowmesh_core.run.settings import Settings
+from flowmesh_core.scheduler.decide import decide
 
 
 def test_a_deadline_that_passes_fails_the_run(world: World) -> None:
@@ -35,6 +40,21 @@ def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
     world.run()
     assert world.finals[rich].phase == "Succeeded"
     assert world.finals[poor].phase == "Succeeded"
+
+
+@pytest.mark.parametrize(("budget_nanousd", "placed"), [(1, 0), (2, 1)])
+def test_the_part_of_an_action_that_does_not_divide_is_rounded_up_against_the_budget(
+    world: World, budget_nanousd: int, placed: int
+) -> None:
+    world.join("w1")
+    for tenant in ("team-a", "team-b"):
+        made = plan(step("a"), namespace=tenant, budget_nanousd=budget_nanousd)
+        world.submit(made, share="group-x")
+    decision = decide(world.machine.snapshot(world.now), world.machine.state.model)
+    (placement,) = decision.placements
+    odd = replace(placement, reserve_nanousd=(3,))
+    world.apply(Decided(dataclasses.replace(decision, placements=(odd,))))
+    assert len(world.attempts()) == placed
 
 
 def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:
