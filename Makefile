@@ -100,7 +100,11 @@ generate: $(READY) ## write the generated files anew
 
 .PHONY: soak
 soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0-999; ARGS="--shrink 7")
-	@$(BIN)/python -m flowmesh_sim.soak --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m flowmesh_sim.soak.soak --seeds $(SEEDS) $(ARGS)
+
+.PHONY: golden
+golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant
+	@$(BIN)/python -m tests.golden.record
 
 # Each keeps its result under .cache/bench and writes its part of docs/benchmarks.md.
 .PHONY: bench

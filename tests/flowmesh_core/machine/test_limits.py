@@ -1,9 +1,14 @@
 """Deadlines, budgets, what no worker can take, and suspension."""
 
+import dataclasses
+
+import pytest
 from msgspec.structs import replace
 from tests.flowmesh_core.machine.world import ASK, World, plan, step
 
+from flowmesh_core.machine.events import PlacementDecided
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.placement.decide import decide
 from flowmesh_core.protocol.messages import EngineVariant
 
 
@@ -30,6 +35,21 @@ def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
     world.run()
     assert world.finals[rich].phase == "Succeeded"
     assert world.finals[poor].phase == "Succeeded"
+
+
+@pytest.mark.parametrize(("budget_nanousd", "placed"), [(1, 0), (2, 1)])
+def test_the_part_of_an_action_that_does_not_divide_is_rounded_up_against_the_budget(
+    world: World, budget_nanousd: int, placed: int
+) -> None:
+    world.join("w1")
+    for tenant in ("team-a", "team-b"):
+        made = plan(step("a"), namespace=tenant, budget_nanousd=budget_nanousd)
+        world.submit(made, share="group-x")
+    decision = decide(world.machine.snapshot(world.now), world.machine.state.model)
+    (placement,) = decision.placements
+    odd = replace(placement, reserve_nanousd=(3,))
+    world.apply(PlacementDecided(dataclasses.replace(decision, placements=(odd,))))
+    assert len(world.attempts()) == placed
 
 
 def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:

@@ -1,0 +1,199 @@
+"""Fixed names of what goldens hold, whatever the classes and attributes of the code are called.
+
+A class that is renamed or moved changes a key of these tables and nothing else; a golden that was
+recorded before stays valid. How a value is written:
+
+- Classes in ``FIELDS`` are written field by field under the names given here, in the order in which
+  the class declares them: the names stand for positions, so an attribute may be renamed freely, but
+  a field that is added must be added here too (at the end of the class and of the names, with a
+  default, where goldens are to stay valid). These are events, commands and all that only lives
+  inside the control plane. Among them are dataclasses (``Decision``, ``Rejection``, ``Failure``,
+  ``ScopePlan``, ``Settings``), which msgspec would write by attribute name: it knows no other name.
+- Every other class is a message of the worker protocol or a stored record (``Plan``,
+  ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...) and
+  is written as msgspec writes it. Today that is by attribute name too; who renames such an
+  attribute has to keep its name on the wire with ``msgspec.field(name=...)`` anyway. ``Book``, a
+  dataclass, is a stored record.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.errors import Failure
+from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, UtilityTerms
+from flowmesh_core.machine import commands as c
+from flowmesh_core.machine import events as e
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.sharing.scopes import ScopePlan
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a machine of a golden begins with, besides figures, which decide nothing.
+
+    Attributes:
+        catalog: a key of ``replaying.CATALOGS``.
+        model: the stored form of the cost model.
+    """
+
+    epoch: int
+    catalog: str
+    settings: Settings
+    model: str
+    book: FabricAccount
+    billed: Mapping[str, int] = field(default_factory=dict)
+    unsettled: Mapping[str, int] = field(default_factory=dict)
+    paid: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    recovering_until_s: float = 0.0
+
+
+START = "machine"
+"""The kind of a line at which a new machine takes over."""
+
+EVENTS: Mapping[type, str] = {
+    e.Submitted: "submitted",
+    e.LookedUp: "looked-up",
+    e.Published: "published",
+    e.PublishFailed: "publish-failed",
+    e.PublishDelayed: "publish-delayed",
+    e.WorkerConnected: "worker-connected",
+    e.WorkerSynced: "worker-synced",
+    e.WorkerLost: "worker-lost",
+    e.CordonChanged: "cordoned",
+    e.PrewarmPlanChanged: "held-open",
+    e.PlacementDecided: "decided",
+    e.BlobsChecked: "blobs-checked",
+    e.Amended: "amended",
+    e.Repinned: "repinned",
+    e.CancelRequested: "cancel-requested",
+    e.RunFinalized: "finalised",
+    e.TimeAdvanced: "ticked",
+    e.ControlStalled: "control-stalled",
+}
+
+COMMANDS: Mapping[type, str] = {
+    c.LookUp: "look-up",
+    c.Publish: "publish",
+    c.Assign: "assign",
+    c.CancelAttempt: "cancel-attempt",
+    c.Prewarm: "hold-open",
+    c.Acknowledge: "acknowledge",
+    c.ConfirmAttempts: "keep-attempts",
+    c.AppendLedgerLine: "append",
+    c.AttemptSettled: "settled",
+    c.PutManifest: "put-manifest",
+    c.PutBlob: "put-blob",
+    c.CheckBlobs: "check-blobs",
+    c.DeleteCorruptBlobs: "discard",
+    c.FinalizeRun: "finish",
+    c.RunChanged: "changed",
+}
+
+FIELDS: Mapping[type, tuple[str, ...]] = {
+    Start: (
+        "epoch",
+        "catalog",
+        "settings",
+        "model",
+        "book",
+        "billed",
+        "unsettled",
+        "paid",
+        "recovering_until_s",
+    ),
+    Settings: (
+        "watchdog_s",
+        "sync_window_s",
+        "poison_losses",
+        "repairs",
+        "backoff_factor",
+        "unplaceable_after_s",
+        "publish_patience_s",
+        "result_ttl_s",
+        "replicas",
+        "replica_factor",
+        "replica_after_s",
+        "tenant_weights",
+    ),
+    # -- events
+    e.Submitted: (
+        "uid",
+        "plan",
+        "created_s",
+        "scopes",
+        "artifacts",
+        "restored",
+        "bumps",
+        "cancelled",
+    ),
+    e.LookedUp: ("key", "result"),
+    e.Published: ("key", "result", "adopted"),
+    e.PublishFailed: ("key", "failure"),
+    e.PublishDelayed: ("key", "failure"),
+    e.WorkerConnected: ("hello",),
+    e.WorkerSynced: ("name", "incarnation", "sync"),
+    e.WorkerLost: ("name", "reason"),
+    e.CordonChanged: ("workers",),
+    e.PrewarmPlanChanged: ("workers",),
+    e.PlacementDecided: ("decision",),
+    e.BlobsChecked: ("uid", "missing"),
+    e.Amended: ("uid", "changes"),
+    e.Repinned: ("run", "key", "versions"),
+    e.CancelRequested: ("uid", "reason"),
+    e.RunFinalized: ("uid",),
+    e.TimeAdvanced: (),
+    e.ControlStalled: (),
+    # -- commands
+    c.LookUp: ("key", "scopes", "not_before_s", "uid"),
+    c.Publish: ("key", "result", "replace"),
+    c.Assign: ("worker", "assignment", "secrets", "namespace"),
+    c.CancelAttempt: ("worker", "attempt_id"),
+    c.Prewarm: ("worker", "openings"),
+    c.Acknowledge: ("worker", "attempt_id"),
+    c.ConfirmAttempts: ("worker", "keep"),
+    c.AppendLedgerLine: ("uid", "line"),
+    c.AttemptSettled: (
+        "attempt_id",
+        "action_id",
+        "engine",
+        "worker",
+        "pool",
+        "outcome",
+        "message",
+        "assigned_s",
+        "ended_s",
+        "usage",
+        "subscribers",
+    ),
+    c.PutManifest: ("digest", "manifest", "uid"),
+    c.PutBlob: ("digest", "data", "uid"),
+    c.CheckBlobs: ("uid", "digests"),
+    c.DeleteCorruptBlobs: ("digests", "uid"),
+    c.FinalizeRun: ("uid",),
+    c.RunChanged: ("uid",),
+    # -- inside them
+    e.ActionKey: ("scope", "action_id"),
+    Failure: ("kind", "message", "remedy", "detail", "retry_after_s"),
+    ScopePlan: ("publish", "lookup", "private", "salt", "ttl_s", "policy"),
+    Decision: ("placements", "rejections"),
+    Rejection: ("signature", "cause", "count", "detail"),
+    Placement: (
+        "worker",
+        "signature",
+        "actions",
+        "terms",
+        "predicted_s",
+        "reserve_nanousd",
+        "candidates",
+    ),
+    UtilityTerms: (
+        "throughput",
+        "cost",
+        "locality",
+        "utility",
+        "start_s",
+        "finish_s",
+        "nanousd",
+    ),
+}

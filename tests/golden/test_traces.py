@@ -1,0 +1,37 @@
+"""Simulated worlds go as they went: equal scenarios and seeds give the recorded traces.
+
+A difference here is a change of behaviour. Where it is meant, ``make golden`` records them anew.
+"""
+
+import pytest
+from tests.golden.traces import (
+    SEEDS,
+    example_names,
+    example_trace,
+    read_traces,
+    soak_trace,
+)
+
+LONG = {"bad-day", "elastic", "group-a"}
+
+
+def test_every_example_and_every_seed_is_recorded() -> None:
+    traces = read_traces()
+    assert sorted(traces.examples) == example_names()
+    assert list(traces.soak) == [str(seed) for seed in SEEDS]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in example_names()
+    ],
+)
+def test_an_example_scenario_goes_as_it_went(name: str) -> None:
+    assert example_trace(name) == read_traces().examples[name]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_random_world_of_a_seed_goes_as_it_went(seed: int) -> None:
+    assert soak_trace(seed) == read_traces().soak[str(seed)]
