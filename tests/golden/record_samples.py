@@ -2,6 +2,7 @@
 
 from tests.golden.protocol_samples import DATASET, MANIFEST, METRICS, USAGE, digest
 
+from flowmesh_cli.owner import Owner
 from flowmesh_control.accounts import AccountsRecord
 from flowmesh_control.cancellations import Cancellation
 from flowmesh_control.ended_index import EndedLine
@@ -557,6 +558,16 @@ FINAL = FinalRecord(epoch=7, status=RUN_STATUS, outputs={"rows": (DATASET,), "no
 ENDED = [EndedLine(epoch=7, run=SUMMARY)]
 CANCELLATION = Cancellation(time_s=1_700_000_080.5, reason="not needed")
 DATASET_MANIFEST = MANIFEST
+OWNER = Owner(
+    pid=190,
+    url="http://127.0.0.1:191",
+    port=191,
+    token="api-token",
+    worker_token="worker-token",
+    serves="up",
+    started_s=1_700_000_090.5,
+    workers={"local-1": 192},
+)
 
 
 def cost_model() -> CostModel:

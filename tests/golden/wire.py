@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from tests.golden import frame_samples, protocol_samples, record_samples
 
+from flowmesh_cli.owner import Owner
 from flowmesh_control import run_records
 from flowmesh_control.accounts import AccountsRecord
 from flowmesh_control.cancellations import Cancellation
@@ -111,6 +112,7 @@ def _records() -> Iterator[Sample]:
         ("quarantine", record_samples.QUARANTINED, Quarantined),
         ("lineage", [record_samples.DERIVATION], list[Derivation]),
         ("trace", record_samples.TRACE, RecordedRun),
+        ("owner", record_samples.OWNER, Owner),
     ]
     for name, value, kind in records:
         yield Sample("records", name, value, msgspec.json.encode, msgspec.json.Decoder(kind).decode)
