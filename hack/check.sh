@@ -16,7 +16,7 @@ check() {
     fi
 }
 
-packages=(core store control operator worker cli sim)
+packages=(api core store control operator worker cli sim)
 check "ruff check" "$bin/ruff" check --quiet "$@"
 check "ruff format" "$bin/ruff" format --quiet --check "$@"
 check "mypy" "$bin/python" -m mypy --no-error-summary "${packages[@]}" hack

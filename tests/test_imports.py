@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("core", "store", "control", "worker", "cli", "sim")
+PACKAGES = ("api", "core", "store", "control", "worker", "cli", "sim")
 HEAVY = ("torch", "vllm", "transformers", "trl", "peft", "kopf", "kubernetes")
 
 

@@ -13,20 +13,20 @@ _LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 2 * PIECE_BYTES
 
 
-class BlobPart(msgspec.Struct, frozen=True, tag=True):
+class BlobPart(msgspec.Struct, frozen=True, tag="Piece"):
     """The next bytes of a blob that is too long for one frame."""
 
     data: bytes
 
 
-class BlobEnd(msgspec.Struct, frozen=True, tag=True):
+class BlobEnd(msgspec.Struct, frozen=True, tag="Blob"):
     """The last bytes of a blob; what pieces came before belong to it."""
 
     digest: Digest
     data: bytes
 
 
-class DatasetDecoded(msgspec.Struct, frozen=True, tag=True):
+class DatasetDecoded(msgspec.Struct, frozen=True, tag="Decoded"):
     """The data set whose blobs were all written, its manifest as the last.
 
     Attributes:
@@ -44,7 +44,7 @@ class DatasetDecoded(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[str, ...]
 
 
-class DecodingRefused(msgspec.Struct, frozen=True, tag=True):
+class DecodingRefused(msgspec.Struct, frozen=True, tag="Refused"):
     """The file cannot be read, or is more than may be read."""
 
     message: str

@@ -30,23 +30,23 @@ _RESTARTS = 100
 _RESTART_S = 0.1
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
+class Started(msgspec.Struct, frozen=True, tag="Started"):
     """The call's turn has come: its time counts from now on."""
 
 
-class Printed(msgspec.Struct, frozen=True, tag=True):
+class Printed(msgspec.Struct, frozen=True, tag="Printed"):
     """What the code printed."""
 
     data: bytes
 
 
-class Answered(msgspec.Struct, frozen=True, tag=True):
+class Answered(msgspec.Struct, frozen=True, tag="Answered"):
     """The next bytes of the encoded ``Answer``."""
 
     data: bytes
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class Ended(msgspec.Struct, frozen=True, tag="Ended"):
     """The process has ended, with this exit code."""
 
     code: int

@@ -1,0 +1,48 @@
+"""The document of every error, whatever its status: place, reason and remedy."""
+
+import msgspec
+
+DAMAGED_RECORD = "damaged-record"
+"""The code of an error 500 that is no fault of the control plane: a stored record is damaged."""
+STORE_ACCESS = "store-access"
+"""The code of an error 500 that is no fault of the control plane: the store is read-only."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One mistake in a workflow.
+
+    Attributes:
+        path: the field, e.g. ``spec.steps[3].inputs.model``.
+        message: what is wrong and what was expected, with the nearest valid name.
+        line: the line in the file, from 1; 0 where there is no file.
+        column: the column, from 1; 0 where unknown.
+    """
+
+    path: str
+    message: str
+    line: int = 0
+    column: int = 0
+
+
+class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went wrong.
+
+    Attributes:
+        message: the reason.
+        where: the place: a field, a path, a record's key; may be empty.
+        remedy: what to do; may be empty.
+        problems: every mistake of a workflow that was refused.
+        code: ``DAMAGED_RECORD``, ``STORE_ACCESS`` or empty.
+    """
+
+    message: str
+    where: str
+    remedy: str
+    problems: tuple[Problem, ...]
+    code: str = ""
+
+
+class ErrorDocument(msgspec.Struct, frozen=True):
+    """The body of an answer with a status of 400 or more."""
+
+    error: ErrorDetails

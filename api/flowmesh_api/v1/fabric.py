@@ -1,0 +1,224 @@
+"""The fabric: workers, accounts, cache policies and the cache."""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_api.v1.enums import Sharing
+
+
+class EngineVariant(msgspec.Struct, frozen=True):
+    """A combination of identity fields that a worker can serve.
+
+    Attributes:
+        engine: the engine's name.
+        implementation: ``vllm``, ``transformers``, or empty for engines without the field.
+        dtypes: the dtypes it can run.
+        batch_invariant: the values of ``batchInvariant`` that it can run.
+    """
+
+    engine: str
+    implementation: str = ""
+    dtypes: tuple[str, ...] = ()
+    batch_invariant: tuple[bool, ...] = (True, False)
+
+
+class WorkerShape(msgspec.Struct, frozen=True):
+    """The properties of a worker; they do not change while it lives.
+
+    Attributes:
+        device_class: e.g. ``cpu`` or ``nvidia-h200``; cost models are learned per class.
+        devices: number of devices (1 for a CPU worker).
+        device_memory_mib: memory of one device; host memory on a CPU.
+        cpus: CPU threads.
+        price_nanousd_per_hour: integer price of the whole worker.
+        price_estimated: whether the price comes from a table.
+        power_w: draw under load, of the whole worker; ``idle_w`` without work.
+        engines: ``name`` → (contract version, implementation version) of every engine in the image.
+        honours: combinations of identity fields that it serves.
+        builtin_models: names of the built-in models in the image; None is all.
+    """
+
+    name: str
+    pool: str
+    device_class: str
+    device_memory_mib: int
+    host_memory_mib: int
+    cpus: int
+    price_nanousd_per_hour: int
+    engines: dict[str, tuple[int, int]]
+    devices: int = 1
+    honours: tuple[EngineVariant, ...] = ()
+    price_estimated: bool = True
+    power_w: float = 0.0
+    idle_w: float = 0.0
+    zone: str = ""
+    node: str = ""
+    labels: dict[str, str] = {}
+    allows_user_code: bool = False
+    libraries: dict[str, str] = {}
+    builtin_models: tuple[str, ...] | None = None
+
+
+class EngineInstanceState(msgspec.Struct, frozen=True):
+    """A loaded or loading engine on a worker.
+
+    Attributes:
+        state: ``starting``, ``loading``, ``ready`` or ``closing``.
+        capacity: number of actions that it runs at once.
+        memory_mib: its reservation.
+        load_s: how long loading took; 0 while it goes on.
+        silent_s: seconds since the last heartbeat, where that is longer than usual; else 0.
+    """
+
+    signature: str
+    engine: str
+    state: str
+    capacity: int
+    memory_mib: int
+    load_s: float = 0.0
+    silent_s: float = 0.0
+
+
+class Component(msgspec.Struct, frozen=True):
+    """A model, adapter or tokenizer on a worker.
+
+    Attributes:
+        tier: the nearest of ``device``, ``host``, ``disk``.
+    """
+
+    digest: str
+    tier: str
+    size_bytes: int
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker.
+
+    Attributes:
+        state: ``ready``, ``busy``, ``cordoned``, ``draining`` or ``lost``.
+        lanes: its engine instances.
+        held: ids of its attempts.
+    """
+
+    shape: WorkerShape
+    state: str
+    lanes: tuple[EngineInstanceState, ...] = ()
+    components: tuple[Component, ...] = ()
+    held: tuple[str, ...] = ()
+    last_seen_s: float = 0.0
+    lifetime_s: float = 0.0
+    bill_nanousd: int = 0
+
+
+class DrainAccepted(msgspec.Struct, frozen=True):
+    """The answer to ``POST /v1/workers/{name}/drain``."""
+
+
+class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole fabric; its bill is receipts + fabric + unsettled.
+
+    Attributes:
+        rejections: why ready actions were not placed in the last scheduling cycle.
+        trouble: why the control plane cannot write; empty where it can.
+    """
+
+    epoch: int
+    workers: int
+    ready_actions: int
+    running_actions: int
+    bill_nanousd: int
+    receipts_nanousd: int
+    fabric_nanousd: int
+    unsettled_nanousd: int
+    saved_nanousd: int
+    executed: int
+    hits_published: int
+    hits_in_flight: int
+    hits_step_level: int
+    rejections: tuple[dict[str, Any], ...] = ()
+    trouble: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The answer to ``GET /healthz``.
+
+    Attributes:
+        epoch: of the control plane's leadership.
+    """
+
+    epoch: int
+
+
+class CachePolicy(msgspec.Struct, frozen=True):
+    """An administrator's rule for the namespaces that it selects.
+
+    Attributes:
+        scope: with whom they share.
+        group: the group's name, where the scope is ``group``.
+        namespaces: the namespaces by name; ``*`` selects every one.
+        labels: namespaces with all of these labels are selected too; none where empty.
+        salt: enters the names of their actions; a new salt starts their cache anew.
+        ttl_s: how long their results last, in seconds; the store's default where None.
+    """
+
+    name: str
+    scope: Sharing = Sharing.PRIVATE
+    group: str = ""
+    namespaces: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    salt: str = ""
+    ttl_s: float | None = None
+
+
+class ScopeStats(msgspec.Struct, frozen=True):
+    """Published results of one scope."""
+
+    scope: str
+    results: int
+    size_bytes: int
+
+
+class CacheStats(msgspec.Struct, frozen=True):
+    """What the store contains."""
+
+    blobs: int
+    blob_bytes: int
+    scopes: tuple[ScopeStats, ...]
+
+
+class CollectionReport(msgspec.Struct, frozen=True):
+    """What a collection deleted, or would delete.
+
+    Attributes:
+        dry_run: whether nothing was deleted; the figures are what would have been.
+        blobs: number of blobs before, with ``size_bytes`` in all.
+        live: number of blobs in use.
+        young: number of unused blobs that are younger than the grace period.
+        deleted: number of deleted blobs, with ``deleted_bytes`` in all.
+        expired_results: action results deleted because their time had passed.
+        unfinished: pieces of writes that were never completed.
+    """
+
+    dry_run: bool
+    blobs: int = 0
+    size_bytes: int = 0
+    live: int = 0
+    young: int = 0
+    deleted: int = 0
+    deleted_bytes: int = 0
+    expired_results: int = 0
+    unfinished: int = 0
+
+
+class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /v1/cache/purge``: results of a scope, all or those of one engine."""
+
+    scope: str
+    engine: str = ""
+
+
+class PurgeReport(msgspec.Struct, frozen=True):
+    """The number of results that a purge deleted."""
+
+    deleted: int

@@ -1,0 +1,62 @@
+"""What a workflow is expected to take before it runs."""
+
+import msgspec
+
+
+class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a step is expected to take.
+
+    Attributes:
+        expect: ``hit`` (all of it is published), ``run`` (its actions are known, some or all have
+            to run), ``unknown`` (its inputs are not known before others have run) or ``skip``.
+        actions: known actions, ``hits`` those of them that are published.
+        batches: engine instances that the rest shares.
+        worker: where it would run best; empty where no connected worker can run it.
+        sure: ``measured`` where the cost model has observed such work, else ``guess``.
+    """
+
+    path: str
+    engine: str
+    expect: str
+    actions: int = 0
+    hits: int = 0
+    batches: int = 0
+    nanousd: int = 0
+    seconds: float = 0.0
+    joules: float = 0.0
+    worker: str = ""
+    sure: str = ""
+    detail: str = ""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What a workflow is expected to take.
+
+    Attributes:
+        seconds: along the longest path, with what is known; a lower bound where steps are unknown.
+        error: mean relative error of the predictions, 1 for a guess.
+        unknown: number of steps whose inputs are not known yet; they are estimated from their
+            engine alone.
+        refusals: why a budget or a deadline cannot be met.
+        unmeasured: number of steps whose figures are guesses, those of ``unknown`` among them.
+        least_nanousd: what the other steps take; so do ``least_seconds``, along the longest path,
+            and ``least_joules``.
+    """
+
+    name: str
+    namespace: str
+    steps: tuple[PlannedStep, ...]
+    actions: int
+    hits: int
+    batches: int
+    nanousd: int
+    seconds: float
+    joules: float
+    error: float
+    unknown: int
+    scopes: tuple[str, ...]
+    refusals: tuple[str, ...]
+    unmeasured: int = 0
+    least_nanousd: int = 0
+    least_seconds: float = 0.0
+    least_joules: float = 0.0

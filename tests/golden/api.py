@@ -1,0 +1,226 @@
+"""What the control API answers and is asked, by route: the Python types, and stored JSON.
+
+``tests/golden/api/answers`` holds what a real control plane answered (``api_recorder``), byte for
+byte, and ``index.json`` the route of each. ``filled.json`` holds one value of each type with every
+field filled, since no recording meets every field.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from flowmesh_control.api.audits import AuditBody
+from flowmesh_control.api.data import UploadAnswer
+from flowmesh_control.api.fabric import PurgeBody
+from flowmesh_control.api.runs import AmendBody, CancelBody, SubmitBody
+from flowmesh_control.audit.submission import AuditAccepted
+from flowmesh_control.cache.admin import CacheStats
+from flowmesh_control.queries.explain import Explanation
+from flowmesh_control.queries.planner import Forecast
+from flowmesh_control.queries.why import Why
+from flowmesh_control.records.lineage_index import LineageWalk, ProducedArtifact
+from flowmesh_control.records.run_logs import StepLogLine
+from flowmesh_control.records.run_records import RunSummary
+from flowmesh_control.runs.admission import RunAccepted
+from flowmesh_control.runs.repin import RepinnedRun
+from flowmesh_core.accounting.receipt import Receipt, ReceiptPage
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import AuditReport
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import Problem
+from flowmesh_core.lineage.rows import RowOrigins
+from flowmesh_core.recording.records import RecordedRun
+from flowmesh_core.sharing.scopes import CachePolicy
+from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
+from flowmesh_store.collection.collector import CollectionReport
+
+FOLDER = Path(__file__).parent / "api"
+ANSWERS = FOLDER / "answers"
+INDEX = FOLDER / "index.json"
+FILLED = FOLDER / "filled.json"
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+UNTYPED = Any
+"""Of answers that the server makes of dictionaries."""
+
+ANSWER_TYPES: dict[str, Any] = {
+    "POST /v1/runs": RunAccepted,
+    "POST /v1/plan": Forecast,
+    "GET /v1/runs": list[RunSummary],
+    "GET /v1/runs/{uid}": RunStatus,
+    "GET /v1/runs/{uid}/watch": RunStatus,
+    "POST /v1/runs/{uid}/cancel": RunStatus,
+    "POST /v1/runs/{uid}/amend": RunStatus,
+    "POST /v1/runs/{uid}/repin": RepinnedRun,
+    "GET /v1/runs/{uid}/logs": list[StepLogLine],
+    "GET /v1/runs/{uid}/why": Why,
+    "GET /v1/runs/{uid}/explain": Explanation,
+    "GET /v1/runs/{uid}/receipt": Receipt,
+    "GET /v1/receipts": ReceiptPage,
+    "GET /v1/runs/{uid}/outputs": UNTYPED,
+    "POST /v1/datasets": UploadAnswer,
+    "POST /v1/trees": UploadAnswer,
+    "GET /v1/workers": list[WorkerStatus],
+    "POST /v1/workers/{name}/drain": UNTYPED,
+    "GET /v1/engines": UNTYPED,
+    "GET /v1/fabric": FabricStatus,
+    "GET /v1/policies": list[CachePolicy],
+    "PUT /v1/policies": list[CachePolicy],
+    "GET /v1/lineage/{name}": LineageWalk,
+    "GET /v1/lineage/{name}/rows": RowOrigins,
+    "GET /v1/runs/{uid}/lineage": LineageWalk,
+    "GET /v1/runs/{uid}/lineage/rows": RowOrigins,
+    "GET /v1/runs/{uid}/made": list[ProducedArtifact],
+    "GET /v1/runs/{uid}/openlineage": UNTYPED,
+    "GET /v1/runs/{uid}/trace": RecordedRun,
+    "POST /v1/runs/{uid}/audit": AuditAccepted,
+    "GET /v1/audits": list[AuditReport],
+    "GET /v1/audits/{uid}": AuditReport,
+    "GET /v1/quarantine": list[QuarantineEntry],
+    "DELETE /v1/quarantine/{name}": QuarantineEntry,
+    "GET /v1/cache/stats": CacheStats,
+    "POST /v1/cache/gc": CollectionReport,
+    "POST /v1/cache/purge": UNTYPED,
+    "GET /healthz": UNTYPED,
+}
+CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}
+"""They answer what users stored or made, not a structure of the API."""
+NOT_JSON_ROUTES = {"GET /worker", "GET /metrics"}
+"""A WebSocket, and Prometheus text; the first is in ``tests/golden/wire``."""
+BODY_TYPES: dict[str, Any] = {
+    "POST /v1/runs": SubmitBody,
+    "POST /v1/plan": SubmitBody,
+    "POST /v1/runs/{uid}/cancel": CancelBody,
+    "POST /v1/runs/{uid}/amend": AmendBody,
+    "POST /v1/runs/{uid}/audit": AuditBody,
+    "PUT /v1/policies": list[CachePolicy],
+    "POST /v1/cache/purge": PurgeBody,
+}
+ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 500, 503, 507}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A stored answer.
+
+    Attributes:
+        route: method and path template.
+    """
+
+    case: str
+    route: str
+    status: int
+    content_type: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return self.case
+
+    @property
+    def is_error(self) -> bool:
+        return self.status >= 400
+
+    def parts(self) -> Iterator[bytes]:
+        """The JSON documents in it."""
+        yield from self.body.splitlines() if self.content_type == LINES else [self.body]
+
+
+def answers() -> Iterator[Answer]:
+    """Every stored answer."""
+    for case, found in json.loads(INDEX.read_text()).items():
+        route = f"{found['method']} {found['route']}"
+        body = (ANSWERS / case).read_bytes()
+        yield Answer(case, route, found["status"], found["contentType"], body)
+
+
+def without_integers(answer: bytes) -> bytes:
+    """An answer with ``0.0`` where the server has summed nothing, which gives ``0``."""
+    return _SUMS_OF_NOTHING.sub(rb"\g<0>.0", answer)
+
+
+_SUMS_OF_NOTHING = re.compile(rb'"(?:done_units|total_units|joules|least_joules)":0(?=[,}])')
+
+
+class ErrorBody(msgspec.Struct, omit_defaults=True):
+    """What ``api.answers`` makes of an error, field by field."""
+
+    message: str
+    where: str
+    remedy: str
+    problems: list[Problem]
+    code: str = ""
+
+
+class ErrorAnswer(msgspec.Struct):
+    error: ErrorBody
+
+
+def types() -> dict[str, Any]:
+    """Every type of the API by route: its answer, and what is sent to it."""
+    found = {f"{route} answers": kind for route, kind in ANSWER_TYPES.items() if kind != UNTYPED}
+    found |= {f"{route} is sent": kind for route, kind in BODY_TYPES.items()}
+    return found | {"errors": ErrorAnswer, "GET /v1/engines names": EngineContract}
+
+
+def filled_texts(kinds: Mapping[str, Any]) -> dict[str, str]:
+    """By name, the JSON of a value of each type that has every field filled."""
+    return {name: msgspec.json.encode(filled(kind)).decode() for name, kind in kinds.items()}
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type, with something of its own in every field.
+
+    It depends on the order and the types of the fields alone: not on their names in Python.
+    """
+    return msgspec.convert(_filled(inspect.type_info(kind), count(1)), kind)
+
+
+def _filled(info: inspect.Type, numbers: Iterator[int]) -> Any:
+    match info:
+        case inspect.StructType() | inspect.DataclassType():
+            return _filled_structure(info, numbers)
+        case inspect.UnionType():
+            some = next(t for t in info.types if not isinstance(t, inspect.NoneType))
+            return _filled(some, numbers)
+        case inspect.VarTupleType() | inspect.ListType() | inspect.TupleType():
+            fixed = isinstance(info, inspect.TupleType)
+            items = info.item_types if fixed else [info.item_type]
+            return [_filled(item, numbers) for item in items]
+        case inspect.DictType():
+            return {f"key-{next(numbers)}": _filled(info.value_type, numbers)}
+        case inspect.EnumType():
+            return list(info.cls)[-1].value
+    return _SCALARS[type(info)](next(numbers))
+
+
+_SCALARS: dict[type[inspect.Type], Callable[[int], Any]] = {
+    inspect.AnyType: lambda number: {"any": number},
+    inspect.BoolType: lambda _: True,
+    inspect.IntType: lambda number: number,
+    inspect.FloatType: lambda number: number + 0.5,
+    inspect.StrType: lambda number: f"text-{number}",
+}
+
+
+def _filled_structure(
+    info: inspect.StructType | inspect.DataclassType, numbers: Iterator[int]
+) -> Any:
+    given = {
+        f.encode_name: f.default is not True
+        if isinstance(f.type, inspect.BoolType)
+        else _filled(f.type, numbers)
+        for f in info.fields
+    }
+    if isinstance(info, inspect.StructType) and info.array_like:
+        return list(given.values())
+    if isinstance(info, inspect.StructType) and info.tag is not None:
+        return {str(info.tag_field): info.tag, **given}
+    return given

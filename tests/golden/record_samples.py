@@ -1,0 +1,591 @@
+"""One of each record that the store holds, and of each ledger line, with every field filled."""
+
+from tests.golden.protocol_samples import DATASET, MANIFEST, METRICS, USAGE, digest
+
+from flowmesh_cli.connection.owner import OwnerRecord
+from flowmesh_control.records.accounts import AccountsRecord
+from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.run_logs import RunLogRecord
+from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord, RunSummary
+from flowmesh_control.runs.cancellations import Cancellation
+from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.ledger_lines import (
+    AmendmentLine,
+    AttemptDetails,
+    AttemptLine,
+    CheckpointLine,
+    HitLine,
+    Line,
+    StepLine,
+    VerdictLine,
+)
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import (
+    AuditCheck,
+    AuditFinding,
+    AuditOrder,
+    AuditReport,
+    AuditSkip,
+    Verdict,
+)
+from flowmesh_core.costmodel.model import CostModel, FittedModel
+from flowmesh_core.costmodel.regression import PriorFit
+from flowmesh_core.costmodel.residuals import Residuals
+from flowmesh_core.fleet.snapshot import ScoredWorker
+from flowmesh_core.graph.plan import (
+    ArtifactSource,
+    Cache,
+    Edge,
+    Plan,
+    Resources,
+    Retry,
+    StepPlan,
+    StepSource,
+    UtilityWeights,
+)
+from flowmesh_core.lineage.derivation import ArtifactInfo, Derivation, Producer
+from flowmesh_core.metrics.counters import UsageRow, UsageShare
+from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
+from flowmesh_core.recording.records import (
+    AttemptRecord,
+    EngineRecord,
+    PartRecord,
+    RecordedRun,
+    StepDependency,
+    StepRecord,
+)
+from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing
+from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_store.tree import TreeFile, TreeManifest
+
+PROVENANCE = Provenance(
+    worker="w1",
+    pool="gpus",
+    device_class="nvidia-h200",
+    attempt_id="ns-a/0a/1",
+    libraries={"torch": "2.13.0"},
+    started_s=1_700_000_000.5,
+    ended_s=1_700_000_001.5,
+)
+_ELSEWHERE = Provenance(worker="w2", pool="cpus", device_class="cpu")
+
+LEDGER: dict[str, Line] = {
+    "attempt": AttemptLine(
+        time_s=1_700_000_010.5,
+        step="sample",
+        chunk=3,
+        action_id=digest(50),
+        attempt_id="ns-a/0a/1",
+        worker="w1",
+        incarnation="process-1",
+        outcome="published",
+        bill_nanousd=1001,
+        share_nanousd=1002,
+        load_nanousd=1003,
+        sharers=2,
+        units=1004,
+        tokens_in=1005,
+        tokens_out=1006,
+        run_s=10.07,
+        load_s=10.08,
+        joules=10.09,
+        joules_estimated=False,
+        message="done",
+        placed=(
+            ScoredWorker(
+                worker="w1",
+                utility=0.91,
+                throughput=0.92,
+                cost=0.93,
+                locality=0.94,
+                start_s=9.5,
+                finish_s=9.6,
+                nanousd=97,
+                lane=True,
+            ),
+        ),
+        ran=AttemptDetails(
+            signature=digest(51),
+            pool="gpus",
+            device_class="nvidia-h200",
+            price_nanousd_per_hour=3_500_000_000,
+            devices=2,
+            device_memory_mib=143771,
+            assigned_s=1_700_000_009.5,
+            memory_mib=4096,
+            component_bytes=2_000_000,
+            fetch_s=0.5,
+            put_s=0.25,
+        ),
+    ),
+    "hit": HitLine(
+        time_s=1_700_000_011.5,
+        step="sample",
+        chunk=4,
+        action_id=digest(52),
+        hit="in-flight",
+        saved_nanousd=1101,
+        producer="run-2",
+        sharers=("run-3", "run-4"),
+        joules_saved=11.02,
+        units=1103,
+    ),
+    "checkpoint": CheckpointLine(
+        time_s=1_700_000_012.5,
+        step="tune",
+        chunk=-1,
+        scope="ns-team-a",
+        action_id=digest(53),
+        digest=digest(54),
+        done=12.01,
+        size_bytes=1202,
+    ),
+    "amendment": AmendmentLine(
+        time_s=1_700_000_013.5, changes={"suspend": True, "budgetNanousd": 1301}
+    ),
+    "step": StepLine(
+        time_s=1_700_000_014.5,
+        step="tune",
+        state="FAILED",
+        reason="engine",
+        message="the engine ended",
+        outputs={"rows": DATASET, "metrics": METRICS, "none": None},
+    ),
+    "verdict": VerdictLine(
+        time_s=1_700_000_015.5,
+        phase="Failed",
+        reason="engine",
+        message="the engine ended",
+        step="tune",
+    ),
+}
+
+ACTION_RESULT = ActionResult(
+    action_id=digest(60),
+    generation=2,
+    engine="llm.generate",
+    contract=3,
+    implementation=4,
+    inputs={"rows": digest(61)},
+    outputs={"rows": DATASET, "metrics": METRICS},
+    params={"maxTokens": 16},
+    fields={"dtype": "float32"},
+    inline={digest(8): b"\x00small\xff"},
+    usage=USAGE,
+    bill=Bill(nanousd=62, joules=6.3, joules_estimated=False),
+    provenance=PROVENANCE,
+    created_s=1_700_000_020.5,
+    expires_s=1_700_000_021.5,
+    run_uid="run-1",
+)
+TREE = TreeManifest(
+    files=[
+        TreeFile(path="bin/run", digest=digest(63), bytes=64, mode=0o755),
+        TreeFile(path="config.json", digest=digest(65), bytes=66),
+    ]
+)
+
+SCOPES = ScopePlan(
+    publish="group-x",
+    lookup=("group-x", "ns-team-a"),
+    private="ns-team-a",
+    salt="salt",
+    ttl_s=3600.5,
+    policy="share",
+)
+PLAN = Plan(
+    name="weekly",
+    namespace="team-a",
+    steps=(
+        StepPlan(
+            path="tune[lr=1e-5]",
+            name="tune",
+            engine="train.sft",
+            contract=2,
+            implementation=3,
+            params={"epochs": 1},
+            fields={"dtype": "bfloat16"},
+            edges=(
+                Edge(
+                    port="rows",
+                    kind="dataset",
+                    sources=(
+                        StepSource(step="double", port="rows"),
+                        ArtifactSource(kind="dataset", reference="cas:dataset:ab.cd"),
+                    ),
+                    required=False,
+                    concatenate=True,
+                ),
+            ),
+            when="steps.one.rows.count > 0",
+            when_steps=("one",),
+            matrix={"lr": 1e-5},
+            resources=Resources(
+                memory_mib=70,
+                gpu_product=("nvidia-h200",),
+                tensor_parallel=2,
+                labels={"disk": "nvme"},
+                anti_labels={"spot": "true"},
+            ),
+            retry=Retry(attempts=5, backoff_s=2.5),
+            cache=Cache(
+                reuse="run", salt="salt", max_age_s=71.5, ignored_inputs=("note",), strict=True
+            ),
+            timeout_s=72.5,
+            secrets=("TOKEN",),
+        ),
+    ),
+    outputs={"adapter": (StepSource(step="tune[lr=1e-5]", port="adapter"),)},
+    params={"topic": "birds"},
+    weights=UtilityWeights(alpha=0.5, beta=2.0, gamma=0.25),
+    priority=7,
+    budget_nanousd=73,
+    deadline_s=74.5,
+    suspend=True,
+    audit_of="run-0",
+)
+PINS = PinsRecord(
+    scheme=1,
+    plan=PLAN,
+    scopes=SCOPES,
+    artifacts={"cas:dataset:ab.cd": DATASET},
+    bumps={digest(75): 2},
+)
+ACCEPTED = AcceptedRecord(
+    uid="weekly-1",
+    name="weekly",
+    namespace="team-a",
+    digest=digest(76),
+    created_s=1_700_000_030.5,
+    document={"kind": "FlowMeshWorkflow", "spec": {"steps": []}},
+    uploads={"rows": "cas:dataset:ab.cd"},
+    pins=PINS,
+)
+
+STEP_STATUS = StepStatus(
+    path="tune[lr=1e-5]",
+    engine="train.sft",
+    state="RUNNING",
+    reason="memory",
+    message="no worker has enough memory",
+    actions=80,
+    done=81,
+    hits=82,
+    in_flight=83,
+    executed=84,
+    attempts=85,
+    done_units=8.6,
+    total_units=8.7,
+    unit="steps",
+    tokens=88,
+    tokens_per_s=8.9,
+    workers=("w1", "w2"),
+    paid_nanousd=90,
+    saved_nanousd=91,
+    shared_with=("team-b/run-9",),
+    started_s=1_700_000_040.5,
+    ended_s=1_700_000_041.5,
+    matrix={"lr": 1e-5},
+    doing="running",
+)
+RUN_STATUS = RunStatus(
+    uid="weekly-1",
+    name="weekly",
+    namespace="team-a",
+    phase="Failed",
+    created_s=1_700_000_030.5,
+    ended_s=1_700_000_042.5,
+    steps=(STEP_STATUS,),
+    counts={"RUNNING": 1},
+    actions=92,
+    executed=93,
+    hits=94,
+    paid_nanousd=95,
+    saved_nanousd=96,
+    joules=9.7,
+    joules_estimated=False,
+    budget_nanousd=98,
+    deadline_s=9.9,
+    priority=100,
+    failed_step="tune[lr=1e-5]",
+    reason="engine",
+    message="the engine ended",
+    remedy="look into its log",
+    log=("one", "two"),
+    outputs={"adapter": {"kind": "adapter", "digest": digest(77)}, "none": None},
+    eta_s=101.5,
+    audit_of="run-0",
+)
+SUMMARY = RunSummary(
+    uid="weekly-1",
+    name="weekly",
+    namespace="team-a",
+    phase="Failed",
+    created_s=1_700_000_030.5,
+    ended_s=1_700_000_042.5,
+    steps=110,
+    completed=111,
+    failed=112,
+    skipped=113,
+    cancelled=114,
+    executed=115,
+    hits=116,
+    paid_nanousd=117,
+    saved_nanousd=118,
+    message="the engine ended",
+    audit_of="run-0",
+)
+ACCOUNTS = AccountsRecord(
+    time_s=1_700_000_050.5,
+    book=FabricAccount(
+        bill_nanousd=120,
+        receipts_nanousd=121,
+        fabric_nanousd=122,
+        saved_nanousd=123,
+        executed=124,
+        hits_published=125,
+        hits_in_flight=126,
+        hits_step_level=127,
+    ),
+    billed={"process-1": 128},
+    counted={"weekly-1": 129},
+    unsettled={"ns-a/0a/1": 130},
+    shares=(
+        UsageRow(
+            tenant="team-a",
+            pool="gpus",
+            model="smollm2",
+            share=UsageShare(
+                paid_nanousd=131,
+                saved_nanousd=132,
+                joules=13.3,
+                joules_estimated=13.4,
+                joules_saved=13.5,
+            ),
+        ),
+    ),
+    epoch=7,
+    paid={"team-a": (13.6, 1_700_000_049.5)},
+)
+LOGS = RunLogRecord(steps={"tune": {"ns-a/0a/1": [(1_700_000_001.5, "a line")]}})
+POLICY = CachePolicy(
+    name="share",
+    scope=Sharing.GROUP,
+    group="x",
+    namespaces=("team-a", "*"),
+    labels={"team": "a"},
+    salt="salt",
+    ttl_s=3600.5,
+)
+QUARANTINED = QuarantineEntry(
+    signature_class=digest(78),
+    engine="llm.generate",
+    contract=2,
+    implementation=7,
+    fields={"dtype": "float32"},
+    bump=3,
+    active=True,
+    since_s=1_700_000_060.5,
+    audit="audit-1",
+    run_uid="weekly-1",
+    step="sample",
+    action_id=digest(79),
+    port="rows",
+    published=digest(80),
+    again=digest(81),
+    published_by=PROVENANCE,
+    again_by=_ELSEWHERE,
+)
+CHECK = AuditCheck(
+    path="sample.3",
+    step="sample",
+    chunk=3,
+    action_id=digest(82),
+    scope="ns-team-a",
+    engine="llm.generate",
+    contract=2,
+    implementation=7,
+    determinism="exact",
+    signature_class=digest(83),
+    fields={"dtype": "float32"},
+    outputs={"rows": digest(84)},
+    published_by=PROVENANCE,
+    published_s=1_700_000_061.5,
+    bump=4,
+)
+AUDIT = AuditReport(
+    uid="audit-1",
+    order=AuditOrder(
+        run_uid="weekly-1",
+        run="weekly",
+        namespace="team-a",
+        share=0.5,
+        seed=140,
+        created_s=1_700_000_062.5,
+        eligible=141,
+        checks=(CHECK,),
+        unchecked=(
+            AuditSkip(
+                step="ask", chunk=-1, action_id=digest(85), engine="http.chat", reason="gone"
+            ),
+        ),
+        passed_over={"sampled": 142},
+    ),
+    phase="Succeeded",
+    findings=(
+        AuditFinding(
+            check=CHECK,
+            verdict=Verdict.DIFFERS,
+            again={"rows": digest(86)},
+            again_by=_ELSEWHERE,
+            ports=("rows",),
+            quarantines=True,
+            detail="made elsewhere",
+        ),
+    ),
+    counts={"same": 0, "differs": 1},
+    quarantined=(digest(83),),
+    paid_nanousd=143,
+    ended_s=1_700_000_063.5,
+    cut_off="budget",
+)
+DERIVATION = Derivation(
+    uid="weekly-1",
+    run="weekly",
+    namespace="team-a",
+    step="sample",
+    engine="llm.generate",
+    contract=2,
+    implementation=7,
+    inputs={"rows": (digest(87), digest(88))},
+    outputs={"rows": digest(89)},
+    time_s=1_700_000_064.5,
+    action_ids=(digest(90),),
+    actions=150,
+    hits=151,
+    producers=("run-2",),
+    params={"maxTokens": 16},
+    fields={"dtype": "float32"},
+    about={digest(89): ArtifactInfo(kind="dataset", size_bytes=152, rows=153, blob=digest(91))},
+    makers=(
+        Producer(
+            worker="w1",
+            pool="gpus",
+            device_class="nvidia-h200",
+            libraries={"vllm": "0.27.1"},
+            actions=154,
+        ),
+    ),
+    row_port="rows",
+    row_output="rows",
+    partial=True,
+)
+TRACE = RecordedRun(
+    run="weekly-1",
+    tenant="team-a",
+    phase="Succeeded",
+    created_s=1_700_000_070.5,
+    ended_s=1_700_000_071.5,
+    publish="group-x",
+    lookup=("group-x",),
+    private="ns-team-a",
+    weights=UtilityWeights(alpha=0.5, beta=2.0, gamma=0.25),
+    priority=160,
+    budget_nanousd=161,
+    deadline_s=16.2,
+    paid_nanousd=163,
+    joules=16.4,
+    engines=(
+        EngineRecord(
+            name="llm.generate",
+            contract=2,
+            implementation=7,
+            work_unit="tokens",
+            capacity=165,
+            accelerator=True,
+            memory_mib=166,
+        ),
+    ),
+    steps=(
+        StepRecord(
+            step="sample",
+            engine="llm.generate",
+            contract=2,
+            implementation=7,
+            state="COMPLETED",
+            after=(StepDependency(step="prepare", rows=True),),
+            memory_mib=167,
+            tensor_parallel=2,
+            reuse="run",
+        ),
+    ),
+    parts=(
+        PartRecord(
+            step="sample",
+            chunk=3,
+            action=digest(92),
+            hit="published",
+            producer="run-2",
+            saved_nanousd=168,
+        ),
+    ),
+    attempts=(
+        AttemptRecord(
+            step="sample",
+            chunk=4,
+            action=digest(93),
+            attempt="ns-a/0a/1",
+            outcome="published",
+            ended_s=1_700_000_071.25,
+            bill_nanousd=170,
+            share_nanousd=171,
+            units=172,
+            tokens_in=173,
+            tokens_out=174,
+            run_s=17.5,
+            load_s=17.6,
+            fetch_s=17.7,
+            put_s=17.8,
+            joules=17.9,
+            sharers=2,
+            worker="w1",
+            pool="gpus",
+            device_class="nvidia-h200",
+            devices=2,
+            device_memory_mib=180,
+            price_nanousd_per_hour=181,
+            signature=digest(94),
+            memory_mib=182,
+            component_bytes=183,
+            assigned_s=1_700_000_070.75,
+        ),
+    ),
+)
+FINAL = FinalRecord(epoch=7, status=RUN_STATUS, outputs={"rows": (DATASET,), "none": ()})
+ENDED = [EndedRunEntry(epoch=7, run=SUMMARY)]
+CANCELLATION = Cancellation(time_s=1_700_000_080.5, reason="not needed")
+DATASET_MANIFEST = MANIFEST
+OWNER = OwnerRecord(
+    pid=190,
+    url="http://127.0.0.1:191",
+    port=191,
+    token="api-token",
+    worker_token="worker-token",
+    serves="up",
+    started_s=1_700_000_090.5,
+    workers={"local-1": 192},
+)
+
+
+def cost_model() -> CostModel:
+    """A model whose numbers are all different, not learned, so that they depend on no formula."""
+    fit = PriorFit((1.5, 2.5, 3.5, 4.5))
+    fit.spread = [[n + m / 8 for m in range(4)] for n in range(4)]
+    fit.count, fit.streak, fit.usual, fit.error = 5, -2, 0.25, 0.125
+    learned = FittedModel(fit, 0.75)
+    learned.residuals = Residuals([1.25, 0.5])
+    learned.load_count = 3
+    model = CostModel()
+    model.learned["nvidia-h200", "llm.generate"] = learned
+    model.memory_mib_by_level["nvidia-h200", "llm.generate", digest(95)] = 4096
+    return model

@@ -1,0 +1,187 @@
+"""What is sent between processes and stored, as bytes in ``tests/golden/wire``, one file a group.
+
+``python -m tests.golden.wire --write`` records them anew: only where a change of what is sent or
+stored is wanted, and then with a line in CHANGELOG.md. Without ``--write`` it names what differs.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.golden import frame_samples, protocol_samples, record_samples
+
+from flowmesh_cli.connection.owner import OwnerRecord
+from flowmesh_control.importer import frames as importer
+from flowmesh_control.records import run_records
+from flowmesh_control.records.accounts import AccountsRecord
+from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.run_logs import RunLogRecord
+from flowmesh_control.runs.cancellations import Cancellation
+from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
+from flowmesh_core.audit.quarantine import QuarantineEntry
+from flowmesh_core.audit.report import AuditReport
+from flowmesh_core.costmodel.state import decode_model, encode_model
+from flowmesh_core.dataset.manifest import decode_manifest, encode_manifest
+from flowmesh_core.lineage.derivation import Derivation
+from flowmesh_core.protocol.messages import decode_control, decode_worker, encode
+from flowmesh_core.protocol.results import decode_result, encode_result
+from flowmesh_core.recording.records import RecordedRun
+from flowmesh_core.sharing.scopes import CachePolicy
+from flowmesh_store.tree import decode_tree, encode_tree
+from flowmesh_worker.engines.code import sidecar
+from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
+from flowmesh_worker.ipc import frames
+
+FOLDER = Path(__file__).parent / "wire"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value, and how the code that sends or stores it encodes and decodes it.
+
+    Attributes:
+        group: the file that its bytes are in.
+        name: of the sample within its group.
+    """
+
+    group: str
+    name: str
+    value: Any
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+    def __str__(self) -> str:
+        return f"{self.group}: {self.name}"
+
+
+def samples() -> Iterator[Sample]:
+    for name, message in protocol_samples.WORKER_MESSAGES.items():
+        yield Sample("protocol", name, message, encode, decode_worker)
+    for name, message in protocol_samples.CONTROL_MESSAGES.items():
+        yield Sample("protocol", name, message, encode, decode_control)
+    for name, line in record_samples.LEDGER.items():
+        yield Sample("ledger", name, line, _encode_line, lambda data: decode_lines(data)[0])
+    yield from _contents()
+    yield from _records()
+    yield from _frames()
+
+
+def _encode_line(line: Any) -> bytes:
+    return encode_lines([line])
+
+
+def _contents() -> Iterator[Sample]:
+    yield Sample(
+        "contents", "action result", record_samples.ACTION_RESULT, encode_result, decode_result
+    )
+    yield Sample(
+        "contents",
+        "manifest",
+        record_samples.DATASET_MANIFEST,
+        encode_manifest,
+        decode_manifest,
+    )
+    yield Sample(
+        "contents",
+        "tree manifest",
+        record_samples.TREE.files,
+        encode_tree,
+        lambda data: decode_tree(data, protocol_samples.digest(0)),
+    )
+
+
+def _records() -> Iterator[Sample]:
+    yield Sample("records", "cost model", record_samples.cost_model(), encode_model, decode_model)
+    records: list[tuple[str, Any, Any]] = [
+        ("spec", record_samples.ACCEPTED, run_records.AcceptedRecord),
+        ("pins", record_samples.PINS, run_records.PinsRecord),
+        ("final", record_samples.FINAL, run_records.FinalRecord),
+        ("cancelled", record_samples.CANCELLATION, Cancellation),
+        ("logs", record_samples.LOGS, RunLogRecord),
+        ("audit", record_samples.AUDIT, AuditReport),
+        ("accounts", record_samples.ACCOUNTS, AccountsRecord),
+        ("ended", record_samples.ENDED, list[EndedRunEntry]),
+        ("taken", ["weekly-1", "weekly-2"], list[str]),
+        ("policy", record_samples.POLICY, CachePolicy | None),
+        ("removed policy", None, CachePolicy | None),
+        ("quarantine", record_samples.QUARANTINED, QuarantineEntry),
+        ("lineage", [record_samples.DERIVATION], list[Derivation]),
+        ("trace", record_samples.TRACE, RecordedRun),
+        ("owner", record_samples.OWNER, OwnerRecord),
+    ]
+    for name, value, kind in records:
+        yield Sample("records", name, value, msgspec.json.encode, msgspec.json.Decoder(kind).decode)
+
+
+def _frames() -> Iterator[Sample]:
+    """A frame of the engine host is a list of messages."""
+    sides: list[tuple[Mapping[str, Any], Any]] = [
+        (frame_samples.TO_HOST, list[frames.ToHost]),
+        (frame_samples.FROM_HOST, list[frames.FromHost]),
+    ]
+    for messages, kind in sides:
+        decode = msgspec.msgpack.Decoder(kind).decode
+        for name, message in messages.items():
+            yield Sample("host-frames", name, [message], msgspec.msgpack.encode, decode)
+    others: list[tuple[str, Mapping[str, Any], Any]] = [
+        (
+            "sidecar-frames",
+            frame_samples.SIDECAR,
+            sidecar.Started | sidecar.Printed | sidecar.Answered | sidecar.Ended,
+        ),
+        ("sidecar-frames", {"task": frame_samples.CODE_TASK}, SandboxRequest),
+        ("sidecar-frames", {"answer": frame_samples.CODE_ANSWER}, SandboxResult),
+        ("importer-frames", frame_samples.IMPORTER, importer.Frame),
+    ]
+    for group, messages, kind in others:
+        decode = msgspec.msgpack.Decoder(kind).decode
+        for name, message in messages.items():
+            yield Sample(group, name, message, msgspec.msgpack.encode, decode)
+
+
+def stored() -> dict[str, dict[str, bytes]]:
+    """The recorded bytes by group and name."""
+    return {
+        path.stem: {
+            name: base64.b64decode(text) for name, text in json.loads(path.read_text()).items()
+        }
+        for path in sorted(FOLDER.glob("*.json"))
+    }
+
+
+def encoded() -> dict[str, dict[str, bytes]]:
+    """The bytes that the code makes now, by group and name."""
+    found: dict[str, dict[str, bytes]] = {}
+    for sample in samples():
+        found.setdefault(sample.group, {})[sample.name] = sample.encode(sample.value)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    now = encoded()
+    if arguments == ["--write"]:
+        FOLDER.mkdir(exist_ok=True)
+        for path in FOLDER.glob("*.json"):
+            path.unlink()
+        for group, found in now.items():
+            texts = {name: base64.b64encode(data).decode() for name, data in found.items()}
+            (FOLDER / f"{group}.json").write_text(json.dumps(texts, indent=1) + "\n")
+        return 0
+    before = stored()
+    differing = [
+        f"{group}: {name}"
+        for group in {**before, **now}
+        for name in {**before.get(group, {}), **now.get(group, {})}
+        if before.get(group, {}).get(name) != now.get(group, {}).get(name)
+    ]
+    print("\n".join(differing) or "all bytes are as recorded")  # noqa: T201
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
