@@ -4,26 +4,27 @@ Stored by the operator, whose objects hold a bounded number of rows and name it;
 for as long as the run's outputs are.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
-from flowmesh_control.wiring import Given
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
 from flowmesh_core.status.view import RunStatus
+from flowmesh_store.blobs import Blobs
 
 _KIND = "blob"
 
 
-async def store_document(given: Given, run: RunStatus, labels: Mapping[str, str]) -> str:
+async def store_document(
+    blobs: Blobs, run: RunStatus, *, private_scope: str, master_key: bytes
+) -> str:
     """Stores an ended run's status as JSON.
 
     Args:
-        given: the epoch's store, policies and key.
+        blobs: of the store.
         run: as its ``final`` record has it.
-        labels: of its namespace.
+        private_scope: of its namespace.
+        master_key: signs the reference.
 
     Returns:
         The reference by which its namespace reads it.
@@ -33,9 +34,8 @@ async def store_document(given: Given, run: RunStatus, labels: Mapping[str, str]
     """
     data = _content(run)
     digest = digest_bytes(data)
-    await given.store.blobs.put(digest, data)
-    scopes = given.policies.scopes(run.namespace, dict(labels))
-    return issue(given.master_key, scopes.private, _KIND, digest)
+    await blobs.put(digest, data)
+    return issue(master_key, private_scope, _KIND, digest)
 
 
 def document_artifact(run: RunStatus) -> Artifact:

@@ -8,8 +8,8 @@ from typing import Any
 from flowmesh_core.machine.model import Worker
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
+from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
-from flowmesh_operator.workflows.conditions import timestamp
 
 MESSAGE_CHARS = 2_000
 _SHOWN_DIGITS = 2

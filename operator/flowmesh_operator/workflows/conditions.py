@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
 from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_operator.kube.timestamps import timestamp
 
 MOST_CHARS = 16_384
 """Of a message; the API server takes 32,768 bytes' worth of characters."""
@@ -102,11 +102,6 @@ def stamped(
             }
         )
     return found
-
-
-def timestamp(time_s: float) -> str:
-    """A time as the API server writes it."""
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ending(run: RunStatus) -> str:

@@ -10,8 +10,9 @@ from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
 from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_core.units import usd_text
+from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.workflows import conditions
-from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, stamped, timestamp
+from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, stamped
 
 MOST_VALUE_BYTES = 1024
 """Of an output's value."""

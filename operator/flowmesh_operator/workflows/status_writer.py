@@ -204,8 +204,16 @@ class StatusWriter:
         if run.phase not in ENDED or not overflows(run):
             return ""
         known = str(about.before.get("stepsRef", ""))
+        if known:
+            return known
+        given = self._parts.given
         labels = self._mirror.namespaces.get(run.namespace, {})
-        return known or await store_document(self._parts.given, run, labels)
+        return await store_document(
+            given.store.blobs,
+            run,
+            private_scope=given.policies.scopes(run.namespace, dict(labels)).private,
+            master_key=given.master_key,
+        )
 
     async def _write(self, obj: Object, changed: Status, *, large: bool) -> None:
         api = self._patient_api if large else self._api

@@ -1,0 +1,8 @@
+"""Times as the API server writes them."""
+
+from datetime import UTC, datetime
+
+
+def timestamp(time_s: float) -> str:
+    """Returns seconds since the epoch as RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
