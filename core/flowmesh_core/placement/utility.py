@@ -1,4 +1,4 @@
-"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality (DESIGN §6).
+"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality.
 
 Each term is in [0, 1] over that action's feasible workers: those that could take it now, and those
 whose open lane it could wait for. A worker that is not feasible does not enter, so it cannot change
