@@ -60,13 +60,22 @@ def main(name: str = "fmesh") -> None:
             raise
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
+        remedy = _remedy(said(), sys.argv[1:])
+        if remedy:
+            typer.echo(f"remedy: {remedy}", err=True)
         if "--json" in sys.argv:
-            answer(
-                CliError(said(), code, remedy=f"{name} COMMAND --help lists what it takes"), code
-            )
+            remedy = remedy or f"{name} COMMAND --help lists what it takes"
+            answer(CliError(said(), code, remedy=remedy), code)
     if code == ExitCode.INTERRUPTED:
         end_quickly(code)
     sys.exit(code)
+
+
+def _remedy(message: str, words: list[str]) -> str:
+    """What to write in place of ``why RUN STEP``; empty for all other mistakes."""
+    if words[:1] in (["why"], ["explain"]) and "unexpected extra argument" in message:
+        return f"name the step of a run as RUN/STEP: fmesh {words[0]} RUN/STEP"
+    return ""
 
 
 if __name__ == "__main__":

@@ -146,13 +146,14 @@ def watch(
 def cancel(
     run: RunArgument = "",
     reason: Annotated[str, typer.Option(help="Shown in the run's status.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Cancel a run; results that are published already stay."""
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
-    cancel_run(run, reason=reason, place=place, as_json=json)
+    cancel_run(run, reason=reason, yes=yes, place=place, as_json=json)
 
 
 def amend(

@@ -69,10 +69,11 @@ def graph(
 
 def engines(
     name: Annotated[str, typer.Argument(help="Show this one's ports and parameters.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="List the engines for tests, too.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """List the engines that steps can use: of a cluster, or those that are installed here."""
     from flowmesh_cli.verbs.engines import show_engines  # noqa: PLC0415
 
-    show_engines(name, place=place, as_json=json)
+    show_engines(name, every=all_, place=place, as_json=json)
