@@ -19,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Runs LLM workflows; every distinct step once, whoever asks for it.",
+    help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
 for group in (runs, workflows, simulation, explain, artifacts, fabric):
     group.add_to(app)
@@ -42,7 +42,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Runs LLM workflows; every distinct step once, whoever asks for it."""
+    """Run LLM workflows, and run every distinct step once for all tenants."""
     del version
 
 
