@@ -1,6 +1,10 @@
 """A step as one line: how far it is, what it gave, and what it waits for."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
 from flowmesh_cli.views import formatting
+from flowmesh_control.records.run_records import RunSummary
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.lifecycle_states import StepState
@@ -46,6 +50,16 @@ def title(run: RunStatus) -> str:
     return f"{run.namespace}/{run.name}"
 
 
+def titles_of(runs: Sequence[RunSummary | RunStatus]) -> dict[str, str]:
+    """Tenant and name by uid; with the uid where a name has several runs."""
+    titles = [f"{run.namespace}/{run.name}" for run in runs]
+    counts = Counter(titles)
+    return {
+        run.uid: title if counts[title] == 1 else f"{title} ({run.uid})"
+        for run, title in zip(runs, titles, strict=True)
+    }
+
+
 def fraction(step: StepStatus) -> float:
     """How much of a step is done, in [0, 1]; what runs counts by its own progress."""
     if step.state == StepState.COMPLETED:
@@ -89,12 +103,17 @@ def doing(step: StepStatus) -> str:
     if step.state in _EXPLAINED:
         first = step.message.splitlines()[0] if step.message else ""
         short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"
-        return short or step.reason
+        return short or ("" if step.reason == step.state.lower() else step.reason)
     return ""
 
 
-def result(step: StepStatus) -> str:
-    """What an ended step came to: what ran, what was paid, what sharing saved."""
+def result(step: StepStatus, names: Mapping[str, str] | None = None) -> str:
+    """What an ended step came to: what ran, what was paid, what sharing saved.
+
+    Args:
+        step: the step.
+        names: titles of runs by uid; a run that it does not name is shown by its uid.
+    """
     parts = []
     if step.executed:
         parts.append(f"{step.executed} ran")
@@ -107,7 +126,8 @@ def result(step: StepStatus) -> str:
     if step.saved_nanousd:
         parts.append(f"saved {formatting.usd(step.saved_nanousd)}")
     if step.shared_with:
-        parts.append(f"shared with {', '.join(step.shared_with)}")
+        others = ((names or {}).get(uid, uid) for uid in step.shared_with)
+        parts.append(f"shared with {', '.join(others)}")
     return ", ".join(parts)
 
 
