@@ -254,7 +254,7 @@ def fail(state: State, action: Action, failure: Failure) -> None:
         if not step.ended and step.failure is None:
             step.failure = failure
             state.touch(run, subscriber.path)
-    _cancel_attempts(state, action)
+    cancel_attempts(state, action)
     _forget(state, action)
 
 
@@ -287,11 +287,12 @@ def _withdraw(state: State, action: Action, last: Subscriber) -> None:
         attempt.payers = (last.uid,)
         attempt.payer_steps = {last.uid: (last.path, last.part)}
         state.runs[last.uid].unsettled[attempt.attempt_id] = None
-    _cancel_attempts(state, action)
+    cancel_attempts(state, action)
     _forget(state, action)
 
 
-def _cancel_attempts(state: State, action: Action) -> None:
+def cancel_attempts(state: State, action: Action) -> None:
+    """Stops the attempts of an action that have not ended."""
     for attempt in action.attempts.values():
         if attempt.end is None and not attempt.cancelled:
             attempt.cancelled = True

@@ -124,7 +124,7 @@ class Attempt(msgspec.Struct, eq=False):
         adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
-        store_full_s: when the store first had no space for its result; 0 where it has.
+        store_full_s: when its result began to wait for space in a full store; 0 where it does not.
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
         pool: of its worker, which may be gone when the attempt ends.

@@ -17,7 +17,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.lifecycle_states import Phase, StepState
+from flowmesh_core.lifecycle_states import ActionState, Phase, StepState
 from flowmesh_core.machine import actions, checkpoints, ready_actions, repair, steps
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
@@ -151,7 +151,7 @@ def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
     run = state.runs.get(uid)
     if run is None or run.phase in OVER or run.finishing:
         return
-    if failure.kind is not FailureKind.CANCELLED and run.failure is None:
+    if failure.kind is not FailureKind.CANCELLED and not (run.failure or run.cancel_reason):
         run.failure = failure
     run.cancel_reason = run.cancel_reason or failure.message
     for step in run.steps.values():
@@ -267,9 +267,14 @@ def deadlines(state: State, now_s: float) -> None:
 
 
 def overspent(state: State, now_s: float) -> None:
-    """Stops attempts past their reservation where only runs without budget subscribe."""
+    """Stops attempts past their reservation where only runs without budget subscribe.
+
+    Where a result is being published the work is done, and a replica of it stops anyway.
+    """
     for attempt in list(state.attempts.values()):
         if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:
+            continue
+        if attempt.action.state is ActionState.PUBLISHING:
             continue
         runs = [state.runs[uid] for uid in attempt.action.runs()]
         share = -(-attempt.charged_nanousd // max(1, len(runs)))
