@@ -343,7 +343,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     if full is not None:
         detail = f"nothing new begins while results wait for space: {full.message}; {full.remedy}"
         for action in state.ready.values():
-            _tell(state, action, full.kind, detail)
+            _show_wait_reason(state, action, full.kind, detail)
         return
     pausing, others = _reasons(decision.rejections)
     patience_s = state.settings.unplaceable_after_s
@@ -359,10 +359,10 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         if patience_s and found.cause in NEVER and late:
             actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
             continue
-        _tell(state, action, found.cause, found.detail)
+        _show_wait_reason(state, action, found.cause, found.detail)
 
 
-def _tell(state: State, action: Action, reason: str, detail: str) -> None:
+def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:
     """Shows why an action waits, in the steps that wait for it."""
     for s in action.subscribers:
         run = state.runs[s.uid]
