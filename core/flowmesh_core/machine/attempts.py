@@ -113,7 +113,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
 def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
     """Books an attempt as held by a worker."""
     action.attempts[attempt.attempt_id] = attempt
-    action.state = ActionState.RUNNING
+    action.move(ActionState.RUNNING)
     ready_actions.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
     worker.held[attempt.attempt_id] = attempt
@@ -145,7 +145,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
-    action.state = ActionState.PUBLISHING
+    action.move(ActionState.PUBLISHING)
     action.publishing = attempt
     result = _result(state, worker, attempt, end, now_s)
     if action.key.scope.startswith(AUDIT_SCOPE):
@@ -260,7 +260,7 @@ def publish_failed(
     action = attempt.action
     if action.publishing is attempt:
         action.publishing = None
-        action.state = ActionState.RUNNING
+        action.move(ActionState.RUNNING)
     failed(state, worker, attempt, failure, now_s, for_good=for_good)
 
 

@@ -21,6 +21,7 @@ from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS, ActionState, Phase, StepState
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
 from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
@@ -230,6 +231,20 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     look_up: PendingLookUp | None = None
+
+    def move(self, state: ActionState) -> None:
+        """Changes its state by the table.
+
+        Raises:
+            InvariantError: the table has no such change.
+        """
+        if (self.state, state) not in ACTION_TRANSITIONS:
+            attempts = ", ".join(f"{a.attempt_id} {a.phase}" for a in self.attempts.values())
+            raise InvariantError(
+                f"action {self.key.action_id} in {self.key.scope}: {self.state} → {state} is not "
+                f"in the table; attempts: {attempts or 'none'}; last failure: {self.last_failure}"
+            )
+        self.state = state
 
     def first_run(self) -> str:
         """Uid of the run that subscribed first; empty where none does."""
