@@ -19,6 +19,7 @@ from flowmesh_control.records.ended_index import EndedRunIndex
 from flowmesh_control.records.epochs import begin_epoch, last_epoch
 from flowmesh_control.records.keys import (
     accounts_key,
+    cancelled_key,
     ended_key,
     epoch_key,
     final_key,
@@ -254,6 +255,45 @@ async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
     assert refused["error"]["code"] == "damaged-record"
     assert refused["error"]["where"] == final_key("bad")
     assert "restore the object" in refused["error"]["remedy"]
+
+
+async def spoil(records: RecordStore, key: str) -> None:
+    """Flips one byte within a string of a record, which then is not UTF-8."""
+    there = await records.read(key)
+    assert there is not None
+    at = there.data.index(b'":"') + 3
+    data = there.data[:at] + b"\xff" + there.data[at + 1 :]
+    await records.write(key, data, if_match=there.etag)
+
+
+async def test_a_damaged_result_is_made_again_by_this_control_plane_and_the_next() -> None:
+    async with place() as there:
+        worker = await there.join("w")
+        first = await there.submit("first", noop())
+        [one] = await worker.given()
+        await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
+        await there.ended(first)
+        [key] = [key async for key in there.store.records.keys("actions/")]
+        await spoil(there.store.records, key)
+        again = await there.submit("again", noop())
+        two = (await worker.given(2))[1]
+        assert there.alive
+        await there.lead_anew()
+        worker = await there.join("w", incarnation="second")
+        [three] = await worker.given()
+        assert three.action_id == two.action_id
+        await worker.sync(ended=(end_of(three.attempt_id, three.action_id),))
+        assert (await there.ended(again)).phase == "Succeeded"
+        assert len(await there.published()) == 1
+
+
+async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> None:
+    async with place() as there:
+        uid = await there.submit("a", noop())
+        wish = b'{"time_s": 1.0, "reason": "\xff"}'
+        await there.store.records.write(cancelled_key(uid), wish)
+        await there.lead_anew()
+        assert (await there.ended(uid)).phase == "Cancelled"
 
 
 @pytest.mark.parametrize("which", ["spec", "ledger"])

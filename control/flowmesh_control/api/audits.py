@@ -4,6 +4,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
+from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.wiring import Parts
@@ -15,6 +16,9 @@ class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     share: float = 1.0
     seed: int = 0
+
+
+_body_decoder = msgspec.json.Decoder(AuditBody)
 
 
 class AuditHandlers:
@@ -38,7 +42,7 @@ class AuditHandlers:
 
     async def begin(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`AuditAccepted`."""
-        body = msgspec.json.decode(await visit.request.read(), type=AuditBody)
+        body = await read_body(visit.request, _body_decoder)
         if not 0 < body.share <= 1:
             raise FlowMeshError(
                 f"no share {body.share}", where="share", remedy="use more than 0, at most 1"

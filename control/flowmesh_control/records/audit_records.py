@@ -13,7 +13,7 @@ from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import audit_key, spec_key
 from flowmesh_control.records.quarantine import Quarantine
-from flowmesh_control.records.run_records import spec_decoder
+from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.audit.report import AuditFinding, AuditOrder, AuditReport, counts_of, findings_of
 from flowmesh_core.lifecycle_states import Phase
@@ -22,7 +22,22 @@ from flowmesh_store.ports import RecordStore
 
 ORDER = "order"
 """Where in an audit's spec document its order stands."""
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """The document of a spec as far as it says what an audit is to check."""
+
+    order: AuditOrder | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    """The spec of a run as far as it says whether that is an audit."""
+
+    document: _Document
+
+
 _decoder = msgspec.json.Decoder(AuditReport)
+_order_decoder = msgspec.json.Decoder(_Spec)
 
 
 class AuditRecords:
@@ -90,17 +105,19 @@ class AuditRecords:
         Raises:
             NotFoundError: no audit is called so.
         """
-        record = await self._records.read(spec_key(uid))
-        document = {} if record is None else spec_decoder.decode(record.data).document
-        if ORDER not in document:
+        key = spec_key(uid)
+        record = await self._records.read(key)
+        spec = None if record is None else decode_record(_order_decoder, key, record.data)
+        if spec is None or spec.document.order is None:
             raise NotFoundError(
                 f"{uid!r} is no audit", where="audits", remedy="`fmesh audit --list` shows them"
             )
-        return msgspec.convert(document[ORDER], AuditOrder)
+        return spec.document.order
 
     async def _report(self, uid: str) -> AuditReport | None:
-        record = await self._records.read(audit_key(uid))
-        return None if record is None else _decoder.decode(record.data)
+        key = audit_key(uid)
+        record = await self._records.read(key)
+        return None if record is None else decode_record(_decoder, key, record.data)
 
     async def _quarantine(self, run: Run, order: AuditOrder, finding: AuditFinding) -> bool:
         check = finding.check
