@@ -2,11 +2,12 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.attacks.by_hand import end_of, noop, place
+from tests.attacks.by_hand import Place, control_on, end_of, noop, place
 from tests.flowmesh_control.fabric import control_plane
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
@@ -35,7 +36,7 @@ from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_ownership import write_taken
 from flowmesh_control.records.run_records import UNREADABLE, PinsRecord, SpecRecord
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
+from flowmesh_core.accounting.ledger_lines import AttemptLine, StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError
@@ -296,20 +297,86 @@ async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> No
         assert (await there.ended(uid)).phase == "Cancelled"
 
 
+async def half_run(there: Place) -> str:
+    """A run that has paid for one of its two steps, by the ledger and the accounts."""
+    worker = await there.join("w")
+    second = {"name": "two", "uses": "test.noop", "with": {"value": "2"}}
+    uid = await there.submit("half", {"steps": [*noop()["steps"], second]})
+    one, _ = await worker.given(2)
+    await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
+    await there.heard(lambda: one.attempt_id in worker.acknowledged)
+    await there.lead_anew()  # what the first leader wrote is whole
+    assert there.control.parts.given.machine.state.book.receipts_nanousd > 0
+    return uid
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+async def test_a_run_whose_spec_was_missing_for_a_while_is_billed_once(epochs: int) -> None:
+    async with place() as there:
+        uid = await half_run(there)
+        before = there.control.parts.given.machine.state.book
+        records, key = there.store.records, spec_key(uid)
+        whole = await records.read(key)
+        assert whole is not None
+        assert await there.store.sweepable_records.delete(key, older_than_s=0.0)
+        for _ in range(epochs):
+            await there.lead_anew()
+        await records.write(key, whole.data)
+        await there.lead_anew()
+        state = there.control.parts.given.machine.state
+        assert uid in state.runs
+        assert state.book.receipts_nanousd == before.receipts_nanousd
+        assert state.book.executed == before.executed
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+async def test_what_an_attempt_of_a_run_damaged_for_a_while_had_run_up_is_billed_once(
+    epochs: int,
+) -> None:
+    async with place() as there:
+        uid = await half_run(there)
+        records = there.store.records
+        await there.control.stop()
+        epoch = await last_epoch(records)
+        last = await records.read(accounts_key(epoch))
+        assert last is not None
+        accounts = msgspec.json.decode(last.data, type=AccountsRecord)
+        before = accounts.book
+        accounts = msgspec.structs.replace(
+            accounts,
+            unsettled={"attempt": 7},
+            book=replace(before, bill_nanousd=before.bill_nanousd + 7),
+        )
+        data = msgspec.json.encode(accounts)
+        await records.write(accounts_key(epoch), data, if_match=last.etag)
+        line = AttemptLine(
+            9.0, "two", 0, digest_of(b"two"), "attempt", "w", "i", "failed", 20, 20
+        )  # the leader died after this line, before its accounts counted it
+        segments = [key async for key in records.keys(f"{segment_key(uid, epoch, 0)[:-1]}")]
+        await records.write(segment_key(uid, epoch, len(segments)), encode_lines([line]))
+        spec = await records.read(spec_key(uid))
+        assert spec is not None
+        await damage(records, spec_key(uid))
+        for _ in range(epochs):
+            there.control = control_on(there.store)
+            await there.control.start()
+            await there.control.stop()
+        damaged = await records.read(spec_key(uid))
+        assert damaged is not None
+        await records.write(spec_key(uid), spec.data, if_match=damaged.etag)
+        there.control = control_on(there.store)
+        await there.control.start()
+        book = there.control.parts.given.machine.state.book
+        assert book.receipts_nanousd == before.receipts_nanousd + 20
+        assert book.bill_nanousd == before.bill_nanousd + 20
+
+
 @pytest.mark.parametrize("which", ["spec", "ledger"])
 async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> None:
     """The accounts go on to say how many of its lines they count, though it is not open."""
     async with place() as there:
-        worker = await there.join("w")
-        second = {"name": "two", "uses": "test.noop", "with": {"value": "2"}}
-        uid = await there.submit("half", {"steps": [*noop()["steps"], second]})
-        one, _ = await worker.given(2)
-        await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
-        await there.heard(lambda: one.attempt_id in worker.acknowledged)
-        await there.lead_anew()  # what the first leader wrote is whole
+        uid = await half_run(there)
         before = there.control.parts.given.machine.state.book
-        assert before.receipts_nanousd > 0
-
         records = there.store.records
         keys = [key async for key in records.keys(f"runs/{uid}/") if which in key]
         key = next(key for key in keys if not key.endswith("/0"))
