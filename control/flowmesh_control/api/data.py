@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
+from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -67,7 +68,9 @@ class DataHandlers:
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
         )
-        stored = await self._parts.content.put_upload(name, received, scope)
+        stored = await while_connected(
+            request, self._parts.content.put_upload(name, received, scope)
+        )
         return answer(_uploaded(stored), status=201)
 
     async def put_tree(self, visit: AuthorizedRequest) -> web.Response:
