@@ -169,8 +169,15 @@ class ControlPlane:
             OSError: the address is taken.
         """
         collect_seldom()
-        parts, _ = await self._recover(await last_epoch(self._store.records), refusal)
+        parts, recovered = await self._recover(await last_epoch(self._store.records), refusal)
         self._parts = parts
+        cancelled = await find_cancelled(self._store.records, recovered, self._withdrawn)
+        for uid, reason in cancelled.items():
+            recovered.waiting[uid] = msgspec.structs.replace(
+                recovered.waiting[uid],
+                message=f"it was cancelled ({reason}), which is written once the store can be: "
+                f"{refusal.message}",
+            )
         self._run(parts.loop.run())
         await self._listen(parts, host, port)
         self._run(parts.gateway.watch_always())

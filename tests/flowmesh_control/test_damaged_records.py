@@ -39,7 +39,7 @@ from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import AttemptLine, StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
-from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.errors import DamagedRecordError, StoreAccessError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
@@ -295,6 +295,20 @@ async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> No
         await there.store.records.write(cancelled_key(uid), wish)
         await there.lead_anew()
         assert (await there.ended(uid)).phase == "Cancelled"
+
+
+async def test_a_run_that_was_cancelled_says_so_where_the_store_is_only_read() -> None:
+    async with place() as there:
+        stays, goes = await there.submit("stays", noop("1")), await there.submit("goes", noop("2"))
+        await there.control.stop()
+        wish = msgspec.json.encode({"time_s": 1.0, "reason": "nobody needs it"})
+        await there.store.records.write(cancelled_key(goes), wish)
+        there.control = control_on(there.store)
+        await there.control.start_reading(StoreAccessError("this user may not write"))
+        shown = {uid: await there.control.parts.views.status(uid) for uid in (stays, goes)}
+        assert "it was cancelled (nobody needs it)" in shown[goes].message
+        assert "cancelled" not in shown[stays].message
+        assert {run.phase for run in shown.values()} == {"Suspended"}
 
 
 async def half_run(there: Place) -> str:

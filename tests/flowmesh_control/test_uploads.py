@@ -52,3 +52,10 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
         await until(lambda: not decoding_now())
     found = await fabric.call("POST", path, data=io.BytesIO(body), status=201)
     assert found["rows"] == 3000
+
+
+@pytest.mark.parametrize("name", ["%00.parquet", "a%0Ab.jsonl", "%7F.csv"])
+async def test_a_file_name_with_control_characters_is_refused(fabric: Fabric, name: str) -> None:
+    path = f"/v1/datasets?namespace=team-a&name={name}"
+    told = await fabric.call("POST", path, data=b"PAR1", status=400)
+    assert told["error"]["where"] == "?name="

@@ -3,6 +3,7 @@
 import asyncio
 import tarfile
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
+_CONTROL = frozenset({"Cc", "Cs"})
 
 
 class UploadAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,7 +62,7 @@ class DataHandlers:
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
         """
         scope, request = self._scopes(visit).private, visit.request
-        name = request.query.get("name") or "rows.jsonl"
+        name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
             self._parts.given.store.blobs.spool(),
@@ -151,6 +153,17 @@ class DataHandlers:
     def _scopes(self, visit: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(visit.namespace))
         return self._parts.given.policies.scopes(visit.namespace, labels)
+
+
+def _file_name(name: str) -> str:
+    """The name of an upload, which is handed to a process and shown in errors."""
+    if any(unicodedata.category(c) in _CONTROL for c in name):
+        raise FlowMeshError(
+            f"{name[:80]!r} is not a file name: it holds control characters",
+            where="?name=",
+            remedy="write a name such as rows.jsonl",
+        )
+    return name
 
 
 def _uploaded(stored: StoredContent) -> UploadAnswer:
