@@ -4,6 +4,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
+from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
@@ -18,6 +19,10 @@ class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scope: str
     engine: str = ""
+
+
+_purge_decoder = msgspec.json.Decoder(PurgeBody)
+_policies_decoder = msgspec.json.Decoder(list[CachePolicy])
 
 
 class FabricHandlers:
@@ -87,7 +92,7 @@ class FabricHandlers:
                 where="policies",
                 remedy="`kubectl apply -f FILE` sets one, `kubectl delete fmcp NAME` removes one",
             )
-        wanted = msgspec.json.decode(await request.read(), type=list[CachePolicy])
+        wanted = await read_body(request, _policies_decoder)
         policies, only = self._parts.given.policies, flag(request, "only")
         policies.check(wanted, only=only)
         if only:
@@ -107,5 +112,5 @@ class FabricHandlers:
 
     async def purge(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
-        body = msgspec.json.decode(await visit.request.read(), type=PurgeBody)
+        body = await read_body(visit.request, _purge_decoder)
         return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})

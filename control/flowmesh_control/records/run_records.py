@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.lifecycle_states import StepState
@@ -141,8 +142,8 @@ def decode_record(
         DamagedRecordError: it is not what its key says.
     """
     try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        return decode(decoder, data)
+    except msgspec.DecodeError as e:
         remedy = remedy or "restore the object from a copy of the store"
         raise DamagedRecordError(key, str(e), remedy=remedy) from e
 
