@@ -33,6 +33,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.runs.admission import Admission
+from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.uploads import UploadStore
@@ -103,6 +104,7 @@ class Parts:
     lineage: LineageIndex
     auditing: AuditSubmission
     repinning: RepinService
+    canceller: RunCanceller
     metrics: MetricsPage
     backlogs: CapacitySignalSource
     trouble: StoreHealth
@@ -151,6 +153,7 @@ def assemble(given: Given) -> Parts:
     loops.append(loop)
     backlogs = CapacitySignalSource(state, given.clock)
     admission, views = _admission(given, content, loop), _views(given, logs)
+    repinning = _repinning(given, admission, finishing, loop)
     return Parts(
         given=given,
         loop=loop,
@@ -163,7 +166,8 @@ def assemble(given: Given) -> Parts:
         changes=changes,
         lineage=lineage,
         auditing=_auditing(given, cache, views, admission),
-        repinning=_repinning(given, admission, finishing, loop),
+        repinning=repinning,
+        canceller=_canceller(given, admission, repinning, loop),
         metrics=_metrics(given, loop, hands, telemetry, gateway, backlogs, trouble),
         backlogs=backlogs,
         trouble=trouble,
@@ -290,6 +294,19 @@ def _repinning(
         waiting=given.waiting,
         tell=loop.ask,
         clock=given.clock,
+    )
+
+
+def _canceller(
+    given: Given, admission: Admission, repinning: RepinService, loop: EventLoop
+) -> RunCanceller:
+    return RunCanceller(
+        records=given.store.records,
+        clock=given.clock,
+        waiting=given.waiting,
+        forget=admission.forget,
+        cancel_waiting=repinning.cancel,
+        ask=loop.ask,
     )
 
 

@@ -23,7 +23,6 @@ from flowmesh_control.queries.planner import Planner, refuse_unmeetable
 from flowmesh_control.queries.run_views import OVER
 from flowmesh_control.queries.why import why_step
 from flowmesh_control.runs.admission import Submission
-from flowmesh_control.runs.cancellations import cancel
 from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import Problem, SpecError
 from flowmesh_core.machine.events import Amended
@@ -154,7 +153,7 @@ class RunHandlers:
         body = await visit.request.read()
         said = msgspec.json.decode(body, type=CancelBody).reason if body else ""
         reason = said or "cancelled by the user"
-        await cancel(self._parts, uid, reason)
+        await self._parts.canceller.cancel(uid, reason)
         return answer(await self._parts.views.status(uid))
 
     async def amend(self, visit: AuthorizedRequest) -> web.Response:

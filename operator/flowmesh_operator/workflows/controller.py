@@ -13,7 +13,6 @@ from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
-from flowmesh_control.runs.cancellations import cancel
 from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import (
     FlowMeshError,
@@ -131,7 +130,7 @@ class WorkflowController:
             self._waits.pop(uid, None)
         match what:
             case ReconcileDecision.CANCEL:
-                await cancel(parts, uid, DELETED)
+                await parts.canceller.cancel(uid, DELETED)
             case ReconcileDecision.SUBMIT if obj is not None:
                 await self._submit(parts, uid, obj)
             case ReconcileDecision.AMEND if obj is not None:
