@@ -37,6 +37,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.wiring import Given, Parts, assemble
 from flowmesh_core.catalog.catalog import Catalog
@@ -118,6 +119,11 @@ class ControlPlane:
         if self._parts is None:
             raise FlowMeshError("the control plane is not started", remedy="await start() first")
         return self._parts
+
+    @property
+    def services(self) -> ControlPlaneServices:
+        """What the running control plane offers to those who are built on it."""
+        return self.parts.services
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Recovers, then leads and serves.

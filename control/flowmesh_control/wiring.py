@@ -8,8 +8,11 @@ from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import counting_on
+from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.command_executor import CommandExecutor
+from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
@@ -23,7 +26,12 @@ from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
 from flowmesh_control.ports import SecretReader
 from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.fleet import FleetQueries
+from flowmesh_control.queries.live_runs import LiveRuns
+from flowmesh_control.queries.planner import Planner
+from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.queries.status_document import StatusDocuments
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -34,9 +42,11 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
+from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
@@ -108,6 +118,7 @@ class Parts:
     metrics: MetricsPage
     backlogs: CapacitySignalSource
     trouble: StoreHealth
+    services: ControlPlaneServices
 
 
 def assemble(given: Given) -> Parts:
@@ -154,6 +165,36 @@ def assemble(given: Given) -> Parts:
     backlogs = CapacitySignalSource(state, given.clock)
     admission, views = _admission(given, content, loop), _views(given, logs)
     repinning = _repinning(given, admission, finishing, loop)
+    metrics = _metrics(given, loop, hands, telemetry, gateway, backlogs, trouble)
+    services = ControlPlaneServices(
+        epoch=CurrentEpoch(given.epoch, given.clock, state),
+        settings=given.settings,
+        catalog=given.catalog,
+        store=store,
+        runs=LiveRuns(state, given.waiting, views),
+        commands=RunCommands(
+            admission, _canceller(given, admission, repinning, loop), given.waiting, loop.ask
+        ),
+        changes=changes,
+        views=views,
+        queries=RunQueries(state, views, given.clock),
+        admission=admission,
+        repinning=repinning,
+        planner=_planner(given, cache),
+        fleet=ConnectedFleet(state, loop.ask),
+        fleet_queries=FleetQueries(state, given.catalog, trouble, given.clock),
+        gateway=gateway,
+        signals=backlogs,
+        uploads=content,
+        lineage=lineage,
+        documents=StatusDocuments(store.blobs, given.policies, given.master_key),
+        policies=given.policies,
+        audits=given.audits,
+        auditing=_auditing(given, cache, views, admission),
+        cache=_cache_admin(given),
+        metrics=metrics,
+        refusal=given.refusal,
+    )
     return Parts(
         given=given,
         loop=loop,
@@ -165,12 +206,13 @@ def assemble(given: Given) -> Parts:
         views=views,
         changes=changes,
         lineage=lineage,
-        auditing=_auditing(given, cache, views, admission),
+        auditing=services.auditing,
         repinning=repinning,
-        canceller=_canceller(given, admission, repinning, loop),
-        metrics=_metrics(given, loop, hands, telemetry, gateway, backlogs, trouble),
+        canceller=services.commands.canceller,
+        metrics=metrics,
         backlogs=backlogs,
         trouble=trouble,
+        services=services,
     )
 
 
@@ -307,6 +349,25 @@ def _canceller(
         forget=admission.forget,
         cancel_waiting=repinning.cancel,
         ask=loop.ask,
+    )
+
+
+def _planner(given: Given, cache: ActionCache) -> Planner:
+    return Planner(
+        state=given.machine.state,
+        cache=cache,
+        clock=given.clock,
+        bumps=given.audits.quarantine.bumps,
+    )
+
+
+def _cache_admin(given: Given) -> CacheAdmin:
+    return CacheAdmin(
+        store=given.store,
+        state=given.machine.state,
+        archive=given.archive,
+        result_ttl_s=given.settings.machine.result_ttl_s,
+        clock=given.clock,
     )
 
 

@@ -315,7 +315,7 @@ class PoolController:
 
     async def _hold_open(self) -> None:
         """Tells the machine which engines workers hold open ahead of work, where it changed."""
-        openings = self._plane.parts.backlogs.openings()
+        openings = self._plane.parts.backlogs.prewarm_plan()
         if self._steady() and not told_to_hold(self._state, openings):
             await self._plane.parts.loop.ask(PrewarmPlanChanged(openings))
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_control.errors import NotFoundError
-from flowmesh_control.queries.status_document import store_document
 from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
@@ -206,14 +205,8 @@ class StatusWriter:
         known = str(about.before.get("stepsRef", ""))
         if known:
             return known
-        given = self._parts.given
         labels = self._mirror.namespaces.get(run.namespace, {})
-        return await store_document(
-            given.store.blobs,
-            run,
-            private_scope=given.policies.scopes(run.namespace, dict(labels)).private,
-            master_key=given.master_key,
-        )
+        return await self._parts.services.documents.store(run, labels)
 
     async def _write(self, obj: Object, changed: Status, *, large: bool) -> None:
         api = self._patient_api if large else self._api
