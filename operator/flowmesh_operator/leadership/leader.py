@@ -121,7 +121,7 @@ async def _reign(
         plane.parts.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
         await settle(api, mirror)
-        policies = PolicyController(api, mirror, plane, settings)
+        policies = PolicyController(mirror, plane.services.policies)
         await policies.bring()  # before a workflow is admitted under them
         controllers: list[Controller] = [
             policies,
