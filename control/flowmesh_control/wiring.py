@@ -172,9 +172,7 @@ def assemble(given: Given) -> Parts:
         catalog=given.catalog,
         store=store,
         runs=LiveRuns(state, given.waiting, views),
-        commands=RunCommands(
-            admission, _canceller(given, admission, repinning, loop), given.waiting, loop.ask
-        ),
+        commands=_commands(given, admission, repinning, loop),
         changes=changes,
         views=views,
         queries=RunQueries(state, views, given.clock),
@@ -339,10 +337,10 @@ def _repinning(
     )
 
 
-def _canceller(
+def _commands(
     given: Given, admission: Admission, repinning: RepinService, loop: EventLoop
-) -> RunCanceller:
-    return RunCanceller(
+) -> RunCommands:
+    canceller = RunCanceller(
         records=given.store.records,
         clock=given.clock,
         waiting=given.waiting,
@@ -350,6 +348,7 @@ def _canceller(
         cancel_waiting=repinning.cancel,
         ask=loop.ask,
     )
+    return RunCommands(admission, canceller, given.machine.state.runs, given.waiting, loop.ask)
 
 
 def _planner(given: Given, cache: ActionCache) -> Planner:

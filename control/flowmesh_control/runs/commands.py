@@ -1,6 +1,6 @@
 """What may be asked of runs: submit, amend, cancel; whether they wait or are under way."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,15 @@ class RunCommands:
     """Changes runs.
 
     Attributes:
-        waiting: runs that cannot be taken up as they are pinned.
+        live: runs under way.
+        waiting: runs that cannot be taken up as they are pinned; one that was re-pinned just now
+            may be in both.
         ask: hands an event to the machine.
     """
 
     admission: Admission
     canceller: RunCanceller
+    live: Container[str]
     waiting: Mapping[str, RunStatus]
     ask: Callable[[Amended], Awaitable[None]]
 
@@ -40,7 +43,7 @@ class RunCommands:
             ConflictError: it waits for an engine; says which, and the remedy.
         """
         waits = self.waiting.get(uid)
-        if waits is not None:
+        if waits is not None and uid not in self.live:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
         await self.ask(Amended(uid, changes))
 
