@@ -22,6 +22,7 @@ from flowmesh_operator.leadership.leader_label import take_label
 from flowmesh_operator.metrics import OperatorCollector
 from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
+from flowmesh_operator.pools.metrics import PoolCollector
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs
@@ -121,15 +122,26 @@ async def _reign(
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
         await _start(plane, settings)
-        plane.parts.metrics.add(OperatorCollector(api, mirror))
+        plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
         await settle(api, mirror)
-        policies = PolicyController(mirror, plane.services.policies)
+        services = plane.services
+        pools = PoolController(
+            api,
+            mirror,
+            settings,
+            fleet=services.fleet,
+            signals=services.signals,
+            epoch=services.epoch,
+            catalog=services.catalog,
+        )
+        services.metrics.add(PoolCollector(lambda: pools.figures))
+        policies = PolicyController(mirror, services.policies)
         await policies.bring()  # before a workflow is admitted under them
         controllers: list[Controller] = [
             policies,
-            _workflow_controller(api, mirror, settings, plane.services),
-            PoolController(api, mirror, plane, settings),
+            _workflow_controller(api, mirror, settings, services),
+            pools,
         ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:
