@@ -277,7 +277,7 @@ class ControlPlane:
         return parts, recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
-        app = build_app(parts, self._users, self._labels)
+        app = build_app(parts.services, self._users, self._labels)
         self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         shown = self._certificate
