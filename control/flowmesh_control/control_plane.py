@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
 from flowmesh_control.ports import SecretReader
-from flowmesh_control.records.accounts import AccountStore, capture
+from flowmesh_control.records.accounts import AccountsRecord, AccountStore, capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -39,8 +39,9 @@ from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.wiring import Given, Parts, assemble
+from flowmesh_control.wiring import EpochRuntime, assemble
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import (
     FlowMeshError,
     StoreError,
@@ -108,22 +109,15 @@ class ControlPlane:
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
-        self._parts: Parts | None = None
+        self._runtime: EpochRuntime | None = None
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
         self.url = ""
 
     @property
-    def parts(self) -> Parts:
-        """The parts of the running control plane; for the operator and for tests."""
-        if self._parts is None:
-            raise FlowMeshError("the control plane is not started", remedy="await start() first")
-        return self._parts
-
-    @property
     def services(self) -> ControlPlaneServices:
         """What the running control plane offers to those who are built on it."""
-        return self.parts.services
+        return self._started().services
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Recovers, then leads and serves.
@@ -140,21 +134,21 @@ class ControlPlane:
         records = self._store.records
         await prove_conditional_writes(records)
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
-        parts, recovered = await self._recover(epoch)
-        self._parts = parts
+        runtime, recovered = await self._recover(epoch)
+        self._runtime, services = runtime, runtime.services
         cancelled = await find_cancelled(records, recovered, self._withdrawn)
-        parts.hands.start()
-        self._run(parts.loop.run())
+        runtime.tasks.start()
+        self._run(runtime.loop.run())
         for event in recovered.submitted:
             if event.uid not in cancelled:
-                parts.admission.remember(recovered.specs[event.uid])
+                services.admission.remember(recovered.specs[event.uid])
             reason = cancelled.get(event.uid, "")
-            await parts.loop.ask(msgspec.structs.replace(event, cancelled=reason))
+            await runtime.loop.ask(msgspec.structs.replace(event, cancelled=reason))
         for uid in cancelled.keys() & recovered.waiting.keys():
-            await parts.repinning.cancel(uid, cancelled[uid])
-        await self._listen(parts, host, port)
-        self._run(parts.gateway.watch_always())
-        self._run(self._keep_books(parts, epoch))
+            await services.repinning.cancel(uid, cancelled[uid])
+        await self._listen(services, host, port)
+        self._run(services.gateway.watch_always())
+        self._run(self._keep_books(epoch))
         log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -175,12 +169,17 @@ class ControlPlane:
             OSError: the address is taken.
         """
         collect_seldom()
-        parts, _ = await self._recover(await last_epoch(self._store.records), refusal)
-        self._parts = parts
-        self._run(parts.loop.run())
-        await self._listen(parts, host, port)
-        self._run(parts.gateway.watch_always())
+        runtime, _ = await self._recover(await last_epoch(self._store.records), refusal)
+        self._runtime, services = runtime, runtime.services
+        self._run(runtime.loop.run())
+        await self._listen(services, host, port)
+        self._run(services.gateway.watch_always())
         log.info("on %s for reading alone: %s", self.url, refusal)
+
+    def _started(self) -> EpochRuntime:
+        if self._runtime is None:
+            raise FlowMeshError("the control plane is not started", remedy="await start() first")
+        return self._runtime
 
     async def wait(self) -> None:
         """Returns when stopped.
@@ -196,16 +195,16 @@ class ControlPlane:
     async def stop(self) -> None:
         """Stops serving and makes everything durable; runs go on at the next start."""
         if self._runner is not None:
-            await self.parts.gateway.close()
+            await self.services.gateway.close()
             await self._runner.cleanup()
             self._runner = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self._parts is not None:
-            await self._parts.hands.stop()
-            if self._failure is None and self._parts.given.refusal is None:
+        if self._runtime is not None:
+            await self._runtime.tasks.stop()
+            if self._failure is None and self._runtime.services.refusal is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
         if self._tracing is not None:
@@ -214,7 +213,7 @@ class ControlPlane:
 
     async def _recover(
         self, epoch: int, refusal: StoreError | None = None
-    ) -> tuple[Parts, RecoveredState]:
+    ) -> tuple[EpochRuntime, RecoveredState]:
         records, settings = self._store.records, self._settings
         ledger, archive, policies = (
             LedgerWriter(records, epoch=epoch),
@@ -250,7 +249,7 @@ class ControlPlane:
             paid=recovered.opening.paid_by(self._clock()),
             recovering_until_s=until_s,
         )
-        given = Given(
+        runtime = assemble(
             epoch=epoch,
             store=self._store,
             store_meter=self._store_meter,
@@ -272,12 +271,20 @@ class ControlPlane:
             later_epoch_seen=self._later_epoch_seen,
             refusal=refusal,
         )
-        parts = assemble(given)
-        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.counted)
-        return parts, recovered
+        self._books = PeriodicFlush(
+            capture=lambda counted, now_s: capture(machine.state, counted, now_s),
+            model=machine.state.model,
+            counted_unreadable=recovered.opening.counted,
+            metrics=runtime.services.metrics,
+            ledger=ledger,
+            index=index,
+            accounts=AccountStore(records, epoch=epoch),
+            snapshot=CostModelSnapshot(records, epoch=epoch),
+        )
+        return runtime, recovered
 
-    async def _listen(self, parts: Parts, host: str, port: int) -> None:
-        app = build_app(parts.services, self._users, self._labels)
+    async def _listen(self, services: ControlPlaneServices, host: str, port: int) -> None:
+        app = build_app(services, self._users, self._labels)
         self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         shown = self._certificate
@@ -290,7 +297,7 @@ class ControlPlane:
         bound = self._runner.addresses[0]
         self.url = f"{'http' if shown is None else 'https'}://{bound[0]}:{bound[1]}"
 
-    async def _keep_books(self, parts: Parts, epoch: int) -> None:
+    async def _keep_books(self, epoch: int) -> None:
         settings = self._settings
         loop = asyncio.get_running_loop()
         checked, saved = loop.time(), loop.time()
@@ -305,7 +312,7 @@ class ControlPlane:
                     saved = loop.time()
                     await self._books.save_model()
             except (StoreUnavailableError, StoreFullError) as e:
-                self.parts.trouble.met(e)
+                self._started().health.met(e)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -327,7 +334,7 @@ class ControlPlane:
         """A worker has seen a later leader; the store says whether there is one."""
 
         async def check() -> None:
-            await check_leads(self._store.records, self.parts.given.epoch)
+            await check_leads(self._store.records, self.services.epoch.number)
 
         log.warning("a worker has seen epoch %d", epoch)
         self._run(check())
@@ -340,27 +347,42 @@ class PeriodicFlush:
     """
 
     def __init__(
-        self, given: Given, metrics: MetricsPage, counted_unreadable: Mapping[str, int]
+        self,
+        *,
+        capture: Callable[[Mapping[str, int], float], AccountsRecord],
+        model: CostModel,
+        counted_unreadable: Mapping[str, int],
+        metrics: MetricsPage,
+        ledger: LedgerWriter,
+        index: EndedRunIndex,
+        accounts: AccountStore,
+        snapshot: CostModelSnapshot,
     ) -> None:
-        """Takes the epoch's state, where to write, and who shows what is written.
+        """Writes ``ledger``, ``accounts``, ``index`` and ``snapshot`` of one epoch.
 
         Args:
-            given: of this epoch.
-            metrics: show what is written.
+            capture: the accounts as they are, by how many lines of each ledger they count and time.
+            model: what has been learned.
             counted_unreadable: as :attr:`OpeningBalance.counted`.
+            metrics: show what is written.
+            ledger: of the runs under way.
+            index: of ended runs.
+            accounts: where to write what was captured.
+            snapshot: where to write the model.
         """
+        self._capture = capture
+        self._model = model
         self._counted_unreadable = counted_unreadable
-        self._state = given.machine.state
         self._metrics = metrics
-        self._ledger = given.ledger
-        self._index = given.index
-        self._accounts = AccountStore(given.store.records, epoch=given.epoch)
-        self._model = CostModelSnapshot(given.store.records, epoch=given.epoch)
+        self._ledger = ledger
+        self._index = index
+        self._accounts = accounts
+        self._snapshot = snapshot
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts as they are at this moment."""
         counted = {**self._counted_unreadable, **self._ledger.lengths()}
-        record, ended = capture(self._state, counted, now_s), self._index.waiting()
+        record, ended = self._capture(counted, now_s), self._index.waiting()
         await self._ledger.flush_all()
         durable = await self._accounts.write(record)
         self._metrics.kept = record
@@ -369,7 +391,7 @@ class PeriodicFlush:
 
     async def save_model(self) -> None:
         """Saves what the cost model has learned."""
-        await self._model.save(self._state.model)
+        await self._snapshot.save(self._model)
 
     async def close(self, now_s: float) -> None:
         """Writes everything a last time."""

@@ -1,4 +1,7 @@
-"""Puts the parts of one epoch together: who knows whom, in one place."""
+"""Puts the parts of one epoch together: which knows which, in one place.
+
+The composition root: the one place that hands out the machine's state. Called by the control plane.
+"""
 
 import time
 from collections.abc import Callable
@@ -67,8 +70,8 @@ from flowmesh_store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What an epoch's parts are made of.
+class EpochContext:
+    """What an epoch's parts are made of; the functions of this module alone see it.
 
     Attributes:
         failed: told of an error that ends this control plane.
@@ -99,30 +102,94 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a leading control plane."""
+class EpochRuntime:
+    """What the control plane itself starts, feeds and stops, and what it offers to others.
 
-    given: Given
+    Attributes:
+        tasks: do the store's work.
+        health: what keeps it from being done.
+    """
+
     loop: EventLoop
-    hands: TaskPool
-    gateway: WorkerGateway
-    cache: ActionCache
-    content: UploadStore
-    admission: Admission
-    views: RunViews
-    changes: RunChangeFeed
-    lineage: LineageIndex
-    auditing: AuditSubmission
-    repinning: RepinService
-    canceller: RunCanceller
-    metrics: MetricsPage
-    backlogs: CapacitySignalSource
-    trouble: StoreHealth
+    tasks: TaskPool
+    health: StoreHealth
     services: ControlPlaneServices
 
 
-def assemble(given: Given) -> Parts:
-    """Makes all parts; nothing runs yet."""
+def assemble(
+    *,
+    epoch: int,
+    store: Store,
+    store_meter: StoreMeter,
+    tracing: OtlpExporter | None,
+    settings: ControlSettings,
+    catalog: Catalog,
+    master_key: bytes,
+    tokens: WorkerTokenVerifier,
+    secrets: SecretReader,
+    clock: Clock,
+    machine: Machine,
+    ledger: LedgerWriter,
+    archive: Archive,
+    index: EndedRunIndex,
+    policies: CachePolicyStore,
+    audits: AuditRecords,
+    waiting: dict[str, RunStatus],
+    failed: Callable[[BaseException], None],
+    later_epoch_seen: Callable[[int], None],
+    refusal: StoreError | None = None,
+) -> EpochRuntime:
+    """Makes all parts of an epoch; nothing runs yet.
+
+    Args:
+        epoch: its number.
+        store: of the control plane, as are the settings and the other ports that it was made with.
+        store_meter: measures the store.
+        tracing: where spans go; None where nobody wants them.
+        settings: fixed.
+        catalog: the engine contracts.
+        master_key: of references.
+        tokens: what workers join with.
+        secrets: reads secrets for attempts.
+        clock: seconds since the epoch.
+        machine: recovered.
+        ledger: of the runs under way.
+        archive: of those that have ended.
+        index: of these, the latest.
+        policies: loaded.
+        audits: loaded.
+        waiting: runs that cannot be taken up as they are pinned.
+        failed: called with an error that ends this control plane.
+        later_epoch_seen: called where a worker has seen a later leader.
+        refusal: why the store is only read; None where it is written too.
+    """
+    return _assemble(
+        EpochContext(
+            epoch=epoch,
+            store=store,
+            store_meter=store_meter,
+            tracing=tracing,
+            settings=settings,
+            catalog=catalog,
+            master_key=master_key,
+            tokens=tokens,
+            secrets=secrets,
+            clock=clock,
+            machine=machine,
+            ledger=ledger,
+            archive=archive,
+            index=index,
+            policies=policies,
+            audits=audits,
+            waiting=waiting,
+            failed=failed,
+            later_epoch_seen=later_epoch_seen,
+            refusal=refusal,
+        )
+    )
+
+
+def _assemble(given: EpochContext) -> EpochRuntime:
     store, state = given.store, given.machine.state
     book, changes = LogBuffer(), RunChangeFeed()
     logs = RunLogArchive(store.records, book)
@@ -193,29 +260,11 @@ def assemble(given: Given) -> Parts:
         metrics=metrics,
         refusal=given.refusal,
     )
-    return Parts(
-        given=given,
-        loop=loop,
-        hands=hands,
-        gateway=gateway,
-        cache=cache,
-        content=content,
-        admission=admission,
-        views=views,
-        changes=changes,
-        lineage=lineage,
-        auditing=services.auditing,
-        repinning=repinning,
-        canceller=services.commands.canceller,
-        metrics=metrics,
-        backlogs=backlogs,
-        trouble=trouble,
-        services=services,
-    )
+    return EpochRuntime(loop, hands, trouble, services)
 
 
 def _gateway(
-    given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    given: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=given.epoch,
@@ -231,7 +280,7 @@ def _gateway(
     )
 
 
-def _tellers(given: Given) -> list[RunListener]:
+def _tellers(given: EpochContext) -> list[RunListener]:
     state = given.machine.state
     found: list[RunListener] = [RunLogListener(state)]
     if given.tracing is not None:
@@ -251,7 +300,7 @@ def _settled(tellers: list[RunListener], attempt: AttemptSettled) -> None:
 
 
 def _metrics(
-    given: Given,
+    given: EpochContext,
     loop: EventLoop,
     hands: TaskPool,
     workers: WorkerTelemetry,
@@ -274,7 +323,7 @@ def _metrics(
     )
 
 
-def _finishing(given: Given, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+def _finishing(given: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
     return RunFinalizer(
         records=given.store.records,
         state=given.machine.state,
@@ -289,7 +338,7 @@ def _finishing(given: Given, lineage: LineageIndex, logs: RunLogArchive) -> RunF
     )
 
 
-def _admission(given: Given, content: UploadStore, loop: EventLoop) -> Admission:
+def _admission(given: EpochContext, content: UploadStore, loop: EventLoop) -> Admission:
     state, waiting = given.machine.state, given.waiting
     return Admission(
         records=given.store.records,
@@ -308,7 +357,7 @@ def _admission(given: Given, content: UploadStore, loop: EventLoop) -> Admission
 
 
 def _auditing(
-    given: Given, cache: ActionCache, views: RunViews, admission: Admission
+    given: EpochContext, cache: ActionCache, views: RunViews, admission: Admission
 ) -> AuditSubmission:
     return AuditSubmission(
         records=given.store.records,
@@ -323,7 +372,7 @@ def _auditing(
 
 
 def _repinning(
-    given: Given, admission: Admission, finishing: RunFinalizer, loop: EventLoop
+    given: EpochContext, admission: Admission, finishing: RunFinalizer, loop: EventLoop
 ) -> RepinService:
     return RepinService(
         records=given.store.records,
@@ -338,7 +387,7 @@ def _repinning(
 
 
 def _commands(
-    given: Given, admission: Admission, repinning: RepinService, loop: EventLoop
+    given: EpochContext, admission: Admission, repinning: RepinService, loop: EventLoop
 ) -> RunCommands:
     canceller = RunCanceller(
         records=given.store.records,
@@ -351,7 +400,7 @@ def _commands(
     return RunCommands(admission, canceller, given.machine.state.runs, given.waiting, loop.ask)
 
 
-def _planner(given: Given, cache: ActionCache) -> Planner:
+def _planner(given: EpochContext, cache: ActionCache) -> Planner:
     return Planner(
         state=given.machine.state,
         cache=cache,
@@ -360,7 +409,7 @@ def _planner(given: Given, cache: ActionCache) -> Planner:
     )
 
 
-def _cache_admin(given: Given) -> CacheAdmin:
+def _cache_admin(given: EpochContext) -> CacheAdmin:
     return CacheAdmin(
         store=given.store,
         state=given.machine.state,
@@ -375,7 +424,7 @@ def _goes_on(run: Run | None) -> bool:
     return run is not None and not run.finishing
 
 
-def _views(given: Given, logs: RunLogArchive) -> RunViews:
+def _views(given: EpochContext, logs: RunLogArchive) -> RunViews:
     return RunViews(
         state=given.machine.state,
         records=given.store.records,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.attacks.by_hand import end_of, noop, place
-from tests.flowmesh_control.fabric import control_plane
+from tests.flowmesh_control.fabric import control_plane, machine_of
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
 from flowmesh_control.cache.admin import CacheAdmin
@@ -267,7 +267,7 @@ async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> 
         await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
         await there.heard(lambda: one.attempt_id in worker.acknowledged)
         await there.lead_anew()  # what the first leader wrote is whole
-        before = there.control.parts.given.machine.state.book
+        before = machine_of(there.control).state.book
         assert before.receipts_nanousd > 0
 
         records = there.store.records
@@ -277,14 +277,14 @@ async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> 
         assert whole is not None
         await damage(records, key)
         await there.lead_anew()
-        (shown,) = there.control.parts.given.archive.summaries()
+        (shown,) = there.control.services.views.summaries()
         assert shown.phase == UNREADABLE
 
         damaged = await records.read(key)
         assert damaged is not None
         await records.write(key, whole.data, if_match=damaged.etag)
         await there.lead_anew()
-        state = there.control.parts.given.machine.state
+        state = machine_of(there.control).state
         assert uid in state.runs
         assert state.book.receipts_nanousd == before.receipts_nanousd
         assert state.book.executed == before.executed
