@@ -145,7 +145,7 @@ def assemble(
         epoch: its number.
         store: of the control plane, as are the settings and the other ports that it was made with.
         store_meter: measures the store.
-        tracing: where spans go; None where nobody wants them.
+        tracing: where spans go; None where tracing is off.
         settings: fixed.
         catalog: the engine contracts.
         master_key: of references.

@@ -60,7 +60,7 @@ class ConnectedFleet:
             await self.ask(CordonChanged(names))
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
-        """Makes workers hold these engines open; does nothing where all were told so.
+        """Makes workers hold these engines open; does nothing where all do.
 
         Args:
             plan: worker → signatures; whom it does not name holds none open.
