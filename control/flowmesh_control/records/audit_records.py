@@ -6,6 +6,7 @@ ends in between finds the run unfinished, and the next one compares again.
 
 import logging
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.model import Run
 from flowmesh_store.ports import RecordStore
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
 
 log = logging.getLogger("flowmesh.control")
 
@@ -42,7 +46,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> AuditOrder | None:
-        """What is to be checked; None where the run is no audit."""
+        """What is to be checked; None where the run is not an audit."""
         return self.document.order
 
 
@@ -97,7 +101,7 @@ class AuditRecords:
     async def _compared(self, run: Run) -> AuditReport:
         order, cut_off = await self._readable_order(run)
         findings = findings_of(order, run)
-        quarantined = {}
+        quarantined: dict[Digest, None] = {}
         for finding in findings:
             try:
                 if finding.quarantines and await self._quarantine(run, order, finding):
