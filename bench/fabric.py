@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
@@ -21,7 +22,6 @@ from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import fetch_tree

@@ -11,6 +11,7 @@ from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from tests.flowmesh_control import waiting
 from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, workflow
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
@@ -33,7 +34,6 @@ from flowmesh_core.protocol.messages import (
     encode,
 )
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.store import Store, open_store
 

@@ -36,13 +36,18 @@ from flowmesh_api.v1 import (
     trace,
     why,
 )
+from flowmesh_api.v1.enums import (
+    ActionState,
+    HitKind,
+    Phase,
+    RejectionCause,
+    Sharing,
+    StepState,
+    Verdict,
+)
 from flowmesh_control.api import responses as answering
 from flowmesh_control.records.lineage_index import Direction
-from flowmesh_core.audit.report import Verdict
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.lifecycle_states import ActionState, HitKind, Phase, StepState
-from flowmesh_core.sharing.scopes import Sharing
 
 ANSWERS: dict[str, Any] = {
     "POST /v1/runs": runs.RunAccepted,

@@ -9,8 +9,9 @@ import pytest
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_core.accounting.receipt import Receipt
-from flowmesh_core.status.view import FabricStatus, RunStatus
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.receipts import Receipt
+from flowmesh_api.v1.runs import RunStatus
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_operator.kube.client import ApiError
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.workflows.status_writer import (

@@ -16,6 +16,13 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from flowmesh_api.v1.audit import AuditReport, QuarantineEntry
+from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.fabric import CachePolicy, CollectionReport, FabricStatus, WorkerStatus
+from flowmesh_api.v1.lineage import RowOrigins
+from flowmesh_api.v1.receipts import Receipt, ReceiptPage
+from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_control.api.audits import AuditBody
 from flowmesh_control.api.data import UploadAnswer
 from flowmesh_control.api.fabric import PurgeBody
@@ -30,16 +37,7 @@ from flowmesh_control.records.run_logs import StepLogLine
 from flowmesh_control.records.run_records import RunSummary
 from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_control.runs.repin import RepinnedRun
-from flowmesh_core.accounting.receipt import Receipt, ReceiptPage
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditReport
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.errors import Problem
-from flowmesh_core.lineage.rows import RowOrigins
-from flowmesh_core.recording.records import RecordedRun
-from flowmesh_core.sharing.scopes import CachePolicy
-from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
-from flowmesh_store.collection.collector import CollectionReport
 
 FOLDER = Path(__file__).parent / "api"
 ANSWERS = FOLDER / "answers"

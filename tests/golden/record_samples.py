@@ -2,6 +2,26 @@
 
 from tests.golden.protocol_samples import DATASET, MANIFEST, METRICS, USAGE, digest
 
+from flowmesh_api.v1.audit import (
+    AuditCheck,
+    AuditFinding,
+    AuditOrder,
+    AuditReport,
+    AuditSkip,
+    QuarantineEntry,
+)
+from flowmesh_api.v1.enums import Sharing, Verdict
+from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
+from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.trace import (
+    AttemptRecord,
+    EngineRecord,
+    PartRecord,
+    RecordedRun,
+    StepDependency,
+    StepRecord,
+)
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
@@ -19,15 +39,6 @@ from flowmesh_core.accounting.ledger_lines import (
     StepLine,
     VerdictLine,
 )
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import (
-    AuditCheck,
-    AuditFinding,
-    AuditOrder,
-    AuditReport,
-    AuditSkip,
-    Verdict,
-)
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
@@ -43,19 +54,9 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
-from flowmesh_core.lineage.derivation import ArtifactInfo, Derivation, Producer
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
-from flowmesh_core.recording.records import (
-    AttemptRecord,
-    EngineRecord,
-    PartRecord,
-    RecordedRun,
-    StepDependency,
-    StepRecord,
-)
-from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing
-from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_store.tree import TreeFile, TreeManifest
 
 PROVENANCE = Provenance(

@@ -9,43 +9,42 @@ import msgspec
 import pytest
 from tests.golden.wire import Sample, encoded, main, samples, stored
 
+from flowmesh_api.v1 import audit, fabric, lineage, runs, trace
 from flowmesh_cli.connection import owner
 from flowmesh_control.importer import frames as importer_frames
 from flowmesh_control.records import accounts, ended_index, run_logs, run_records
 from flowmesh_control.runs import cancellations
 from flowmesh_core.accounting import ledger_lines
-from flowmesh_core.audit import quarantine, report
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.dataset import manifest, schema
 from flowmesh_core.graph import plan
-from flowmesh_core.lineage import derivation
 from flowmesh_core.protocol import messages, results
-from flowmesh_core.recording import records as trace_records
 from flowmesh_store import tree
 from flowmesh_worker.engines.code import limits, sidecar
 from flowmesh_worker.ipc import frames as host_frames
 
 MODULES = (
     accounts,
+    audit,
     cancellations,
-    derivation,
     ended_index,
     host_frames,
     importer_frames,
     run_logs,
+    runs,
+    fabric,
     ledger_lines,
+    lineage,
     limits,
     manifest,
     messages,
     owner,
     plan,
-    quarantine,
-    report,
     results,
     run_records,
     schema,
     sidecar,
-    trace_records,
+    trace,
     tree,
 )
 OF_THE_API = {"StepLogLine"}

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.plain_progress import LineProgress
-from flowmesh_core.lifecycle_states import Phase
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 POLL_S = 0.2

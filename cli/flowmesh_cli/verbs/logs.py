@@ -3,6 +3,8 @@
 import time
 from collections import Counter
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
@@ -12,8 +14,6 @@ from flowmesh_cli.verbs.follow import OVER, POLL_S
 from flowmesh_cli.verbs.why import find_step
 from flowmesh_cli.views import formatting
 from flowmesh_control.records.run_logs import StepLogLine
-from flowmesh_core.lifecycle_states import StepState
-from flowmesh_core.status.view import RunStatus
 
 
 def show_logs(run: str, *, step: str, follow: bool, place: Target, as_json: bool) -> None:

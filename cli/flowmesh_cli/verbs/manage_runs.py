@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -15,7 +17,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import OVER, POLL_S
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:

@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
@@ -14,7 +15,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import OVER
 from flowmesh_cli.views.runs import describe_output
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.unpacking import unpack
 
 FORMATS = ("jsonl", "csv", "parquet")

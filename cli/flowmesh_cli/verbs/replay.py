@@ -4,6 +4,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -12,7 +13,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_control.queries.run_views import OVER
-from flowmesh_core.recording import RecordedRun
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay

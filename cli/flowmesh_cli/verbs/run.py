@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import typer
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import ReachableFabric, attach, look, need
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
@@ -26,9 +29,7 @@ from flowmesh_cli.workflows.sources import Source, Sources, need_workflows, read
 from flowmesh_cli.workflows.upload import upload_inputs
 from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_core.errors import SpecError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 _WAIT_FOR_OTHERS_S = 0.2
 

@@ -1,13 +1,14 @@
 """The candidates of actions with the terms of their utility, and where actions ran."""
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import StepStatus
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.why import show_attempts
 from flowmesh_control.queries.explain import Explanation
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
-from flowmesh_core.lifecycle_states import ENDED, StepState
-from flowmesh_core.status.view import StepStatus
+from flowmesh_core.lifecycle_states import ENDED
 
 _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
 

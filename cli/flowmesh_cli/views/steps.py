@@ -1,10 +1,9 @@
 """A step as one line: how far it is, what it gave, and what it waits for."""
 
+from flowmesh_api.v1.enums import RejectionCause, StepState
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_cli.views import formatting
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.lifecycle_states import StepState
-from flowmesh_core.status.view import RunStatus, StepStatus
 
 MARKS = {
     StepState.PENDING: "·",

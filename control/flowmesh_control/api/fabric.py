@@ -3,13 +3,13 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.wiring import Parts
-from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_core.status.projection import fabric_status, worker_statuses
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.lineage import Derivation
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known, of_run
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels
@@ -35,7 +36,7 @@ from flowmesh_core.errors import (
     SpecError,
 )
 from flowmesh_core.identity import is_digest
-from flowmesh_core.lineage import Derivation, ExportInput, run_events
+from flowmesh_core.lineage import ExportInput, run_events
 from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.recording import recorded
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
@@ -171,7 +172,9 @@ class LineageHandlers:
         found: dict[Digest, Manifest] = {}
         ledgers: dict[str, dict[Digest, Manifest]] = {}
         for made in walked:
-            for digest in (*made.outputs.values(), *made.inputs.get(made.row_port, ())):
+            for digest in map(
+                Digest, (*made.outputs.values(), *made.inputs.get(made.row_port, ()))
+            ):
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue

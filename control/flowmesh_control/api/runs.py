@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.errors import Problem
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -25,7 +26,7 @@ from flowmesh_control.queries.why import why_step
 from flowmesh_control.runs.admission import Submission
 from flowmesh_control.runs.cancellations import cancel
 from flowmesh_control.wiring import Parts
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 from flowmesh_core.machine.events import Amended
 from flowmesh_core.spec.quantities import budget, seconds
 

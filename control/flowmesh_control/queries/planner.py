@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.runs.admission import Compiled
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine.commands import Command, LookUp, Publish
 from flowmesh_core.machine.events import LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine

@@ -6,10 +6,10 @@ for as long as the run's outputs are.
 
 import msgspec
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.blobs import Blobs
 
 _KIND = "blob"

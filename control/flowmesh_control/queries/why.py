@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.runs import StepStatus
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.model import Attempt, StepPart, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.status.view import StepStatus
 
 PARTS_SHOWN = 50
 

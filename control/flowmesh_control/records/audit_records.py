@@ -8,15 +8,15 @@ from collections import Counter
 
 import msgspec
 
+from flowmesh_api.v1.audit import AuditFinding, AuditOrder, AuditReport, QuarantineEntry
+from flowmesh_api.v1.enums import Phase
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import audit_key, spec_key
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_records import spec_decoder
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditFinding, AuditOrder, AuditReport, counts_of, findings_of
-from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.audit.report import counts_of, findings_of
 from flowmesh_core.machine.model import Run
 from flowmesh_store.ports import RecordStore
 

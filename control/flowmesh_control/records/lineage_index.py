@@ -15,10 +15,10 @@ from enum import StrEnum
 
 import msgspec
 
+from flowmesh_api.v1.lineage import Derivation
 from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, DIGESTS_MAX, run_key
 from flowmesh_control.records.lineage_reader import INDEXES, LineageReader
 from flowmesh_core.errors import ConditionFailedError
-from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 
@@ -203,12 +203,12 @@ async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
     return [d for d in found if d.namespace in visible]
 
 
-_Inputs = dict[str, tuple[Digest, ...]]
+_Inputs = dict[str, tuple[str, ...]]
 
 
 def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
     """Those of each shard, by port."""
-    found: defaultdict[str, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
+    found: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for port, digests in inputs.items():
         for digest in digests:
             found[digest[:2]][port].append(digest)
@@ -250,8 +250,8 @@ def _digests(derivation: Derivation) -> set[Digest]:
 
 
 def _inputs(derivation: Derivation) -> list[Digest]:
-    return [d for digests in derivation.inputs.values() for d in digests]
+    return [Digest(d) for digests in derivation.inputs.values() for d in digests]
 
 
 def _outputs(derivation: Derivation) -> list[Digest]:
-    return list(derivation.outputs.values())
+    return list(map(Digest, derivation.outputs.values()))

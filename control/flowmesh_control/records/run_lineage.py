@@ -7,6 +7,7 @@ all of them, and each to what it was made from.
 import math
 from dataclasses import dataclass, field
 
+from flowmesh_api.v1.lineage import Derivation
 from flowmesh_control.records.lineage_index import (
     DERIVATIONS_MAX,
     Direction,
@@ -15,7 +16,6 @@ from flowmesh_control.records.lineage_index import (
     Seen,
 )
 from flowmesh_control.records.lineage_reader import LineageReader
-from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 
 
@@ -87,7 +87,7 @@ class _RunWalk:
         if maker is None or (maker.uid, maker.step) in self.found:
             return []
         self.found[maker.uid, maker.step] = maker
-        inputs = dict.fromkeys(d for digests in maker.inputs.values() for d in digests)
+        inputs = dict.fromkeys(Digest(d) for digests in maker.inputs.values() for d in digests)
         new = [d for d in inputs if d not in self._met]
         self._met.update(new)
         return [_Wanted(d, maker.uid, before_s=maker.time_s) for d in new]

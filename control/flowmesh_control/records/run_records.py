@@ -4,12 +4,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 
 UNREADABLE = "unreadable"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
@@ -17,7 +18,6 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.machine import actions, checkpoints, ready_actions, repair, steps
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted

@@ -2,11 +2,11 @@
 
 from tests.flowmesh_core.machine.world import World, only, plan, step
 
+from flowmesh_api.v1.runs import StepStatus
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import ActionKey, CancelRequested, PublishDelayed
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import StepStatus
 
 FULL = Failure(FailureKind.STORE, "the result could not be published: no space is left", "free it")
 DAY_S = 86400.0
