@@ -45,8 +45,8 @@ from flowmesh_api.v1.enums import (
     StepState,
     Verdict,
 )
+from flowmesh_api.v1.lineage import Direction
 from flowmesh_control.api import responses as answering
-from flowmesh_control.records.lineage_index import Direction
 from flowmesh_core.errors import FailureKind
 
 ANSWERS: dict[str, Any] = {

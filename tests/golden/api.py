@@ -16,27 +16,32 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from flowmesh_api.v1.audit import AuditReport, QuarantineEntry
+from flowmesh_api.v1.audit import AuditAccepted, AuditBody, AuditReport, QuarantineEntry
 from flowmesh_api.v1.errors import Problem
-from flowmesh_api.v1.fabric import CachePolicy, CollectionReport, FabricStatus, WorkerStatus
-from flowmesh_api.v1.lineage import RowOrigins
+from flowmesh_api.v1.fabric import (
+    CachePolicy,
+    CacheStats,
+    CollectionReport,
+    FabricStatus,
+    PurgeBody,
+    WorkerStatus,
+)
+from flowmesh_api.v1.lineage import LineageWalk, ProducedArtifact, RowOrigins
+from flowmesh_api.v1.plan import Forecast
 from flowmesh_api.v1.receipts import Receipt, ReceiptPage
-from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.runs import (
+    AmendBody,
+    CancelBody,
+    RepinnedRun,
+    RunAccepted,
+    RunStatus,
+    RunSummary,
+    StepLogLine,
+    SubmitBody,
+    Uploaded,
+)
 from flowmesh_api.v1.trace import RecordedRun
-from flowmesh_control.api.audits import AuditBody
-from flowmesh_control.api.data import UploadAnswer
-from flowmesh_control.api.fabric import PurgeBody
-from flowmesh_control.api.runs import AmendBody, CancelBody, SubmitBody
-from flowmesh_control.audit.submission import AuditAccepted
-from flowmesh_control.cache.admin import CacheStats
-from flowmesh_control.queries.explain import Explanation
-from flowmesh_control.queries.planner import Forecast
-from flowmesh_control.queries.why import Why
-from flowmesh_control.records.lineage_index import LineageWalk, ProducedArtifact
-from flowmesh_control.records.run_logs import StepLogLine
-from flowmesh_control.records.run_records import RunSummary
-from flowmesh_control.runs.admission import RunAccepted
-from flowmesh_control.runs.repin import RepinnedRun
+from flowmesh_api.v1.why import Explanation, Why
 from flowmesh_core.catalog.contract import EngineContract
 
 FOLDER = Path(__file__).parent / "api"
@@ -64,8 +69,8 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/runs/{uid}/receipt": Receipt,
     "GET /v1/receipts": ReceiptPage,
     "GET /v1/runs/{uid}/outputs": UNTYPED,
-    "POST /v1/datasets": UploadAnswer,
-    "POST /v1/trees": UploadAnswer,
+    "POST /v1/datasets": Uploaded,
+    "POST /v1/trees": Uploaded,
     "GET /v1/workers": list[WorkerStatus],
     "POST /v1/workers/{name}/drain": UNTYPED,
     "GET /v1/engines": UNTYPED,

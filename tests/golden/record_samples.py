@@ -13,7 +13,7 @@ from flowmesh_api.v1.audit import (
 from flowmesh_api.v1.enums import Sharing, Verdict
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
-from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
 from flowmesh_api.v1.trace import (
     AttemptRecord,
     EngineRecord,
@@ -26,7 +26,7 @@ from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
-from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord, RunSummary
+from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import (

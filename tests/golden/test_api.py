@@ -25,8 +25,8 @@ from tests.golden.api import (
     without_integers,
 )
 
+from flowmesh_api.v1.why import Why
 from flowmesh_control.api import responses as answering
-from flowmesh_control.queries.why import Why
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.sharing.scopes import ScopePlan
 

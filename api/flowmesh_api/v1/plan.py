@@ -2,6 +2,9 @@
 
 import msgspec
 
+GUESS = "guess"
+"""``PlannedStep.sure`` where the cost model has not observed such work."""
+
 
 class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a step is expected to take.
@@ -12,7 +15,7 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
         actions: known actions, ``hits`` those of them that are published.
         batches: engine instances that the rest shares.
         worker: where it would run best; empty where no connected worker can run it.
-        sure: ``measured`` where the cost model has observed such work, else ``guess``.
+        sure: ``measured`` where the cost model has observed such work, else ``GUESS``.
     """
 
     path: str

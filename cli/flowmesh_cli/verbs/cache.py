@@ -4,7 +4,7 @@ import msgspec
 import typer
 
 from flowmesh_api.v1.audit import QuarantineEntry
-from flowmesh_api.v1.fabric import CollectionReport, FabricStatus
+from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError, DeclinedError
@@ -12,7 +12,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.formatting import count, size, usd
-from flowmesh_control.cache.admin import CacheStats
 from flowmesh_core.sharing.scopes import namespace_scope
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowmesh_api.v1.lineage import RowOrigins
+from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
@@ -16,7 +16,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.lineage import show_origins, show_walk
-from flowmesh_control.records.lineage_index import Direction, LineageWalk, ProducedArtifact
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import msgspec
 
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine, ReceiptPage
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -14,7 +15,6 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric
-from flowmesh_control.records.run_records import RunSummary
 
 
 class SharedWork(msgspec.Struct, frozen=True):

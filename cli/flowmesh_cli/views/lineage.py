@@ -5,10 +5,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from flowmesh_api.v1.lineage import ArtifactInfo, ChunkOrigin, Derivation, RowOrigins
+from flowmesh_api.v1.lineage import (
+    ArtifactInfo,
+    ChunkOrigin,
+    Derivation,
+    Direction,
+    LineageWalk,
+    RowOrigins,
+)
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_control.records.lineage_index import Direction, LineageWalk
 
 _DIGITS = 12
 _OTHERS = 4

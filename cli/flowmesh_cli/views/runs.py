@@ -6,11 +6,10 @@ from typing import Any
 
 from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.fabric import FabricStatus
-from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.steps import MARKS, doing, result, title
-from flowmesh_control.records.run_records import RunSummary
 
 LOG_LINES = 12
 _HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]

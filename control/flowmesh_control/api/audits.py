@@ -3,18 +3,12 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.audit import AuditBody
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import FlowMeshError
-
-
-class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs/{uid}/audit``: a share of the run's actions, drawn by a seed."""
-
-    share: float = 1.0
-    seed: int = 0
 
 
 class AuditHandlers:

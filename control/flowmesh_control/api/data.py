@@ -5,9 +5,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels, Verb
@@ -22,17 +22,6 @@ from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
-
-
-class UploadAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to an upload: the reference, and what it is."""
-
-    reference: str
-    kind: str
-    digest: str
-    size_bytes: int
-    rows: int = 0
-    columns: tuple[str, ...] = ()
 
 
 class DataHandlers:
@@ -150,9 +139,9 @@ class DataHandlers:
         return self._parts.given.policies.scopes(visit.namespace, labels)
 
 
-def _uploaded(stored: StoredContent) -> UploadAnswer:
+def _uploaded(stored: StoredContent) -> Uploaded:
     artifact = stored.artifact
-    return UploadAnswer(
+    return Uploaded(
         reference=stored.reference,
         kind=artifact.kind,
         digest=artifact.digest,

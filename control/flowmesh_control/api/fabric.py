@@ -3,21 +3,15 @@
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.wiring import Parts
+from flowmesh_core.status.convert import offered_engine
 from flowmesh_core.status.projection import fabric_status, worker_statuses
-
-
-class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/cache/purge``: results of a scope, all or some engine's."""
-
-    scope: str
-    engine: str = ""
 
 
 class FabricHandlers:
@@ -53,16 +47,16 @@ class FabricHandlers:
         name = visit.request.match_info["name"]
         if not self._parts.gateway.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
-        return answer({})
+        return answer(DrainAccepted())
 
     async def engines(self, _: AuthorizedRequest) -> web.Response:
-        """``GET /v1/engines`` → a list of :class:`EngineContract`, with ``offered_by`` workers."""
+        """``GET /v1/engines`` → a list of :class:`OfferedEngine`."""
         shapes = [w.shape for w in self._parts.given.machine.state.workers.values()]
         found = []
         for contract in self._parts.given.catalog:
             version = (contract.version, contract.implementation)
             offered = sorted(s.name for s in shapes if s.engines.get(contract.name) == version)
-            found.append({**msgspec.to_builtins(contract), "offered_by": offered})
+            found.append(offered_engine(contract, offered))
         return answer(found)
 
     async def fabric(self, _: AuthorizedRequest) -> web.Response:
@@ -106,6 +100,7 @@ class FabricHandlers:
         return answer(await self._cleaning.collect(dry_run=flag(visit.request, "dry_run")))
 
     async def purge(self, visit: AuthorizedRequest) -> web.Response:
-        """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
+        """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
         body = msgspec.json.decode(await visit.request.read(), type=PurgeBody)
-        return answer({"deleted": await self._cleaning.purge(body.scope, engine=body.engine)})
+        deleted = await self._cleaning.purge(body.scope, engine=body.engine)
+        return answer(PurgeReport(deleted))

@@ -7,18 +7,13 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1.lineage import Derivation
+from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk, ProducedArtifact
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known, of_run
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.keys import spec_key
-from flowmesh_control.records.lineage_index import (
-    DERIVATIONS_MAX,
-    Direction,
-    LineageWalk,
-    ProducedArtifact,
-)
+from flowmesh_control.records.lineage_index import DERIVATIONS_MAX
 from flowmesh_control.records.lineage_keys import PREFIX_MIN
 from flowmesh_control.records.run_artifacts import made_as
 from flowmesh_control.records.run_lineage import walk_run
@@ -115,7 +110,7 @@ class LineageHandlers:
         return await self._row_origins(await self._walk_of_run(visit))
 
     async def _row_origins(self, walk: LineageWalk) -> web.Response:
-        digest = walk.digest
+        digest = Digest(walk.digest)
         about = {d: a for made in walk.derivations for d, a in made.about.items()}
         if digest in about and about[digest].kind != "dataset":
             raise FlowMeshError(

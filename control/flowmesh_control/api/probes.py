@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from flowmesh_api.v1.fabric import Health
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import Resource, Verb
@@ -29,8 +30,8 @@ class ProbeHandlers:
         return found
 
     async def health(self, _: web.Request) -> web.Response:
-        """``GET /healthz`` → ``{epoch}``; needs no token."""
-        return answer({"epoch": self._parts.given.epoch})
+        """``GET /healthz`` → :class:`Health`; needs no token."""
+        return answer(Health(self._parts.given.epoch))
 
     async def metrics(self, _: web.Request) -> web.Response:
         """``GET /metrics`` in the Prometheus text format."""

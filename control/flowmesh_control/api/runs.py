@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -21,7 +23,6 @@ from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.explain import explain_step
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
-from flowmesh_control.queries.run_views import OVER
 from flowmesh_control.queries.why import why_step
 from flowmesh_control.runs.admission import Submission
 from flowmesh_control.runs.cancellations import cancel
@@ -32,47 +33,6 @@ from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
 """A watcher of a run that is slow to project is shown it less often."""
-
-
-class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs`` and ``POST /v1/plan``; see ``admission.Submission``."""
-
-    document: dict[str, Any]
-    namespace: str = ""
-    uploads: dict[str, str] = {}
-    resume: bool = True
-
-
-class CancelBody(msgspec.Struct, frozen=True):
-    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty."""
-
-    reason: str = ""
-
-
-class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs/{uid}/amend``: the fields of a spec that may change."""
-
-    suspend: bool | None = None
-    priority: int | None = None
-    budget_usd: str | None = None
-    deadline: str | None = None
-
-    def changes(self) -> dict[str, Any]:
-        """As the machine reads it.
-
-        Raises:
-            SpecError: a value is malformed.
-        """
-        found: dict[str, Any] = {}
-        if self.suspend is not None:
-            found["suspend"] = self.suspend
-        if self.priority is not None:
-            found["priority"] = self.priority
-        if self.budget_usd is not None:
-            found["budgetNanousd"] = _read("spec.budgetUsd", budget, self.budget_usd)
-        if self.deadline is not None:
-            found["deadlineS"] = _read("spec.deadline", seconds, self.deadline)
-        return found
 
 
 class RunHandlers:
@@ -144,7 +104,7 @@ class RunHandlers:
             started = time.monotonic()
             status = await self._parts.views.status(uid)
             await response.write(msgspec.json.encode(status) + b"\n")
-            if status.phase in OVER:
+            if status.phase in ENDED_PHASES:
                 break
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
@@ -171,7 +131,7 @@ class RunHandlers:
         waits = self._parts.given.waiting.get(uid)
         if waits is not None:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
-        await self._parts.loop.ask(Amended(uid, body.changes()))
+        await self._parts.loop.ask(Amended(uid, _changes(body)))
         return answer(await self._parts.views.status(uid))
 
     async def repin(self, visit: AuthorizedRequest) -> web.Response:
@@ -213,7 +173,7 @@ class RunHandlers:
     async def _unended(self, visit: AuthorizedRequest) -> str:
         uid = visit.uid
         status = await self._parts.views.status(uid)
-        if status.phase in OVER:
+        if status.phase in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} is {status.phase}: there is nothing to change any more",
                 where=f"runs/{uid}",
@@ -227,6 +187,24 @@ def _step(request: web.Request) -> str:
     if not step:
         raise NotFoundError("which step?", where="?step=", remedy="add ?step=NAME")
     return step
+
+
+def _changes(body: AmendBody) -> dict[str, Any]:
+    """Returns what to change as the machine reads it.
+
+    Raises:
+        SpecError: a value is malformed.
+    """
+    found: dict[str, Any] = {}
+    if body.suspend is not None:
+        found["suspend"] = body.suspend
+    if body.priority is not None:
+        found["priority"] = body.priority
+    if body.budget_usd is not None:
+        found["budgetNanousd"] = _read("spec.budgetUsd", budget, body.budget_usd)
+    if body.deadline is not None:
+        found["deadlineS"] = _read("spec.deadline", seconds, body.deadline)
+    return found
 
 
 def _read(path: str, reader: Any, text: str) -> Any:

@@ -6,13 +6,13 @@ import secrets
 import msgspec
 import orjson
 
-from flowmesh_api.v1.audit import AuditCheck, AuditOrder, AuditReport, AuditSkip
-from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.audit import AuditAccepted, AuditCheck, AuditOrder, AuditReport, AuditSkip
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.reproducibility import ReproducibilityCheck
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.loop.clock import Clock
-from flowmesh_control.queries.run_views import OVER, RunViews
+from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.audit_records import ORDER, AuditRecords
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.run_pins import accepted_pins
@@ -38,20 +38,6 @@ REPEATS = frozenset({Determinism.EXACT, Determinism.SEEDED})
 """Classes that promise the same result for the same action."""
 _AT_ONCE = 32
 """Records looked up together."""
-
-
-class AuditAccepted(msgspec.Struct, frozen=True):
-    """An audit that was asked for.
-
-    Attributes:
-        uid: of its run; empty where nothing can be checked, and ``report`` is all there is.
-        resumed: it went on already.
-    """
-
-    uid: str
-    resumed: bool
-    checks: int
-    report: AuditReport | None = None
 
 
 class AuditSubmission:
@@ -137,7 +123,7 @@ class AuditSubmission:
             raise ConflictError(
                 f"{uid} is an audit itself", where="audit", remedy=f"audit {status.audit_of}"
             )
-        if status.phase not in OVER:
+        if status.phase not in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} has not ended: {status.phase}",
                 where="audit",

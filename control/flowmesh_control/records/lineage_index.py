@@ -11,11 +11,10 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from enum import StrEnum
 
 import msgspec
 
-from flowmesh_api.v1.lineage import Derivation
+from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk
 from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, DIGESTS_MAX, run_key
 from flowmesh_control.records.lineage_reader import INDEXES, LineageReader
 from flowmesh_core.errors import ConditionFailedError
@@ -29,41 +28,6 @@ OF_ONE_RECORD_MAX = 200
 """So many derivations a record has, at most."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
 """Those of some namespaces whose runs whoever asks may see."""
-
-
-class Direction(StrEnum):
-    """Which way to walk."""
-
-    UP = "up"
-    DOWN = "down"
-
-
-class LineageWalk(msgspec.Struct, frozen=True):
-    """What was found from an artifact.
-
-    Attributes:
-        derivations: nearest first, and of these who ran it before who found it.
-        cut: whether there is more than was walked.
-        others: of an artifact that was followed into one of several runs that made it, how many
-            other runs did.
-    """
-
-    digest: Digest
-    direction: str
-    derivations: tuple[Derivation, ...]
-    cut: bool = False
-    others: dict[Digest, int] = {}
-
-
-class ProducedArtifact(msgspec.Struct, frozen=True):
-    """An artifact that a step of a run made."""
-
-    step: str
-    port: str
-    kind: str
-    digest: Digest
-    rows: int
-    size_bytes: int
 
 
 class LineageIndex:

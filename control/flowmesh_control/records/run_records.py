@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flowmesh_api.v1.enums import StepState
-from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.results import Artifact
@@ -72,34 +72,6 @@ class FinalRecord(msgspec.Struct, frozen=True):
     epoch: int
     status: RunStatus
     outputs: dict[str, tuple[Artifact, ...]] = {}
-
-
-class RunSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run in a list.
-
-    Attributes:
-        steps: how many there are; ``completed``, ``failed``, ``skipped`` and ``cancelled`` of them
-            have ended so, the others have not ended.
-        audit_of: of an audit, the run whose actions it makes again.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    phase: str
-    created_s: float
-    ended_s: float = 0.0
-    steps: int = 0
-    completed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    cancelled: int = 0
-    executed: int = 0
-    hits: int = 0
-    paid_nanousd: int = 0
-    saved_nanousd: int = 0
-    message: str = ""
-    audit_of: str = ""
 
 
 def summary_of(status: RunStatus) -> RunSummary:

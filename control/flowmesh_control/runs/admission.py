@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
@@ -64,19 +65,6 @@ class Submission:
     labels: Mapping[str, str] = field(default_factory=dict)
     uid: str = ""
     resume: bool = True
-
-
-class RunAccepted(msgspec.Struct, frozen=True):
-    """A run that exists.
-
-    Attributes:
-        resumed: it had been there before.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    resumed: bool
 
 
 @dataclass(frozen=True, slots=True)

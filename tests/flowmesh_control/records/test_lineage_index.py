@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_api.v1.lineage import Derivation
+from flowmesh_api.v1.lineage import Derivation, Direction
 from flowmesh_control.records import lineage_reader
-from flowmesh_control.records.lineage_index import Direction, LineageIndex
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.lineage_keys import DIGESTS_MAX, matching, run_key
 from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, StepLine
