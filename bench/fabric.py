@@ -14,11 +14,11 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.queries.downloads import manifest_of
 from flowmesh_control.runs.admission import Submission
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.wiring import Parts
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment

@@ -20,8 +20,8 @@ from flowmesh_control.auth.users import NamespaceLabels, StaticUsers, Users, no_
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.loop.clock import Clock, system_clock
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.settings import Settings
 from flowmesh_store.durability import Durability

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
-from flowmesh_control.plugins import load_catalog
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.autoscaling.pool_supply import AGAIN_S, LEAST_S
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest

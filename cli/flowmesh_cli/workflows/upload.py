@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.runs import Uploaded
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
@@ -18,12 +19,6 @@ from flowmesh_cli.workflows.sources import Source
 from flowmesh_core.errors import SpecError
 
 _NOT_OF_THE_FILE = (ExitCode.NO_FABRIC, ExitCode.REFUSED, ExitCode.INTERNAL)
-
-
-class Uploaded(msgspec.Struct, frozen=True):
-    """The API's answer to an upload."""
-
-    reference: str
 
 
 def upload_inputs(http: ApiClient, source: Source) -> None:
