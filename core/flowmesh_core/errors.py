@@ -25,7 +25,7 @@ Errors are translated to exit codes, HTTP statuses and kopf's errors only at the
 from dataclasses import dataclass
 
 from flowmesh_api.v1.enums import FailureKind as FailureKind  # noqa: PLC0414 - for plugins
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 
 _RETRYABLE = frozenset(
     {

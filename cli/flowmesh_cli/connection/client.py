@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.errors import SpecError

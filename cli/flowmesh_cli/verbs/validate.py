@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.local_inputs import missing_files

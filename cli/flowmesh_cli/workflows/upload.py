@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError, FilesError

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews

@@ -8,13 +8,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from flowmesh_api.v1.errors import (
-    DAMAGED_RECORD,
-    STORE_ACCESS,
-    ErrorDetails,
-    ErrorDocument,
-    Problem,
-)
+from flowmesh_api.v1.errors import DAMAGED_RECORD, STORE_ACCESS, ErrorDetails, ErrorDocument
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.errors import (
     AuthorizationUnavailableError,

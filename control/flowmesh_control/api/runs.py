@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_api.v1.enums import ENDED_PHASES
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,

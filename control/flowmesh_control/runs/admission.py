@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.cache_policies import CachePolicyStore

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flowmesh_api.v1.enums import Sharing
-from flowmesh_api.v1.errors import Problem
 from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
 
 ALL_SCOPE = "all"

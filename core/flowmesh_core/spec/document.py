@@ -4,16 +4,14 @@ Pure: the caller reads the file. Everything wrong with the text is collected, as
 gets; a value that is refused stays in the document as a string, so that the rest can be checked.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.paths import Key, path_keys, path_text
 from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 
@@ -54,7 +52,7 @@ class Document:
         if problem.line:
             return problem
         line, column = self.position(path_keys(problem.path))
-        return msgspec.structs.replace(problem, line=line, column=column)
+        return replace(problem, line=line, column=column)
 
     def position(self, keys: tuple[Key, ...]) -> tuple[int, int]:
         """Line and column of a field (its key's, for a mapping's entry), both from 1."""
@@ -151,7 +149,7 @@ class _Reader:
             return None, here
         value, mark = self._anchors[event.anchor]
         self._values += mark.size
-        return value, dataclasses.replace(mark, line=here.line, column=here.column)
+        return value, replace(mark, line=here.line, column=here.column)
 
     def _scalar(self, event: Any, keys: tuple[Key, ...]) -> Any:
         if event.style is not None or event.tag is not None:

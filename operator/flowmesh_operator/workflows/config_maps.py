@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import FlowMeshError, IdentityError, SpecError
 from flowmesh_operator.access.grants import grant

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.size import oversized

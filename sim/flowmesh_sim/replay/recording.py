@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flowmesh_api.v1.enums import Phase
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.errors import FlowMeshError, SpecError
 

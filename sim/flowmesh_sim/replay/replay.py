@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from flowmesh_api.v1.enums import Phase
-from flowmesh_api.v1.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.state import encode_model
