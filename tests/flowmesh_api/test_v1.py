@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 from tests.golden.api import ANSWER_TYPES, CONTENT_ROUTES, NOT_JSON_ROUTES, filled
 
 import flowmesh_api
@@ -39,6 +40,12 @@ def test_a_value_of_the_core_converts_to_the_same_json(kind: type) -> None:
     converted = CONVERTERS[kind](value)
     assert type(converted).__module__.startswith("flowmesh_api.v1.")
     assert msgspec.json.encode(converted) == msgspec.json.encode(value)
+
+
+@pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
+def test_a_value_with_defaults_alone_converts_to_the_same_json(kind: type) -> None:
+    value = least(kind)
+    assert msgspec.json.encode(CONVERTERS[kind](value)) == msgspec.json.encode(value)
 
 
 @pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
@@ -78,6 +85,15 @@ def test_the_package_imports_msgspec_and_the_standard_library_only() -> None:
                 imported.add((node.module or "").partition(".")[0])
     assert imported >= {"msgspec"}
     assert imported - allowed == set()
+
+
+def least(kind: type) -> Any:
+    """A value of a type with the fields alone that have no default."""
+    whole = filled(kind)
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType | inspect.DataclassType)
+    needed = {f.name: getattr(whole, f.name) for f in info.fields if f.required}
+    return kind(**needed)
 
 
 def modules_in(value: Any) -> set[str]:

@@ -102,6 +102,7 @@ async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric)
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     plan = await fabric.call("POST", "/v1/plan", body={"document": workflow("double", DOUBLE)})
     assert {s["expect"] for s in plan["steps"]} == {"hit"}
+    assert not any({"seconds", "joules"} & s.keys() for s in plan["steps"])
     again = await fabric.submit(workflow("double", DOUBLE))
     status = await fabric.ended(again)
     assert (status.executed, status.hits, status.paid_nanousd) == (0, 2, 0)

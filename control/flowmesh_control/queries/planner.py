@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_api.v1.enums import StepState
-from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
+from flowmesh_api.v1.plan import GUESS, NOTHING, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.runs.admission import Compiled
@@ -35,8 +35,8 @@ class _Cost:
     """What the actions of one step would take."""
 
     nanousd: int = 0
-    seconds: float = 0.0
-    joules: float = 0.0
+    seconds: float = NOTHING
+    joules: float = NOTHING
     errors: list[float] = field(default_factory=list)
     signatures: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
@@ -145,7 +145,7 @@ class Planner:
                 self._add(cost, by_worker, action, shapes)
         if not step.ended and not keys:
             self._guess(cost, by_worker, step, shapes)
-        cost.seconds = max(by_worker.values(), default=0.0)
+        cost.seconds = max(by_worker.values(), default=NOTHING)
         return cost
 
     def _add(

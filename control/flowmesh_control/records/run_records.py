@@ -15,6 +15,9 @@ from flowmesh_core.units import Digest
 UNREADABLE = "unreadable"
 """The phase of a run in a list where a record of it is damaged."""
 
+_NOT_ENDED = 0.0
+"""Shown in lists: it is not the default object of the field, which the JSON leaves out."""
+
 _Content = TypeVar("_Content")
 
 
@@ -83,7 +86,7 @@ def summary_of(status: RunStatus) -> RunSummary:
         namespace=status.namespace,
         phase=status.phase,
         created_s=status.created_s,
-        ended_s=status.ended_s,
+        ended_s=status.ended_s or _NOT_ENDED,
         steps=sum(counts.values()),
         completed=counts.get(StepState.COMPLETED, 0),
         failed=counts.get(StepState.FAILED, 0),

@@ -4,7 +4,8 @@ Messages, ledger lines and snapshots of the core may change; what version 1 of t
 not. Values stay as they are: an integer in a field of floats is not made a float.
 """
 
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,7 +22,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 def worker_shape(shape: WorkerShape) -> fabric.WorkerShape:
     """Returns a worker's properties."""
-    honours = tuple(_copied(fabric.EngineVariant, variant) for variant in shape.honours)
+    honours = tuple([_copied(fabric.EngineVariant, variant) for variant in shape.honours])
     return msgspec.structs.replace(_copied(fabric.WorkerShape, shape), honours=honours)
 
 
@@ -37,7 +38,7 @@ def component(loaded: Component) -> fabric.Component:
 
 def attempt_line(line: AttemptLine) -> why.AttemptLine:
     """Returns the end of an attempt."""
-    placed = tuple(_copied(why.ScoredWorker, worker) for worker in line.placed)
+    placed = tuple([_copied(why.ScoredWorker, worker) for worker in line.placed])
     ran = None if line.ran is None else _copied(why.AttemptDetails, line.ran)
     return msgspec.structs.replace(_copied(why.AttemptLine, line), placed=placed, ran=ran)
 
@@ -69,5 +70,16 @@ def offered_engine(contract: EngineContract, workers: list[str]) -> engines.Offe
 
 
 def _copied(kind: type[_Struct], value: msgspec.Struct) -> _Struct:
-    """Returns a structure of another class with the same field values."""
-    return kind(*[getattr(value, name) for name in kind.__struct_fields__])
+    """Returns a structure of another class with the same field values.
+
+    A field with its default gets the other class's default: both are left out of the JSON, where a
+    field with an equal value is not (``omit_defaults`` compares by identity).
+    """
+    defaults = _defaults(type(value))
+    given = {name: getattr(value, name) for name in value.__struct_fields__}
+    return kind(**{name: v for name, v in given.items() if v is not defaults[name]})
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}
