@@ -1,12 +1,14 @@
-"""Renames classes, functions, constants and modules of the packages wherever they are used.
+"""Renames classes, functions, constants, attributes and modules wherever they are used.
 
-``python hack/rename.py TABLE`` reads a JSON file with two tables, both keyed by the full dotted
-name: ``names`` gives the new last part of a class, function or constant, ``modules`` gives the new
-dotted name of a module (its file is moved with git). Names are resolved through imports and scopes,
-so that a local variable or another class of the same name stays as it is. In comments, docstrings
-and pages a name changes where it stands in backticks and means one thing in the whole repository;
-module names and file paths change in every text file. Run ``make format`` afterwards, and read the
-difference: strings that hold code are not understood.
+``python hack/rename.py TABLE`` reads a JSON file with three tables, keyed by the full dotted name.
+``names`` gives the new last part of a class, function or constant. ``attributes`` gives that of a
+method or field; types are not looked at, so every class with one of that name must be in the table.
+``modules`` gives the new dotted name of a module, whose file is moved with git.
+
+Names are resolved through imports and scopes, so that a local variable or another class of the same
+name stays as it is. In comments, docstrings and pages a name changes where it stands in backticks
+and means one thing in the whole repository; module names and file paths change in every text file.
+Run ``make format`` afterwards, and read the difference: strings that hold code are not understood.
 """
 
 import ast
@@ -156,6 +158,95 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
         return
     for child in ast.iter_child_nodes(node):
         yield from _own_nodes(child)
+
+
+class AttributeRenamer(ast.NodeVisitor):
+    """Collects the edits of one file that rename attributes, whatever they are attributes of."""
+
+    def __init__(self, source: Source, attributes: Mapping[str, str]) -> None:
+        """Prepares for one file, with old -> new names of attributes."""
+        self._lines = source.text.splitlines(keepends=True)
+        self._new = attributes
+        self.edits: list[Edit] = []
+
+    def _replace(self, line: int, end_column: int, old: str) -> None:
+        start = end_column - len(old)
+        self.edits.append(Edit(line, start, line, end_column, self._new[old]))
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Fields and methods are renamed where they are defined."""
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign | ast.Assign):
+                targets = getattr(statement, "targets", None) or [statement.target]  # type: ignore[union-attr]
+                for target in targets:
+                    if isinstance(target, ast.Name) and target.id in self._new:
+                        self._replace(target.lineno, target.end_col_offset or 0, target.id)
+            elif (
+                isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+                and statement.name in self._new
+            ):
+                line = self._lines[statement.lineno - 1]
+                found = re.search(rf"\bdef\s+{statement.name}\b", line)
+                assert found is not None
+                end = len(line[: found.end()].encode())
+                self._replace(statement.lineno, end, statement.name)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """``anything.name``."""
+        self.generic_visit(node)
+        if node.attr in self._new:
+            self._replace(node.end_lineno or 0, node.end_col_offset or 0, node.attr)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """``Class(name=...)``, ``replace(x, name=...)`` and ``setattr(x, "name", ...)``."""
+        for keyword in node.keywords:
+            if keyword.arg is not None and keyword.arg in self._new:
+                self._replace(keyword.lineno, keyword.col_offset + len(keyword.arg), keyword.arg)
+        for inner in node.args[1:2]:
+            value = inner.value if isinstance(inner, ast.Constant) else None
+            if isinstance(value, str) and value in self._new:
+                self._replace(inner.lineno, (inner.end_col_offset or 0) - 1, value)
+        self.generic_visit(node)
+
+
+def attribute_table(project: Project, attributes: Mapping[str, str]) -> dict[str, str]:
+    """Returns old -> new names of attributes.
+
+    Raises:
+        SystemExit: a class outside the table has an attribute of that name, or one in it has not.
+    """
+    owners: dict[str, set[str]] = {}
+    for source in project.sources.values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                for name in attributes_of(node):
+                    owners.setdefault(name, set()).add(f"{source.module}.{node.name}")
+    found: dict[str, str] = {}
+    for old, new in attributes.items():
+        owner, _, name = old.rpartition(".")
+        known = {o for o in owners.get(name, set()) if o.startswith("flowmesh_")}
+        listed = {o.rpartition(".")[0] for o in attributes if o.rpartition(".")[2] == name}
+        if owner not in known or known - listed:
+            sys.exit(f"{old}: {name!r} is an attribute of {sorted(known)}")
+        found[name] = new
+    return found
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """Returns the names of fields, methods and of what methods assign to ``self``."""
+    found = set()
+    for statement in ast.walk(node):
+        match statement:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                found.add(name)
+    for statement in node.body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return found
 
 
 class Renamer(ast.NodeVisitor):
@@ -450,7 +541,11 @@ def plain_names(project: Project, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def rewrite(
-    project: Project, paths: list[Path], names: Mapping[str, str], modules: Mapping[str, str]
+    project: Project,
+    paths: list[Path],
+    names: Mapping[str, str],
+    attributes: Mapping[str, str],
+    modules: Mapping[str, str],
 ) -> None:
     """Writes every file that names something in the tables."""
     plain = plain_names(project, names)
@@ -464,7 +559,9 @@ def rewrite(
             source = project.sources[module_of(path)]
             renamer = Renamer(project, source, names, modules)
             renamer.visit(source.tree)
-            new = apply(text, renamer.edits)
+            others = AttributeRenamer(source, attributes)
+            others.visit(source.tree)
+            new = apply(text, [*renamer.edits, *others.edits])
         if path.suffix in (".py", ".md"):
             new = in_prose(new, plain)
         new = pattern.sub(lambda m: replaced[m.group()], new).replace(MARK, "")
@@ -492,7 +589,7 @@ def main() -> None:
         module, _, name = old.rpartition(".")
         if module not in project.sources or name not in project.sources[module].bound:
             sys.exit(f"{old}: there is no such name")
-    rewrite(project, paths, names, modules)
+    rewrite(project, paths, names, attribute_table(project, table.get("attributes", {})), modules)
     move(modules)
 
 

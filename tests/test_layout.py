@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS_A_WORKER_SEES = {"catalog", "dataset", "errors", "identity", "protocol", "units"}
+ROOMS_A_WORKER_SEES = {"catalog", "dataset", "decoding", "errors", "identity", "protocol", "units"}
 
 
 def test_operator_has_no_init_because_it_would_shadow_the_standard_library() -> None:

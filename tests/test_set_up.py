@@ -12,6 +12,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from e2e.cluster import __main__ as cluster
 from e2e.cluster import prerequisites
 from e2e.cluster.tools import ToolsError
 
@@ -95,3 +96,19 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_built(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ToolsError, match=r"has 3 GiB free; a cluster needs (4|10)"):
         prerequisites.check_machine()
+
+
+def test_a_machine_that_can_hold_a_cluster_is_said_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "check_machine", lambda: None)
+    assert cluster.main(["check"]) == 0
+    assert capsys.readouterr().out == "this machine can hold a cluster\n"
+
+    def lacks_runc() -> None:
+        raise ToolsError("missing: runc")
+
+    monkeypatch.setattr(cluster, "check_machine", lacks_runc)
+    assert cluster.main(["check"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "error: missing: runc\n")

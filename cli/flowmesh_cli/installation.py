@@ -1,5 +1,6 @@
 """How this installation gets an extra that it lacks: the command, for remedies of errors."""
 
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,17 +15,24 @@ _PINS = Path("constraints")
 def install_command(extra: str) -> str:
     """The command that adds an extra, such as ``worker-cpu``, to this installation.
 
-    Nothing is published: it names the checkout that this was installed from, or asks for one.
+    It uses uv, since pip has no overrides, and installs uv first where it is missing. Nothing is
+    published: it names the checkout that this was installed from, or asks for one.
     """
     folder = _checkout()
     what, pins = (f"{folder}[{extra}]", folder / _PINS) if folder else (f".[{extra}]", _PINS)
     command = (
-        f"uv pip install --python {sys.executable} '{what}'"
+        f"{_uv()} pip install --python {sys.executable} '{what}'"
         f" -c {pins / ('gpu.txt' if extra == 'worker-gpu' else 'cpu.txt')}"
     )
     if extra == "worker-cpu":
         command += f" --overrides {pins / 'overrides-cpu.txt'}"
     return command if folder else f"in a checkout of FlowMesh: {command}"
+
+
+def _uv() -> str:
+    if shutil.which("uv"):
+        return "uv"
+    return f"{sys.executable} -m pip install uv && {sys.executable} -m uv"
 
 
 def _checkout() -> Path | None:

@@ -19,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Runs LLM workflows; every distinct step once, whoever asks for it.",
+    help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
 for group in (runs, workflows, simulation, explain, artifacts, fabric):
     group.add_to(app)
@@ -42,7 +42,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Runs LLM workflows; every distinct step once, whoever asks for it."""
+    """Run LLM workflows, and run every distinct step once for all tenants."""
     del version
 
 
@@ -60,13 +60,22 @@ def main(name: str = "fmesh") -> None:
             raise
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
+        remedy = _remedy(said(), sys.argv[1:])
+        if remedy:
+            typer.echo(f"remedy: {remedy}", err=True)
         if "--json" in sys.argv:
-            answer(
-                CliError(said(), code, remedy=f"{name} COMMAND --help lists what it takes"), code
-            )
+            remedy = remedy or f"{name} COMMAND --help lists what it takes"
+            answer(CliError(said(), code, remedy=remedy), code)
     if code == ExitCode.INTERRUPTED:
         end_quickly(code)
     sys.exit(code)
+
+
+def _remedy(message: str, words: list[str]) -> str:
+    """What to write in place of ``why RUN STEP``; empty for all other mistakes."""
+    if words[:1] in (["why"], ["explain"]) and "unexpected extra argument" in message:
+        return f"name the step of a run as RUN/STEP: fmesh {words[0]} RUN/STEP"
+    return ""
 
 
 if __name__ == "__main__":

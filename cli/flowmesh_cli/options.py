@@ -9,23 +9,25 @@ StateDirOption = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
-        help="The folder of the fabric: store, owner, workers' caches.",
+        help="State folder of the fabric: store, owner, worker caches.",
         envvar="FLOWMESH_STATE_DIR",
         show_default=".flowmesh",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
-_RUN = "Uid, the beginning of one, or name."
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_RUN = "Uid, beginning of a uid, or name of a run."
 RunOption = Annotated[str, typer.Option("--run", help=_RUN, show_default="the latest")]
 RunArgument = Annotated[str, typer.Argument(help=_RUN, show_default="the latest")]
 FilesArgument = Annotated[
-    list[Path], typer.Argument(help="Workflows and cache policies; - is standard input.")
+    list[Path], typer.Argument(help="Workflow and cache policy files, or - for standard input.")
 ]
 NamespaceOption = Annotated[
     list[str] | None,
-    typer.Option("--namespace", "-n", help="Tenant: one for all workflows, or one each in order."),
+    typer.Option("--namespace", "-n", help="Namespace of all workflows, or one for each in order."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PARAM=VALUE", help="Overrides spec.params; may be repeated."),
+    typer.Option(
+        "--set", metavar="PARAM=VALUE", help="Override a parameter of spec.params. Repeatable."
+    ),
 ]

@@ -6,12 +6,15 @@ always be piped.
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from flowmesh_cli.errors import DeclinedError
 
 _PIPE_COLUMNS = 240
 """Nobody folds what a program or a file reads."""
@@ -30,6 +33,25 @@ class Terminal:
     def is_live(self) -> bool:
         """Whether somebody watches: progress may be redrawn."""
         return self.err.is_terminal and not self.as_json
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can read a question and type an answer."""
+        return sys.stdin.isatty() and self.err.is_terminal
+
+    def confirm(self, question: str, *, declined: str) -> None:
+        """Returns after a yes.
+
+        Raises:
+            DeclinedError: after a no, a Ctrl-C, and where standard input has ended.
+        """
+        try:
+            agreed = typer.confirm(question, err=True)
+        except typer.Abort:
+            typer.echo(err=True)
+            agreed = False
+        if not agreed:
+            raise DeclinedError(declined, remedy="--yes does it without a question")
 
     def answer(self, document: Any) -> None:
         """Writes the answer as JSON; call it only where ``as_json``."""
@@ -50,14 +72,19 @@ class Terminal:
         typer.echo(text, err=True)
 
     def table(
-        self, headings: list[str], rows: list[list[str]], *, right: str = "", whole: str = ""
+        self,
+        headings: list[str],
+        rows: list[list[str]],
+        *,
+        right: str | Sequence[str] = "",
+        whole: str = "",
     ) -> None:
         """Writes a table.
 
         Args:
             headings: one a column.
             rows: the cells.
-            right: the headings of numbers, with spaces between.
+            right: the headings of numbers, with spaces between, or one by one.
             whole: the headings of names that are copied: never folded, the others give way.
         """
         self.out.print(make_table(headings, rows, right=right, whole=whole))
@@ -68,11 +95,12 @@ def _width(stream: TextIO) -> int | None:
 
 
 def make_table(
-    headings: list[str], rows: list[list[str]], *, right: str = "", whole: str = ""
+    headings: list[str], rows: list[list[str]], *, right: str | Sequence[str] = "", whole: str = ""
 ) -> Table:
     """A table without lines; columns fold rather than lose what they say."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    numbers, names = right.split(), whole.split()
+    numbers = right.split() if isinstance(right, str) else right
+    names = whole.split()
     for heading in headings:
         table.add_column(
             heading,

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
 from flowmesh_control.ports import SecretReader
-from flowmesh_control.records.accounts import AccountStore, capture
+from flowmesh_control.records.accounts import AbsentRuns, AccountStore, capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -169,8 +169,15 @@ class ControlPlane:
             OSError: the address is taken.
         """
         collect_seldom()
-        parts, _ = await self._recover(await last_epoch(self._store.records), refusal)
+        parts, recovered = await self._recover(await last_epoch(self._store.records), refusal)
         self._parts = parts
+        cancelled = await find_cancelled(self._store.records, recovered, self._withdrawn)
+        for uid, reason in cancelled.items():
+            recovered.waiting[uid] = msgspec.structs.replace(
+                recovered.waiting[uid],
+                message=f"it was cancelled ({reason}), which is written once the store can be: "
+                f"{refusal.message}",
+            )
         self._run(parts.loop.run())
         await self._listen(parts, host, port)
         self._run(parts.gateway.watch_always())
@@ -267,7 +274,7 @@ class ControlPlane:
             refusal=refusal,
         )
         parts = assemble(given)
-        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.counted)
+        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.absent)
         return parts, recovered
 
     async def _listen(self, parts: Parts, host: str, port: int) -> None:
@@ -333,17 +340,15 @@ class PeriodicFlush:
     A line of the index says that the accounts count its run.
     """
 
-    def __init__(
-        self, given: Given, metrics: MetricsPage, counted_unreadable: Mapping[str, int]
-    ) -> None:
+    def __init__(self, given: Given, metrics: MetricsPage, absent: AbsentRuns) -> None:
         """Takes the epoch's state, where to write, and who shows what is written.
 
         Args:
             given: of this epoch.
             metrics: show what is written.
-            counted_unreadable: as :attr:`OpeningBalance.counted`.
+            absent: as :attr:`OpeningBalance.absent`.
         """
-        self._counted_unreadable = counted_unreadable
+        self._absent = absent
         self._state = given.machine.state
         self._metrics = metrics
         self._ledger = given.ledger
@@ -353,8 +358,10 @@ class PeriodicFlush:
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts as they are at this moment."""
-        counted = {**self._counted_unreadable, **self._ledger.lengths()}
-        record, ended = capture(self._state, counted, now_s), self._index.waiting()
+        record = capture(self._state, self._ledger.lengths(), now_s)
+        ended = self._index.waiting()
+        self._absent.adopt(self._state.attempts.keys())
+        record = self._absent.added_to(record)
         await self._ledger.flush_all()
         durable = await self._accounts.write(record)
         self._metrics.kept = record

@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 import orjson
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import StoreError
 from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
@@ -146,7 +147,7 @@ def decode_tree(data: bytes, digest: Digest) -> list[TreeFile]:
         StoreError: it is unsound; the digest names it in the message.
     """
     try:
-        files = msgspec.json.decode(data, type=TreeManifest).files
+        files = decode(_decoder, data).files
     except msgspec.DecodeError as error:
         raise _unsound(digest, str(error)) from None
     directories = {parent for f in files for parent in PurePosixPath(f.path).parents}
@@ -237,3 +238,6 @@ def _unsound(digest: Digest, reason: str) -> StoreError:
         where=f"cas/{digest}",
         remedy="store the directory again with put_tree",
     )
+
+
+_decoder = msgspec.json.Decoder(TreeManifest)

@@ -12,7 +12,8 @@ from tests.flowmesh_control.rights import EDIT, TableOfUsers
 
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.connection.client import ApiClient
-from flowmesh_cli.verbs.receipts import read_receipts, titles_of
+from flowmesh_cli.verbs.receipts import read_receipts
+from flowmesh_cli.views.steps import titles_of
 from flowmesh_control.api import receipts
 
 RUNS = 40

@@ -103,6 +103,22 @@ def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
     assert "hello" in fmesh("logs", "anew", "--step", "say", cwd=fabric.folder).stdout
 
 
+def test_cancelling_the_latest_run_wants_a_yes_on_a_terminal(fabric: SharedFabric) -> None:
+    flow = flows.write(fabric.folder, "endless", flows.sleeping(600))
+    uid = answer("submit", flow, cwd=fabric.folder)[0]["uid"]
+    for typed, code, said in (
+        (b"n\n", ExitCode.INTERRUPTED, "nothing was cancelled"),
+        (b"y\n", ExitCode.OK, f"{uid} Cancelled"),
+    ):
+        with on_a_terminal("cancel", cwd=fabric.folder) as terminal:
+            terminal.until(f"endless ({uid})? [y/N]")
+            terminal.type(typed)
+            terminal.until(said)
+            assert terminal.end() == code
+    other = answer("submit", flow, cwd=fabric.folder)[0]["uid"]
+    assert answer("cancel", cwd=fabric.folder)["uid"] == other  # a program is not asked
+
+
 def test_many_cancel_one_run_at_once_and_nothing_runs_on(fabric: SharedFabric) -> None:
     step = {
         "name": "nap",
@@ -130,6 +146,6 @@ def test_many_cancel_one_run_at_once_and_nothing_runs_on(fabric: SharedFabric) -
     assert fabric.phase(uid) == "Cancelled"
     again = fmesh("cancel", uid, cwd=fabric.folder)
     assert again.returncode == ExitCode.REFUSED
-    assert f"{uid}: it has ended already: Cancelled" in again.stderr
+    assert f"run {uid} has already ended (Cancelled)" in again.stderr
     until(lambda: fabric.call("GET", "/v1/fabric")["running_actions"] == 0)
     fabric.still_serves()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
@@ -82,6 +83,20 @@ def test_sums_say_at_least_where_a_step_is_not_known(capsys: pytest.CaptureFixtu
 def test_where_all_is_measured_the_sums_are_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, HIT, MEASURED)
     assert said[""] == "3 known actions, 1 hit, ~$0.002000, ~12s, ~90 J (give or take 25%)"
+
+
+def test_where_all_is_there_already_nothing_is_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, HIT)
+    assert said[""] == "1 known action, 1 hit, nothing to run"
+
+
+def test_a_plan_names_the_tenants_whose_results_it_searches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = msgspec.structs.replace(forecast(HIT), scopes=("ns-team-a", "group-friends", "all"))
+    show(Terminal(as_json=False), found)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "b/a (searches results of team-a, group friends, all namespaces)"
 
 
 @pytest.mark.slow

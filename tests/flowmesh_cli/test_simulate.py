@@ -36,6 +36,17 @@ def test_a_file_that_cannot_be_written_is_said_with_its_place(option: str, tmp_p
     assert f"{file}: cannot be written: No such file or directory" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["simulate"], ["replay"], ["replay", str(SCENARIO), "--policy"]]
+)
+def test_a_file_that_is_not_there_is_said_with_a_remedy(command: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "nosuch.yaml")
+    done = CliRunner().invoke(app, [*command, missing])
+    assert done.exit_code == 2
+    assert f"error: {missing}: cannot be read: No such file or directory" in done.stderr
+    assert "remedy: check the path" in done.stderr
+
+
 def test_a_wrong_scenario_ends_with_its_problems(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("name: t\npools: [{name: p, device: h10}]\nload: []\n")

@@ -5,13 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_api.v1.why import Why, WhyPart
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.plan import place
 from flowmesh_cli.views import live_progress
 from flowmesh_cli.views.plain_progress import LineProgress
-from flowmesh_cli.views.runs import show_summaries
+from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
+from flowmesh_cli.views.steps import result, titles_of
 from flowmesh_cli.views.why import show_story
 from flowmesh_control.records.run_records import summary_of
 
@@ -69,6 +71,49 @@ def test_why_says_once_that_an_action_runs(
     story = Why("nap-1", step, (), (), (part,), 0, (), (), {})
     show_story(Terminal(as_json=False), story, {})
     assert f"action 0 (0123456789ab) {shown}\n" in capsys.readouterr().out
+
+
+def test_a_cancelled_step_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    step = StepStatus(path="first", engine="test.noop", state="CANCELLED", reason="cancelled")
+    stopped = run(phase="Cancelled", steps=(step, msgspec.structs.replace(step, reason="budget")))
+    show_run(Terminal(as_json=False), stopped, 101.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "test.noop" in line]
+    assert [line.split()[-1] for line in lines] == ["cancelled", "budget"]
+    assert lines[0].count("cancelled") == 1
+
+
+def test_work_is_shared_with_runs_by_name_where_they_are_known() -> None:
+    taker = StepStatus(
+        path="sample", engine="test.noop", state="COMPLETED", shared_with=("ask-7b18", "gone-1")
+    )
+    giver = RunStatus("ask-7b18", "ask", "team-b", "Running", 100.0)
+    said: list[str] = []
+    LineProgress(said.append).update([run(steps=(taker,)), giver], None, 100.0)
+    assert [line for line in said if line.endswith("shared with team-b/ask, gone-1")]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_uids() -> None:
+    one, other = run(), msgspec.structs.replace(run(), uid="nap-2")
+    assert result_of_sharing_with([one, other]) == "shared with team-a/nap (nap-2)"
+
+
+def result_of_sharing_with(runs: list[RunStatus]) -> str:
+    step = StepStatus(
+        path="first", engine="test.noop", state="COMPLETED", shared_with=(runs[-1].uid,)
+    )
+    return result(step, titles_of(runs))
+
+
+def test_hits_of_whole_steps_are_said_to_be_found_by_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fabric = FabricStatus(
+        epoch=1, workers=1, ready_actions=0, running_actions=0, bill_nanousd=0,
+        receipts_nanousd=0, fabric_nanousd=0, unsettled_nanousd=0, saved_nanousd=0, executed=2,
+        hits_published=1, hits_in_flight=3, hits_step_level=7,
+    )  # fmt: skip
+    show_fabric(Terminal(as_json=False), fabric)
+    assert "11 hits (3 in flight, 7 found by step)" in capsys.readouterr().out
 
 
 def test_the_worker_that_only_answers_a_plan_has_no_name() -> None:

@@ -2,11 +2,12 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.attacks.by_hand import end_of, noop, place
+from tests.attacks.by_hand import Place, control_on, end_of, noop, place
 from tests.flowmesh_control.fabric import control_plane
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
@@ -19,6 +20,7 @@ from flowmesh_control.records.ended_index import EndedRunIndex
 from flowmesh_control.records.epochs import begin_epoch, last_epoch
 from flowmesh_control.records.keys import (
     accounts_key,
+    cancelled_key,
     ended_key,
     epoch_key,
     final_key,
@@ -34,10 +36,10 @@ from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_ownership import write_taken
 from flowmesh_control.records.run_records import UNREADABLE, PinsRecord, SpecRecord
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
+from flowmesh_core.accounting.ledger_lines import AttemptLine, StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
-from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.errors import DamagedRecordError, StoreAccessError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
@@ -256,20 +258,139 @@ async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
     assert "restore the object" in refused["error"]["remedy"]
 
 
+async def spoil(records: RecordStore, key: str) -> None:
+    """Flips one byte within a string of a record, which then is not UTF-8."""
+    there = await records.read(key)
+    assert there is not None
+    at = there.data.index(b'":"') + 3
+    data = there.data[:at] + b"\xff" + there.data[at + 1 :]
+    await records.write(key, data, if_match=there.etag)
+
+
+async def test_a_damaged_result_is_made_again_by_this_control_plane_and_the_next() -> None:
+    async with place() as there:
+        worker = await there.join("w")
+        first = await there.submit("first", noop())
+        [one] = await worker.given()
+        await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
+        await there.ended(first)
+        [key] = [key async for key in there.store.records.keys("actions/")]
+        await spoil(there.store.records, key)
+        again = await there.submit("again", noop())
+        two = (await worker.given(2))[1]
+        assert there.alive
+        await there.lead_anew()
+        worker = await there.join("w", incarnation="second")
+        [three] = await worker.given()
+        assert three.action_id == two.action_id
+        await worker.sync(ended=(end_of(three.attempt_id, three.action_id),))
+        assert (await there.ended(again)).phase == "Succeeded"
+        assert len(await there.published()) == 1
+
+
+async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> None:
+    async with place() as there:
+        uid = await there.submit("a", noop())
+        wish = b'{"time_s": 1.0, "reason": "\xff"}'
+        await there.store.records.write(cancelled_key(uid), wish)
+        await there.lead_anew()
+        assert (await there.ended(uid)).phase == "Cancelled"
+
+
+async def test_a_run_that_was_cancelled_says_so_where_the_store_is_only_read() -> None:
+    async with place() as there:
+        stays, goes = await there.submit("stays", noop("1")), await there.submit("goes", noop("2"))
+        await there.control.stop()
+        wish = msgspec.json.encode({"time_s": 1.0, "reason": "nobody needs it"})
+        await there.store.records.write(cancelled_key(goes), wish)
+        there.control = control_on(there.store)
+        await there.control.start_reading(StoreAccessError("this user may not write"))
+        shown = {uid: await there.control.parts.views.status(uid) for uid in (stays, goes)}
+        assert "it was cancelled (nobody needs it)" in shown[goes].message
+        assert "cancelled" not in shown[stays].message
+        assert {run.phase for run in shown.values()} == {"Suspended"}
+
+
+async def half_run(there: Place) -> str:
+    """A run that has paid for one of its two steps, by the ledger and the accounts."""
+    worker = await there.join("w")
+    second = {"name": "two", "uses": "test.noop", "with": {"value": "2"}}
+    uid = await there.submit("half", {"steps": [*noop()["steps"], second]})
+    one, _ = await worker.given(2)
+    await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
+    await there.heard(lambda: one.attempt_id in worker.acknowledged)
+    await there.lead_anew()  # what the first leader wrote is whole
+    assert there.control.parts.given.machine.state.book.receipts_nanousd > 0
+    return uid
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+async def test_a_run_whose_spec_was_missing_for_a_while_is_billed_once(epochs: int) -> None:
+    async with place() as there:
+        uid = await half_run(there)
+        before = there.control.parts.given.machine.state.book
+        records, key = there.store.records, spec_key(uid)
+        whole = await records.read(key)
+        assert whole is not None
+        assert await there.store.sweepable_records.delete(key, older_than_s=0.0)
+        for _ in range(epochs):
+            await there.lead_anew()
+        await records.write(key, whole.data)
+        await there.lead_anew()
+        state = there.control.parts.given.machine.state
+        assert uid in state.runs
+        assert state.book.receipts_nanousd == before.receipts_nanousd
+        assert state.book.executed == before.executed
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+async def test_what_an_attempt_of_a_run_damaged_for_a_while_had_run_up_is_billed_once(
+    epochs: int,
+) -> None:
+    async with place() as there:
+        uid = await half_run(there)
+        records = there.store.records
+        await there.control.stop()
+        epoch = await last_epoch(records)
+        last = await records.read(accounts_key(epoch))
+        assert last is not None
+        accounts = msgspec.json.decode(last.data, type=AccountsRecord)
+        before = accounts.book
+        accounts = msgspec.structs.replace(
+            accounts,
+            unsettled={"attempt": 7},
+            book=replace(before, bill_nanousd=before.bill_nanousd + 7),
+        )
+        data = msgspec.json.encode(accounts)
+        await records.write(accounts_key(epoch), data, if_match=last.etag)
+        line = AttemptLine(
+            9.0, "two", 0, digest_of(b"two"), "attempt", "w", "i", "failed", 20, 20
+        )  # the leader died after this line, before its accounts counted it
+        segments = [key async for key in records.keys(f"{segment_key(uid, epoch, 0)[:-1]}")]
+        await records.write(segment_key(uid, epoch, len(segments)), encode_lines([line]))
+        spec = await records.read(spec_key(uid))
+        assert spec is not None
+        await damage(records, spec_key(uid))
+        for _ in range(epochs):
+            there.control = control_on(there.store)
+            await there.control.start()
+            await there.control.stop()
+        damaged = await records.read(spec_key(uid))
+        assert damaged is not None
+        await records.write(spec_key(uid), spec.data, if_match=damaged.etag)
+        there.control = control_on(there.store)
+        await there.control.start()
+        book = there.control.parts.given.machine.state.book
+        assert book.receipts_nanousd == before.receipts_nanousd + 20
+        assert book.bill_nanousd == before.bill_nanousd + 20
+
+
 @pytest.mark.parametrize("which", ["spec", "ledger"])
 async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> None:
     """The accounts go on to say how many of its lines they count, though it is not open."""
     async with place() as there:
-        worker = await there.join("w")
-        second = {"name": "two", "uses": "test.noop", "with": {"value": "2"}}
-        uid = await there.submit("half", {"steps": [*noop()["steps"], second]})
-        one, _ = await worker.given(2)
-        await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
-        await there.heard(lambda: one.attempt_id in worker.acknowledged)
-        await there.lead_anew()  # what the first leader wrote is whole
+        uid = await half_run(there)
         before = there.control.parts.given.machine.state.book
-        assert before.receipts_nanousd > 0
-
         records = there.store.records
         keys = [key async for key in records.keys(f"runs/{uid}/") if which in key]
         key = next(key for key in keys if not key.endswith("/0"))

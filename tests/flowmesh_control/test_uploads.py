@@ -1,7 +1,15 @@
 """Uploads over the API: where they may go."""
 
+import asyncio
+import io
+import random
+
 import pytest
 from tests.flowmesh_control.fabric import Fabric
+from tests.flowmesh_control.test_importer import decoding_now
+from tests.flowmesh_control.waiting import until
+
+from flowmesh_control.importer.process import AT_ONCE, Importer
 
 
 @pytest.mark.parametrize("namespace", ["Team A", "../x", "team_a", "*", "a" * 64])
@@ -20,3 +28,34 @@ async def test_a_good_namespace_gets_a_reference(fabric: Fabric) -> None:
     query = "namespace=team-a&name=n.jsonl"
     found = await fabric.call("POST", f"/v1/datasets?{query}", data=b'{"a": 1}', status=201)
     assert found["rows"] == 1
+
+
+async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_place(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    source = random.Random(1)  # what it becomes does not fit into a pipe that nothing reads
+    rows = [b'{"a": "%s"}\n' % source.randbytes(500).hex().encode() for _ in range(3000)]
+    body = b"".join(rows)
+    path = "/v1/datasets?namespace=team-a&name=n.jsonl"
+    with monkeypatch.context() as hung:
+        hung.setattr(Importer, "_received", never)
+        left = [
+            asyncio.create_task(fabric.call("POST", path, data=io.BytesIO(body))) for _ in range(3)
+        ]
+        await until(lambda: len(decoding_now()) == AT_ONCE)
+        for upload in left:
+            upload.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await until(lambda: not decoding_now())
+    found = await fabric.call("POST", path, data=io.BytesIO(body), status=201)
+    assert found["rows"] == 3000
+
+
+@pytest.mark.parametrize("name", ["%00.parquet", "a%0Ab.jsonl", "%7F.csv"])
+async def test_a_file_name_with_control_characters_is_refused(fabric: Fabric, name: str) -> None:
+    path = f"/v1/datasets?namespace=team-a&name={name}"
+    told = await fabric.call("POST", path, data=b"PAR1", status=400)
+    assert told["error"]["where"] == "?name="

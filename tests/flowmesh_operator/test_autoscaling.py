@@ -7,7 +7,7 @@ from tests.flowmesh_operator.pool_in_virtual_time import Sim
 
 from flowmesh_core.autoscaling.backlog import Backlog
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.autoscaling.pool_supply import LEAST_S
+from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S
 from flowmesh_operator.pools.autoscaling import (
     ABSENT_S,
     FIRST_START_S,
@@ -71,7 +71,9 @@ def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_f
     sim = Sim(maximum=1, start_s=7200.0, calm_s=30.0)
     sim.submit(30.0)
     sim.run(9000, until=sim.idle)
-    assert sim.scaler.start_s == pytest.approx(FIRST_START_S + 0.3 * (LEAST_S - FIRST_START_S))
+    assert sim.scaler.start_s == pytest.approx(
+        FIRST_START_S + 0.3 * (SUPPLY_PATIENCE_MIN_S - FIRST_START_S)
+    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_core.accounting.meter import WorkerMeter
-from flowmesh_core.autoscaling.pool_supply import AGAIN_S, LEAST_S
+from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S, SUPPLY_RETRY_S
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import Component, WorkerShape
@@ -110,11 +110,11 @@ def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> N
         Worker(pool.shape, f"w/{n}", WorkerMeter(0, 1.0), 1.0, 1.0) for n in range(3)
     )
     goes.draining = True
-    for now_s in (0.0, LEAST_S):
+    for now_s in (0.0, SUPPLY_PATIENCE_MIN_S):
         assert pool.view().supply is None
         pool.watch([one, goes], 2, now_s)
     assert (pool.view().supply, pool.view().most, pool.view().maximum) == (1, 1, 3)
-    pool.watch([one, other], 2, LEAST_S + 1.0)
+    pool.watch([one, other], 2, SUPPLY_PATIENCE_MIN_S + 1.0)
     assert pool.view().most == 3
 
 
@@ -125,11 +125,11 @@ def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
     object_ = make_pool({"maxReplicas": 3})
     pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
     pool.plan = ScalingPlan(wanted)
-    for now_s in (0.0, LEAST_S):
+    for now_s in (0.0, SUPPLY_PATIENCE_MIN_S):
         pool.watch([], replicas, now_s)
     assert pool.view().supply == 0
     pool.plan = ScalingPlan(0)
-    pool.watch([], 0, LEAST_S + AGAIN_S)
+    pool.watch([], 0, SUPPLY_PATIENCE_MIN_S + SUPPLY_RETRY_S)
     assert pool.view().supply is None
 
 

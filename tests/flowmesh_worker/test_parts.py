@@ -143,6 +143,23 @@ def test_a_host_gets_threads_and_no_credentials() -> None:
     assert not {"FLOWMESH_WORKER_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} & found.keys()
 
 
+def test_the_token_of_the_environment_may_end_with_a_newline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLOWMESH_WORKER_TOKEN", " token\n")
+    assert parse_settings(["--gateway", "ws://h:1", "--store", "s"]).read_token() == "token"
+
+
+@pytest.mark.parametrize("token", ["to\nken", "to\x7fken", "to\udcffken"])
+def test_a_token_with_control_characters_is_refused_with_the_name_of_its_variable(
+    token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOWMESH_WORKER_TOKEN", token)
+    with pytest.raises(SystemExit):
+        parse_settings(["--gateway", "ws://h:1", "--store", "s"])
+    assert "FLOWMESH_WORKER_TOKEN is not a token" in capsys.readouterr().err
+
+
 def test_settings_are_read_and_wrong_ones_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +175,9 @@ def test_settings_are_read_and_wrong_ones_named(
     token = tmp_path / "token"
     token.write_text("from the file\n")
     assert parse_settings([*base, "--token-file", str(token)]).read_token() == "from the file"
+    token.write_bytes(b"a\x00token")
+    with pytest.raises(OSError, match="is not a token"):
+        parse_settings([*base, "--token-file", str(token)]).read_token()
     with pytest.raises(SystemExit):
         parse_settings([*base, "--label", "ab"])
     assert "'ab' is not of the form key=value" in capsys.readouterr().err

@@ -115,6 +115,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "replica_factor",
         "replica_after_s",
         "tenant_weights",
+        "results_waiting_max",
     ),
     # -- events
     e.Submitted: (
@@ -128,9 +129,9 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "cancelled",
     ),
     e.LookedUp: ("key", "result"),
-    e.Published: ("key", "result", "adopted"),
-    e.PublishFailed: ("key", "failure"),
-    e.PublishDelayed: ("key", "failure"),
+    e.Published: ("key", "result", "adopted", "attempt_id"),
+    e.PublishFailed: ("key", "failure", "attempt_id"),
+    e.PublishDelayed: ("key", "failure", "attempt_id"),
     e.WorkerConnected: ("hello",),
     e.WorkerSynced: ("name", "incarnation", "sync"),
     e.WorkerLost: ("name", "reason"),

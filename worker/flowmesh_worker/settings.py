@@ -12,6 +12,7 @@ import psutil
 from flowmesh_core.units import nano_usd
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
+_NO_TOKEN = "is not a token: it holds control characters, or bytes that are not UTF-8"
 _MIB = 1 << 20
 _DEFAULT_CACHE_BYTES = 20 << 30
 
@@ -63,16 +64,20 @@ class WorkerSettings:
         """The token; a projected one is renewed in its file while the worker lives.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: the file cannot be read, or holds no token.
         """
-        if self.token_file is not None:
-            return self.token_file.read_text().strip()
-        return self.token
+        if self.token_file is None:
+            return self.token
+        token = self.token_file.read_text(errors="surrogateescape").strip()
+        if not token.isprintable():
+            raise OSError(f"{self.token_file} {_NO_TOKEN}")
+        return token
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     """Reads the command line; exits with a message where it is wrong."""
-    a = _parser().parse_args(arguments)
+    parser = _parser()
+    a = parser.parse_args(arguments)
     price = a.price_usd_per_hour
     return WorkerSettings(
         gateway=a.gateway.rstrip("/"),
@@ -80,7 +85,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         name=a.name or f"{os.uname().nodename}-{os.getpid()}",
         cache_dir=a.cache_dir or Path(tempfile.gettempdir()) / f"flowmesh-worker-{a.name}",
         pool=a.pool,
-        token="" if a.token_file else os.environ.get(TOKEN_VARIABLE, ""),
+        token="" if a.token_file else _token(parser),
         token_file=a.token_file,
         gateway_ca=a.gateway_ca,
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
@@ -99,6 +104,14 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         cpu_only=a.cpu_only,
         health_dir=a.health_dir,
     )
+
+
+def _token(parser: argparse.ArgumentParser) -> str:
+    """The token of the environment; exits with a message where it can be none."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token.isprintable():
+        parser.error(f"{TOKEN_VARIABLE} {_NO_TOKEN}")
+    return token
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -54,7 +54,9 @@ class ReceiptPage(msgspec.Struct, frozen=True):
 
     Attributes:
         next: where the next page begins; empty on the last one.
+        unreadable: runs of this page that have no receipt, since a record of them is damaged.
     """
 
     receipts: list[Receipt]
     next: str = ""
+    unreadable: tuple[str, ...] = ()

@@ -90,7 +90,8 @@ def said_by_api_server(call: Callable[[], T], *, where: str) -> T:
         status = e.status or _of_handshake(str(e.reason))
         code = _CODES.get(status, ExitCode.NO_FABRIC)
         kind = ExistsError if _is_there(e) else CliError
-        raise kind(_words(e), code, where=where, remedy=_REMEDIES.get(status, "")) from e
+        remedy = _create_namespace(e) or _REMEDIES.get(status, "")
+        raise kind(_words(e), code, where=where, remedy=remedy) from e
     except (HTTPError, OSError) as e:
         raise CliError(
             f"the API server does not answer: {e}",
@@ -108,6 +109,14 @@ def _of_handshake(reason: str) -> int:
 
 def _is_there(error: Any) -> bool:
     return error.status == 409 and _body(error).get("reason") == "AlreadyExists"  # noqa: PLR2004
+
+
+def _create_namespace(error: Any) -> str:
+    """The remedy for a namespace that does not exist; empty for all other errors."""
+    details = _body(error).get("details") or {}
+    if error.status != 404 or details.get("kind") != "namespaces":  # noqa: PLR2004
+        return ""
+    return f"kubectl create namespace {details.get('name')}, or choose another with -n NAME"
 
 
 def _words(error: Any) -> str:

@@ -16,7 +16,7 @@ def add_to(app: typer.Typer) -> None:
     panel = "Explain"
     app.command("lineage", rich_help_panel=panel)(guarded(placed(lineage)))
     app.command("audit", rich_help_panel=panel)(guarded(placed(audit)))
-    export = typer.Typer(no_args_is_help=True, help="Write what other systems read.")
+    export = typer.Typer(no_args_is_help=True, help="Export runs for other tools.")
     export.command("openlineage")(guarded(placed(openlineage)))
     app.add_typer(export, name="export", rich_help_panel=panel)
 
@@ -24,25 +24,24 @@ def add_to(app: typer.Typer) -> None:
 def lineage(
     artifact: Annotated[
         str,
-        typer.Argument(
-            help="A reference, a digest or its beginning, or RUN/OUTPUT or RUN/STEP.PORT."
-        ),
+        typer.Argument(help="Reference, digest or its beginning, RUN/OUTPUT, or RUN/STEP.PORT."),
     ],
     down: Annotated[
-        bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")
+        bool,
+        typer.Option("--down/--up", help="Show what was made from it, or what it was made from."),
     ] = False,
-    depth: Annotated[int, typer.Option(min=1, help="How many steps to follow.")] = 100,
+    depth: Annotated[int, typer.Option(min=1, help="Number of steps to follow.")] = 100,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Which rows of which data set its rows came from.")
+        bool, typer.Option("--rows", help="Show which rows its rows came from.")
     ] = False,
     all_runs: Annotated[
         bool,
-        typer.Option("--all-runs", help="Also how other runs made equal bytes, each in full."),
+        typer.Option("--all-runs", help="Also show how other runs made equal bytes."),
     ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Follow an artifact to what it was made from, or to what was made from it."""
+    """Show what an artifact was made from, or what was made from it."""
     from flowmesh_cli.verbs.lineage import show_lineage, show_rows  # noqa: PLC0415
 
     if rows:
@@ -55,24 +54,27 @@ def audit(
     *,
     run: RunArgument = "",
     sample: Annotated[
-        str, typer.Option("--sample", metavar="SHARE", help="Of its actions; at least one.")
+        str,
+        typer.Option(
+            "--sample", metavar="SHARE", help="Share of the actions, at least one action."
+        ),
     ] = "5%",
-    seed: Annotated[int, typer.Option("--seed", help="Draws the sample.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed that draws the sample.")] = 0,
     list_: Annotated[
-        bool, typer.Option("--list", help="Show all audits and what is in quarantine.")
+        bool, typer.Option("--list", help="List the audits and what is in quarantine.")
     ] = False,
     release: Annotated[
-        str, typer.Option("--release", metavar="CLASS", help="End a quarantine.")
+        str, typer.Option("--release", metavar="CLASS", help="End this quarantine.")
     ] = "",
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Make results of an ended run again, alone, and compare them with what was published.
+    """Re-execute results of a finished run and compare them.
 
-    What does not repeat though its engine says so is quarantined: later runs do not find it, and
-    make it again. Exit code 1 where something differs. Starts a fabric where none is running.
+    Quarantine results that differ although their engine promises the same, so that later runs do
+    not reuse them. Start a fabric where none is running. Exit with 1 where something differs.
     """
     from flowmesh_cli.verbs import audit  # noqa: PLC0415
 
@@ -94,11 +96,12 @@ def audit(
 def openlineage(
     run: RunArgument = "",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write here, not to the screen.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write to this file, not to standard output."),
     ] = None,
     place: Target = HERE,
     json: Annotated[
-        bool, typer.Option("--json", help="Answer errors as JSON, too; events always are.")
+        bool, typer.Option("--json", help="Print errors as JSON too. Events always are.")
     ] = False,
 ) -> None:
     """Write a run as OpenLineage events, one JSON document a line."""

@@ -9,7 +9,9 @@ from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import JsonOption, RunArgument, RunOption
 
-StepArgument = Annotated[str, typer.Argument(help="The step's path, such as sample or tune[lr=1].")]
+StepArgument = Annotated[
+    str, typer.Argument(help="Path of the step, such as sample or tune[lr=1], or RUN/STEP.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,7 +31,7 @@ def why(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Say why a step is where it is: what it waits for, why it ran or did not."""
+    """Show why a step is waiting, and what it ran or reused."""
     from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
 
     show_why(step, run=run, place=place, as_json=json)
@@ -41,7 +43,7 @@ def explain(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show the placement of a step: candidates with the terms of their utility."""
+    """Show the candidate workers of a step and their utility."""
     from flowmesh_cli.verbs.why import show_placement  # noqa: PLC0415
 
     show_placement(step, run=run, place=place, as_json=json)
@@ -49,11 +51,11 @@ def explain(
 
 def receipt(
     run: RunArgument = "",
-    all_: Annotated[bool, typer.Option("--all", help="All runs, and the fabric's books.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every run and the accounts.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show what a run paid, for what, with whom, and what sharing saved it."""
+    """Show what a run paid, what it saved, and with whom it shared."""
     from flowmesh_cli.verbs.receipts import show_receipt, show_receipts  # noqa: PLC0415
 
     if all_:
@@ -65,15 +67,16 @@ def receipt(
 def outputs(
     run: RunArgument = "",
     download: Annotated[
-        Path | None, typer.Option("--download", metavar="DIR", help="Write the outputs here.")
+        Path | None,
+        typer.Option("--download", metavar="DIR", help="Write the outputs to this folder."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Of data sets: jsonl, csv or parquet.")
+        str, typer.Option("--format", help="Format of data sets: jsonl, csv or parquet.")
     ] = "jsonl",
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show a run's outputs, or write them to a folder."""
+    """Show the outputs of a run, or download them."""
     from flowmesh_cli.verbs.outputs import show_outputs  # noqa: PLC0415
 
     show_outputs(run, download=download, format_=format_, place=place, as_json=json)

@@ -15,12 +15,12 @@ PANEL = "Fabric"
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     app.command("workers", rich_help_panel=PANEL)(guarded(placed(workers)))
-    cache = typer.Typer(no_args_is_help=True, help="Results that are kept: figures, collection.")
+    cache = typer.Typer(no_args_is_help=True, help="Show, collect or purge cached results.")
     cache.command("stats")(guarded(placed(stats)))
     cache.command("gc")(guarded(placed(collect)))
     cache.command("purge")(guarded(placed(purge)))
     app.add_typer(cache, name="cache", rich_help_panel=PANEL)
-    policies = typer.Typer(no_args_is_help=True, help="Who shares results with whom.")
+    policies = typer.Typer(no_args_is_help=True, help="List, set or delete cache policies.")
     policies.command("list")(guarded(placed(list_policies)))
     policies.command("set")(guarded(placed(set_policies)))
     policies.command("delete")(guarded(placed(drop_policy)))
@@ -28,38 +28,44 @@ def add_to(app: typer.Typer) -> None:
 
 
 def workers(place: Target = HERE, json: JsonOption = False) -> None:
-    """List the workers: what they run and hold, and what they have cost."""
+    """List the workers, their engines and their cost."""
     from flowmesh_cli.verbs.fabric import show_workers  # noqa: PLC0415
 
     show_workers(place=place, as_json=json)
 
 
 def stats(place: Target = HERE, json: JsonOption = False) -> None:
-    """Show how much is kept, and what it has saved."""
+    """Show how much is cached, and what it saved."""
     from flowmesh_cli.verbs.cache import show_stats  # noqa: PLC0415
 
     show_stats(place=place, as_json=json)
 
 
 def collect(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
+    ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Remove what nothing needs any more: expired results and unreferenced blobs."""
+    """Delete expired results and unreferenced blobs."""
     from flowmesh_cli.verbs.cache import collect_garbage  # noqa: PLC0415
 
     collect_garbage(dry_run=dry_run, place=place, as_json=json)
 
 
 def purge(
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of this tenant.")] = "",
-    engine: Annotated[str, typer.Option("--engine", help="Of this engine alone.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Purge results of this namespace only.")
+    ] = "",
+    engine: Annotated[
+        str, typer.Option("--engine", help="Purge results of this engine only.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Forget published results, so that they are made again."""
+    """Purge cached results, so that they are made again."""
     from flowmesh_cli.verbs.cache import purge_results  # noqa: PLC0415
 
     purge_results(namespace=namespace, engine=engine, yes=yes, place=place, as_json=json)
@@ -77,18 +83,24 @@ def set_policies(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Set the cache policies of some files; runs started before keep the old rules."""
+    """Set the cache policies in files.
+
+    Runs that have started keep the old rules.
+    """
     from flowmesh_cli.verbs.fabric import put_policies  # noqa: PLC0415
 
     put_policies(files, place=place, as_json=json)
 
 
 def drop_policy(
-    name: Annotated[str, typer.Argument(help="The policy's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the policy.")],
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Remove a cache policy; runs started before keep the old rules."""
+    """Delete a cache policy.
+
+    Runs that have started keep the old rules.
+    """
     from flowmesh_cli.verbs.fabric import delete_policy  # noqa: PLC0415
 
     delete_policy(name, place=place, as_json=json)

@@ -16,12 +16,12 @@ from flowmesh_cli.options import (
 )
 from flowmesh_cli.workflows.selection import WorkflowSelection
 
-WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Local workers.")]
+WorkersOption = Annotated[int, typer.Option("--workers", min=0, help="Number of local workers.")]
 PriceOption = Annotated[
     str | None,
     typer.Option(
         "--price-usd-per-hour",
-        help="Price of one local worker; without it a table's estimate.",
+        help="Price of one local worker, in place of an estimate by its device.",
         metavar="USD",
     ),
 ]
@@ -31,7 +31,7 @@ WeightOption = Annotated[
     typer.Option(
         "--weight",
         metavar="TENANT=WEIGHT",
-        help="A tenant's weight in the fair share, 1 by default; may be repeated.",
+        help="Weight of a tenant in the fair share, 1 by default. Repeatable.",
     ),
 ]
 
@@ -62,15 +62,17 @@ def run(
     price_usd_per_hour: PriceOption = None,
     weight: WeightOption = None,
     no_policies: Annotated[
-        bool, typer.Option("--no-policies", help="Remove all cache policies: nobody shares.")
+        bool,
+        typer.Option("--no-policies", help="Remove all cache policies, so that nothing is shared."),
     ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Run workflows here: one control process and local workers, on a folder.
+    """Run workflows until they end.
 
-    A second `fmesh run` joins the first. An unfinished run of the same spec and namespace is
-    resumed. Ctrl-C cancels; a second one leaves at once.
+    Start a control process and local workers on the state folder, or join the fabric that serves
+    it. Resume an unfinished run of the same spec and namespace. Ctrl-C cancels the runs, and a
+    second Ctrl-C leaves at once.
     """
     from flowmesh_cli.verbs.run import run_files  # noqa: PLC0415
 
@@ -90,11 +92,16 @@ def up(
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
     weight: WeightOption = None,
-    port: Annotated[int, typer.Option("--port", help="Of the API on 127.0.0.1; 0 is any.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", help="Port of the API on 127.0.0.1, or 0 for any.")
+    ] = 0,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve a fabric here until Ctrl-C; unfinished runs go on with the next one."""
+    """Serve a fabric on this machine until Ctrl-C.
+
+    Unfinished runs go on with the next `fmesh up` or `fmesh run`.
+    """
     from flowmesh_cli.verbs.up import serve  # noqa: PLC0415
 
     serve(
@@ -114,7 +121,7 @@ def submit(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Give workflows to the fabric that is running here, and return."""
+    """Submit workflows to a running fabric, and return."""
     from flowmesh_cli.verbs.run import submit_files  # noqa: PLC0415
 
     submit_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
@@ -122,11 +129,11 @@ def submit(
 
 def status(
     run: RunArgument = "",
-    all_: Annotated[bool, typer.Option("--all", help="All runs, a line each.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="List every run, one a line.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show a run with its steps, or all runs."""
+    """Show a run and its steps, or every run with --all."""
     from flowmesh_cli.verbs.manage_runs import show_status  # noqa: PLC0415
 
     show_status(run, every=all_, place=place, as_json=json)
@@ -135,9 +142,12 @@ def status(
 def watch(
     run: RunArgument = "",
     place: Target = HERE,
-    json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line.")] = False,
 ) -> None:
-    """Follow a run until it ends; leaving does not stop it."""
+    """Follow a run until it ends.
+
+    Ctrl-C stops following and leaves the run going.
+    """
     from flowmesh_cli.verbs.run import watch_run  # noqa: PLC0415
 
     watch_run(run, place=place, as_json=json)
@@ -145,29 +155,37 @@ def watch(
 
 def cancel(
     run: RunArgument = "",
-    reason: Annotated[str, typer.Option(help="Shown in the run's status.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason to show in the run's status.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Cancel a run; results that are published already stay."""
+    """Cancel a run.
+
+    Published results stay. Ask for confirmation on a terminal where no run is named.
+    """
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
-    cancel_run(run, reason=reason, place=place, as_json=json)
+    cancel_run(run, reason=reason, yes=yes, place=place, as_json=json)
 
 
 def amend(
     *,
     run: RunArgument = "",
-    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
-    budget_usd: Annotated[str | None, typer.Option(help="The most it may cost.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="From its creation: 30m, 2h.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority. Higher goes first.")] = None,
+    budget_usd: Annotated[
+        str | None, typer.Option(help="The most that the run may cost, in dollars.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Time limit from the run's creation, such as 30m or 2h.")
+    ] = None,
     suspend: Annotated[
-        bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or go on.")
+        bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or continue.")
     ] = None,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Change what may change of a run: priority, budget, deadline, suspension."""
+    """Change the priority, budget or deadline of a run, or suspend it."""
     from flowmesh_cli.verbs.manage_runs import amend_run  # noqa: PLC0415
 
     changes = {
@@ -184,7 +202,10 @@ def repin(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Let a run go on with the newest versions of its engines; what is published stays."""
+    """Move a run to newer engine versions.
+
+    Published results stay.
+    """
     from flowmesh_cli.verbs.manage_runs import repin_run  # noqa: PLC0415
 
     repin_run(run, place=place, as_json=json)
@@ -192,12 +213,14 @@ def repin(
 
 def logs(
     run: RunArgument = "",
-    step: Annotated[str, typer.Option(help="Of this step alone.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
+    step: Annotated[str, typer.Option(help="Show this step only.")] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow until the run ends.")
+    ] = False,
     place: Target = HERE,
-    json: Annotated[bool, typer.Option("--json", help="A JSON document a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line.")] = False,
 ) -> None:
-    """Show what a run's engines printed."""
+    """Show what the engines of a run printed."""
     from flowmesh_cli.verbs.logs import show_logs  # noqa: PLC0415
 
     show_logs(run, step=step, follow=follow, place=place, as_json=json)

@@ -19,17 +19,17 @@ def add_to(app: typer.Typer) -> None:
 
 def simulate(
     *,
-    scenario: Annotated[Path, typer.Argument(help="A scenario file; see docs/simulator.md.")],
-    seed: Annotated[int | None, typer.Option(help="In place of the scenario's.")] = None,
-    policy: Annotated[str, typer.Option(help="Who decides, in place of the scenario's.")] = "",
-    plot: Annotated[Path | None, typer.Option(help="Draw the run into this file.")] = None,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (docs/simulator.md).")],
+    seed: Annotated[int | None, typer.Option(help="Override the scenario's seed.")] = None,
+    policy: Annotated[str, typer.Option(help="Override the scenario's policy.")] = "",
+    plot: Annotated[Path | None, typer.Option(help="Draw the run to this file.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every event to this file.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Look at all invariants after every event.")
+        bool, typer.Option("--check", help="Check all invariants after every event.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Simulate a fleet and its load in virtual time: dollars, joules, latency, use."""
+    """Simulate a fleet and its load in virtual time."""
     from flowmesh_cli.verbs.simulate import simulate_file  # noqa: PLC0415
 
     simulate_file(
@@ -39,18 +39,25 @@ def simulate(
 
 def trace(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Names or uids; the latest run where none is given.")
+        list[str] | None,
+        typer.Argument(help="Uids or names of runs.", show_default="the latest"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write here, not to stdout.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Write to this file, not to standard output."
+        ),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every run that has ended.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include every run that has ended.")] = False,
     place: Target = HERE,
     json: Annotated[
-        bool, typer.Option("--json", help="Answer errors as JSON, too; a trace always is.")
+        bool, typer.Option("--json", help="Print errors as JSON too. A trace always is.")
     ] = False,
 ) -> None:
-    """Write what runs took and cost, without names and content, for `fmesh replay`."""
+    """Write what runs took and cost, for `fmesh replay`.
+
+    The trace holds no names and no content.
+    """
     from flowmesh_cli.verbs.replay import export_trace  # noqa: PLC0415
 
     del json  # read by ``guarded``
@@ -58,17 +65,19 @@ def trace(
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="A file that `fmesh trace` wrote.")],
+    trace: Annotated[Path, typer.Argument(help="File written by `fmesh trace`.")],
     policy: Annotated[
         Path | None,
         typer.Option(
-            "--policy", metavar="FILE", help="What is to be different: policy, pools, prices ..."
+            "--policy",
+            metavar="FILE",
+            help="File with the policy, pools and prices to replay with.",
         ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw both into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw both to this file.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what recorded runs would have cost and taken elsewhere, beside what they did."""
+    """Replay recorded runs under another policy, fleet or price."""
     from flowmesh_cli.verbs.replay import replay_file  # noqa: PLC0415
 
     replay_file(trace, policy=policy, plot=plot, as_json=json)

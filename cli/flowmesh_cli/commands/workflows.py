@@ -31,11 +31,14 @@ def validate(
     namespace: NamespaceOption = None,
     set_: SetOption = None,
     kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="Also what a cluster refuses of `kubectl apply`.")
+        bool, typer.Option("--kubernetes", help="Also check what a cluster would refuse.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Check workflows and policies; every problem at once, with line and column."""
+    """Check workflow and policy files without running them.
+
+    Report every problem at once, with file, line and column.
+    """
     from flowmesh_cli.verbs.validate import validate_files  # noqa: PLC0415
 
     validate_files(WorkflowSelection(files, namespace, set_), as_json=json, kubernetes=kubernetes)
@@ -48,7 +51,7 @@ def plan(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Predict: steps, hits, batches, dollars, time, joules, and how sure that is."""
+    """Predict the hits, cost, time and energy of workflows."""
     from flowmesh_cli.verbs.plan import plan_files  # noqa: PLC0415
 
     plan_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
@@ -58,21 +61,22 @@ def graph(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid diagram.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid diagram.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Draw the steps of workflows and what they need of each other."""
+    """Draw the steps of workflows and their dependencies."""
     from flowmesh_cli.verbs.validate import draw_files  # noqa: PLC0415
 
     draw_files(WorkflowSelection(files, namespace, set_), mermaid=mermaid, as_json=json)
 
 
 def engines(
-    name: Annotated[str, typer.Argument(help="Show this one's ports and parameters.")] = "",
+    name: Annotated[str, typer.Argument(help="Show the ports and parameters of this engine.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="List the engines for tests too.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List the engines that steps can use: of a cluster, or those that are installed here."""
+    """List the engines that steps can use, or show one."""
     from flowmesh_cli.verbs.engines import show_engines  # noqa: PLC0415
 
-    show_engines(name, place=place, as_json=json)
+    show_engines(name, every=all_, place=place, as_json=json)

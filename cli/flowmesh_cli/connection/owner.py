@@ -17,6 +17,7 @@ from types import TracebackType
 import msgspec
 
 from flowmesh_cli.connection.state_dir import StateDir
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_store.os_errors import store_error
 
@@ -213,6 +214,9 @@ def _is_locked(path: Path) -> bool:
 
 def _decode(path: Path) -> OwnerRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=OwnerRecord)
+        return decode(_decoder, path.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
+
+
+_decoder = msgspec.json.Decoder(OwnerRecord)

@@ -57,7 +57,7 @@ _OPTIONS: dict[str, Any] = {
         bool | None,
         typer.Option(
             "--cluster/--local",
-            help="The cluster of the kubeconfig's current context, or this machine.",
+            help="Use the cluster of the current kubeconfig context, or this machine.",
             envvar="FLOWMESH_CLUSTER",
             show_default="--local",
         ),
@@ -67,19 +67,19 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--context",
             metavar="NAME",
-            help="The cluster of this context of the kubeconfig.",
+            help="Use the cluster of this kubeconfig context.",
             envvar="FLOWMESH_CONTEXT",
         ),
     ],
     "kubeconfig": Annotated[
-        Path | None, typer.Option("--kubeconfig", help="The kubeconfig's file.")
+        Path | None, typer.Option("--kubeconfig", help="Path of the kubeconfig.")
     ],
     "server": Annotated[
         str,
         typer.Option(
             "--server",
             metavar="URL",
-            help="The cluster's gateway, where it can be reached directly.",
+            help="Address of the cluster's gateway, if you can reach it directly.",
             envvar="FLOWMESH_SERVER",
         ),
     ],
@@ -96,17 +96,23 @@ _OPTIONS: dict[str, Any] = {
         str,
         typer.Option(
             "--system-namespace",
-            help="Where the cluster's operator is.",
+            help="Namespace of the cluster's operator.",
             envvar="FLOWMESH_SYSTEM_NAMESPACE",
         ),
     ],
 }
 _NAMESPACE: dict[str, Any] = {
     "namespace": Annotated[
-        str, typer.Option("--namespace", "-n", help="Runs of this one.", show_default="context's")
+        str,
+        typer.Option(
+            "--namespace", "-n", help="Use the runs of this namespace.", show_default="context's"
+        ),
     ],
     "every_namespace": Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Runs of every one that you may see.")
+        bool,
+        typer.Option(
+            "--all-namespaces", "-A", help="Use the runs of all namespaces that you may see."
+        ),
     ],
 }
 

@@ -1,13 +1,12 @@
 """``fmesh cache``: how much is kept, collection, and forgetting."""
 
 import msgspec
-import typer
 
 from flowmesh_api.v1.audit import QuarantineEntry
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import CliError, DeclinedError
+from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
@@ -63,7 +62,7 @@ def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_j
         scopes = _chosen(known, namespace)
         what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"
         if not yes:
-            _ask(f"forget the {what}?")
+            terminal.confirm(f"forget the {what}?", declined="nothing was forgotten")
         deleted = 0
         for scope in scopes:
             document = {"scope": scope, "engine": engine}
@@ -74,21 +73,6 @@ def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_j
         terminal.answer({"deleted": deleted})
     else:
         terminal.text(f"forgot {count(deleted, 'result')}; `fmesh cache gc` frees the space")
-
-
-def _ask(question: str) -> None:
-    """Goes on after a yes.
-
-    Raises:
-        DeclinedError: after a no, a Ctrl-C, and where nobody answers.
-    """
-    try:
-        said = typer.confirm(question, err=True)
-    except typer.Abort:
-        typer.echo(err=True)
-        said = False
-    if not said:
-        raise DeclinedError("nothing was forgotten", remedy="--yes does it without a question")
 
 
 def _chosen(known: list[str], namespace: str) -> list[str]:

@@ -13,9 +13,12 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 from flowmesh_core.catalog.plugins import load_catalog
 
+_TESTING = "test."
+"""The beginning of the names of engines that only tests use."""
 
-def show_engines(name: str, *, place: Target, as_json: bool) -> None:
-    """Lists the engines, or shows the contract of one."""
+
+def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> None:
+    """Lists the engines, those for tests where ``every`` is set, or shows the contract of one."""
     terminal = Terminal(as_json=as_json)
     catalog = _catalog(place)
     if name:
@@ -25,7 +28,7 @@ def show_engines(name: str, *, place: Target, as_json: bool) -> None:
         else:
             _show_one(terminal, contract)
         return
-    contracts = list(catalog)
+    contracts = [c for c in catalog if every or not c.name.startswith(_TESTING)]
     if as_json:
         terminal.answer([_document(c) for c in contracts])
         return

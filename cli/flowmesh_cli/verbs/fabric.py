@@ -25,10 +25,19 @@ def show_workers(*, place: Target, as_json: bool) -> None:
         terminal.answer(workers)
         return
     if not workers:
-        terminal.note("no worker is connected; `fmesh up` or `fmesh run` starts some")
+        terminal.note(no_worker(place))
         return
     headings = ["worker", "state", "device", "memory", "price/h", "bill", "up", "engines running"]
     terminal.table(headings, [_row(w) for w in workers], right="memory price/h bill up")
+
+
+def no_worker(place: Target) -> str:
+    """That no worker is connected, and what starts one there."""
+    if place.is_cluster:
+        starts = "pools start them when there is work (`kubectl get fmwp -A`)"
+    else:
+        starts = "`fmesh up` or `fmesh run` starts some"
+    return f"no worker is connected; {starts}"
 
 
 def show_policies(*, place: Target, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import POLL_S
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
+from flowmesh_cli.views.steps import title, titles_of
 
 
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
@@ -34,24 +35,33 @@ def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
                 show_fabric(terminal, fabric)
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
+        names = {} if as_json else titles_of(all_runs(http))
     if as_json:
         terminal.answer(status)
     else:
-        show_run(terminal, status, time.time())
+        show_run(terminal, status, time.time(), names)
 
 
-def cancel_run(run: str, *, reason: str, place: Target, as_json: bool) -> None:
-    """Cancels a run and waits until it has ended."""
+def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool) -> None:
+    """Cancels a run and waits until it has ended.
+
+    Raises:
+        CliError: it has already ended.
+        DeclinedError: no run was named, and the question whether the latest is meant was answered
+            with no.
+    """
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase in ENDED_PHASES:
             raise CliError(
-                f"it has ended already: {status.phase}",
+                f"run {uid} has already ended ({status.phase})",
                 ExitCode.REFUSED,
-                where=uid,
             )
+        if not (run or yes or as_json) and terminal.can_ask:
+            question = f"cancel the latest run, {title(status)} ({uid})?"
+            terminal.confirm(question, declined="nothing was cancelled")
         document = {"reason": reason or "cancelled by the user"}
         http.call("POST", f"/v1/runs/{uid}/cancel", document=document)
         while status.phase not in ENDED_PHASES:

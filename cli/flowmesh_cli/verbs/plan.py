@@ -20,6 +20,7 @@ from flowmesh_cli.workflows.selection import WorkflowSelection
 
 UNKNOWN = "?"
 """In place of a figure that nothing measured backs."""
+_RUNS_NOTHING = ("hit", "skip")
 _WORKERS_WITHIN_S = 20.0
 _POLL_S = 0.1
 
@@ -54,7 +55,8 @@ def _wait_for_workers(http: ApiClient) -> None:
 
 def show(terminal: Terminal, forecast: Forecast) -> None:
     """Shows a forecast: a line a step, and the sums of what is known."""
-    terminal.text(f"{forecast.namespace}/{forecast.name} (looks in {', '.join(forecast.scopes)})")
+    searched = ", ".join(map(formatting.scope, forecast.scopes))
+    terminal.text(f"{forecast.namespace}/{forecast.name} (searches results of {searched})")
     headings = [
         "step",
         "engine",
@@ -78,6 +80,8 @@ def show(terminal: Terminal, forecast: Forecast) -> None:
 def _sums(forecast: Forecast) -> str:
     """What all steps take: at least, where some are not known; nothing, where none is."""
     unmeasured = formatting.count(forecast.unmeasured, "step")
+    if all(step.expect in _RUNS_NOTHING for step in forecast.steps):
+        return "nothing to run"
     if forecast.unmeasured and not forecast.least_seconds:
         return f"cost and time are not known yet ({unmeasured} without a measured figure)"
     least = "at least " if forecast.unmeasured else ""
@@ -94,7 +98,7 @@ def _sums(forecast: Forecast) -> str:
 
 
 def _row(step: PlannedStep) -> list[str]:
-    runs = step.expect not in ("hit", "skip")
+    runs = step.expect not in _RUNS_NOTHING
     known = step.sure != GUESS
     nothing = UNKNOWN if step.expect == "unknown" else "-"
     cost = formatting.usd(step.nanousd, estimated=True) if known else UNKNOWN

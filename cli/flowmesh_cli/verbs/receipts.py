@@ -1,13 +1,12 @@
 """``fmesh receipt``: what runs paid, and the fabric's books."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine, ReceiptPage
-from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -15,6 +14,14 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric
+from flowmesh_cli.views.steps import titles_of
+from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_core.errors import FailureKind
+
+_ENGINE_SECONDS = (
+    "engine s: time that attempts ran in engines, without loading; of attempts side by side each "
+    "counts in full"
+)
 
 
 class SharedWork(msgspec.Struct, frozen=True):
@@ -32,34 +39,68 @@ class SharedWork(msgspec.Struct, frozen=True):
     saved_nanousd: int
 
 
+class _Story(msgspec.Struct, frozen=True):
+    """What of a step's story counts here."""
+
+    attempts: tuple[AttemptLine, ...]
+
+
 def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
+        cancelled = {} if as_json else cancelled_attempts(http, receipt)
     if as_json:
         terminal.answer(receipt)
         return
+    show_lines(terminal, receipt, names, cancelled)
+
+
+def cancelled_attempts(http: ApiClient, receipt: Receipt) -> dict[str, int]:
+    """By step, how many of the attempts without a result were cancelled: they did not fail."""
+    found = {}
+    for line in receipt.lines:
+        if line.failed_attempts:
+            story = http.get(f"/v1/runs/{receipt.uid}/why", _Story, step=line.step)
+            found[line.step] = sum(a.outcome == FailureKind.CANCELLED for a in story.attempts)
+    return found
+
+
+def show_lines(
+    terminal: Terminal, receipt: Receipt, names: Mapping[str, str], cancelled: Mapping[str, int]
+) -> None:
+    """Writes a receipt.
+
+    Args:
+        terminal: where to write.
+        receipt: the receipt.
+        names: titles of runs by uid.
+        cancelled: as :func:`cancelled_attempts` returns it.
+    """
     terminal.text(f"receipt of {receipt.namespace}/{receipt.name} {receipt.uid}")
-    rows = [_row(line, names) for line in receipt.lines]
+    rows = [_row(line, names, cancelled.get(line.step, 0)) for line in receipt.lines]
     headings = [
         "step",
         "ran",
         "failed",
+        "cancelled",
         "hits",
         "tokens",
-        "seconds",
+        "engine s",
         "paid",
         "saved",
         "shared with",
     ]
-    terminal.table(headings, rows, right="ran failed hits tokens seconds paid saved")
+    numbers = ("ran", "failed", "cancelled", "hits", "tokens", "engine s", "paid", "saved")
+    terminal.table(headings, rows, right=numbers)
     terminal.text(
         f"paid {formatting.exact_usd(receipt.paid_nanousd)}, "
         f"sharing saved {formatting.exact_usd(receipt.saved_nanousd)}, "
         f"{formatting.joules(receipt.joules, estimated=receipt.joules_estimated)}"
     )
+    terminal.text(_ENGINE_SECONDS)
 
 
 def show_receipts(*, place: Target, as_json: bool) -> None:
@@ -142,22 +183,13 @@ def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
             return found
 
 
-def titles_of(runs: Sequence[RunSummary]) -> dict[str, str]:
-    """Tenant and name by uid; with the uid where a name has several runs."""
-    titles = [f"{run.namespace}/{run.name}" for run in runs]
-    counts = Counter(titles)
-    return {
-        run.uid: title if counts[title] == 1 else f"{title} ({run.uid})"
-        for run, title in zip(runs, titles, strict=True)
-    }
-
-
-def _row(line: ReceiptLine, names: dict[str, str]) -> list[str]:
+def _row(line: ReceiptLine, names: Mapping[str, str], cancelled: int) -> list[str]:
     hits = line.hits + line.in_flight
     return [
         line.step,
         str(line.executed),
-        str(line.failed_attempts),
+        str(line.failed_attempts - cancelled),
+        str(cancelled),
         f"{hits} ({line.in_flight} in flight)" if line.in_flight else str(hits),
         str(line.tokens),
         f"{line.run_s:.1f}",

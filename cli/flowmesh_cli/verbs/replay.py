@@ -12,6 +12,7 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
@@ -47,9 +48,13 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
     """Replays the runs of a file.
 
     Raises:
+        CliError: a file cannot be read.
         SpecError: a file is not what it should be.
         FlowMeshError: nothing of it can be replayed.
     """
+    for file in (trace, policy):
+        if file is not None:
+            require_file(file)
     spec = ReplaySpec() if policy is None else read_replay(policy)
     done = replay(read_recording(trace), spec)
     terminal = Terminal(as_json=as_json)

@@ -8,10 +8,10 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing, titles_of
+from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
-from flowmesh_cli.views.steps import title
+from flowmesh_cli.views.steps import title, titles_of
 from flowmesh_core.sharing.scopes import selects
 
 

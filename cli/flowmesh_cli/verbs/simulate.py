@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.invariants.checker import Checker
@@ -25,9 +26,11 @@ def simulate_file(
     """Simulates the scenario of a file.
 
     Raises:
+        CliError: the file cannot be read.
         SpecError: the file is no scenario.
         InvariantError: something happened that must not: a mistake of the fabric or the simulator.
     """
+    require_file(path)
     scenario = read_scenario(path)
     if policy:
         policy_named(policy)

@@ -6,14 +6,17 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_cli.attach import FabricSession, attach_here, running
-from flowmesh_cli.connection.client import FabricGoneError
+from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.run_lookup import all_runs
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
+from flowmesh_core.errors import FlowMeshError
 
 _LOOK_EVERY_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -65,9 +68,18 @@ def serve(
         while not stop.wait(_LOOK_EVERY_S):
             if session.fabric.failure:
                 raise FabricGoneError(session.http.url, session.fabric.failure)
-        terminal.note("stopping; unfinished runs go on with the next `fmesh up` or `fmesh run`")
+        goes_on = "; unfinished runs go on with the next `fmesh up` or `fmesh run`"
+        terminal.note("stopping" + (goes_on if has_unfinished_runs(session.http) else ""))
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # one that comes too late changes nothing any more
+
+
+def has_unfinished_runs(http: ApiClient) -> bool:
+    """Whether a run has not ended, or may not have, since the fabric does not answer."""
+    try:
+        return any(run.phase not in ENDED_PHASES for run in all_runs(http))
+    except FlowMeshError:
+        return True
 
 
 def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:
@@ -77,4 +89,4 @@ def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:
         return
     for session in sessions:
         session.abandon()
-    leave(ExitCode.OK, "left at once; unfinished runs go on with the next `fmesh up`")
+    leave(ExitCode.OK, "left at once")

@@ -1,5 +1,8 @@
 """``fmesh why`` and ``explain``: where things stand."""
 
+from collections.abc import Iterable
+
+from flowmesh_api.v1.fabric import WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_api.v1.why import Explanation, Why
 from flowmesh_cli.attach import look
@@ -18,7 +21,7 @@ def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Tells the story of a step."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        uid, found = find_step(http, run, step)
+        uid, found = find_step(http, *split_step(step, run))
         story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
         names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
     if as_json:
@@ -31,12 +34,32 @@ def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None
     """Shows where a step's actions could go, and where they went."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        uid, found = find_step(http, run, step)
+        uid, found = find_step(http, *split_step(step, run))
         explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
+        workers = [] if as_json else http.where_allowed("/v1/workers", list[WorkerStatus]) or []
     if as_json:
         terminal.answer(explanation)
     else:
-        show_explanation(terminal, explanation, found)
+        show_explanation(terminal, explanation, found, loading(workers, found.engine))
+
+
+def loading(workers: Iterable[WorkerStatus], engine: str) -> set[str]:
+    """The workers on which every instance of an engine is still being loaded."""
+    found = set()
+    for worker in workers:
+        states = {lane.state for lane in worker.lanes if lane.engine == engine}
+        if states and states <= {"starting", "loading"}:
+            found.add(worker.shape.name)
+    return found
+
+
+def split_step(step: str, run: str) -> tuple[str, str]:
+    """The run and the step of ``RUN/STEP``; a step alone is one of ``run``."""
+    name, bracket, instance = step.partition("[")
+    named, _, path = name.rpartition("/")
+    if run or not named:
+        return run, step
+    return named, path + bracket + instance
 
 
 def find_step(http: ApiClient, run: str, step: str) -> tuple[str, StepStatus]:
@@ -63,5 +86,5 @@ def find_step(http: ApiClient, run: str, step: str) -> tuple[str, StepStatus]:
         f"no step {step!r}{nearest(step, [s.path for s in steps])}",
         ExitCode.NOT_FOUND,
         where=uid,
-        remedy="`fmesh status` lists the steps; another run's are asked for with --run UID",
+        remedy="`fmesh status` lists the steps; RUN/STEP names one of another run",
     )

@@ -3,6 +3,7 @@
 import time
 from decimal import Decimal
 
+from flowmesh_core.sharing.scopes import ALL_SCOPE, group_scope, namespace_scope
 from flowmesh_core.units import NANO_PER_USD, usd_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -56,6 +57,16 @@ def joules(value: float, *, estimated: bool) -> str:
     """Energy; marked where no meter was read."""
     text = f"{value:.0f} J" if value < 10_000 else f"{value / 3_600_000:.3f} kWh"  # noqa: PLR2004
     return f"~{text}" if estimated and value else text
+
+
+def scope(name: str) -> str:
+    """A scope as its users know it: ``team-a``, ``group friends``, ``all namespaces``."""
+    if name == ALL_SCOPE:
+        return "all namespaces"
+    for beginning, shown in ((namespace_scope(""), ""), (group_scope(""), "group ")):
+        if name.startswith(beginning):
+            return shown + name.removeprefix(beginning)
+    return name
 
 
 def count(number: float, noun: str) -> str:

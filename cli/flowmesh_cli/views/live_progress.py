@@ -1,6 +1,6 @@
 """Progress that is redrawn: a bar a step, and how the fabric stands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -48,8 +48,9 @@ class LiveProgress:
 def picture(runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> RenderableType:
     """The runs, one below the other, and the fabric's line."""
     parts: list[RenderableType] = []
+    names = show.titles_of(runs)
     for run in runs:
-        parts += [_headline(run, now_s), _steps(run)]
+        parts += [_headline(run, now_s), _steps(run, names)]
     if fabric is not None:
         parts.append(_fabric_line(fabric))
         if fabric.trouble:
@@ -74,7 +75,7 @@ def _headline(run: RunStatus, now_s: float) -> Text:
     return text
 
 
-def _steps(run: RunStatus) -> Table:
+def _steps(run: RunStatus, names: Mapping[str, str]) -> Table:
     shown, hidden = _chosen(run.steps)
     # The last column alone gives way: who is meant and how far it is must fit first.
     table = Table.grid(padding=(0, 1), expand=True)
@@ -90,7 +91,7 @@ def _steps(run: RunStatus) -> Table:
             Text(show.MARKS[state], colour),
             Text(step.path, colour if state is not StepState.COMPLETED else ""),
             _bar(step),
-            Text(show.result(step) if state in show.ENDED else _moving(step), "dim"),
+            Text(show.result(step, names) if state in show.ENDED else _moving(step), "dim"),
         )
     if hidden:
         table.add_row("", Text(f"and {formatting.count(hidden, 'step')} more", "dim"), "", "")

@@ -1,5 +1,7 @@
 """The candidates of actions with the terms of their utility, and where actions ran."""
 
+from collections.abc import Container
+
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.runs import StepStatus
 from flowmesh_api.v1.why import AttemptLine, Candidate, Explanation, ScoredWorker
@@ -11,18 +13,28 @@ from flowmesh_core.lifecycle_states import ENDED
 _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
 
 
-def show_explanation(terminal: Terminal, found: Explanation, step: StepStatus) -> None:
-    """Writes the scores of what waits or runs; of what has ended, where it ran."""
+def show_explanation(
+    terminal: Terminal, found: Explanation, step: StepStatus, loading: Container[str] = ()
+) -> None:
+    """Writes the scores of what waits or runs; of what has ended, where it ran.
+
+    Args:
+        terminal: where to write.
+        found: the explanation.
+        step: which it explains.
+        loading: workers on which the step's engine is still being loaded.
+    """
     terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}")
-    if found.actions:
+    scored = found.actions or any(attempt.placed for attempt in found.attempts)
+    if scored and any(found.weights):
         alpha, beta, gamma = found.weights
         terminal.text(f"  U = {alpha:g} throughput - {beta:g} cost + {gamma:g} locality")
     for action in found.actions:
         held = f" on {', '.join(action.workers)}" if action.workers else ""
         terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{held}")
         if action.candidates:
-            rows = [_row(candidate) for candidate in action.candidates]
-            terminal.table(_HEADINGS, rows, right=" ".join(_HEADINGS[1:-1]))
+            rows = [_row(candidate, loading) for candidate in action.candidates]
+            terminal.table(_HEADINGS, rows, right=_HEADINGS[1:-1])
         else:
             terminal.text("    no worker can take it now; `fmesh why` says what stands in the way")
     if found.more:
@@ -43,7 +55,7 @@ def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
     others = len(attempt.placed) - 1
     before = f" before {formatting.count(others, 'other')}" if others else ""
     terminal.text(f"  {chunk}{attempt.worker} was chosen{before}:")
-    terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=" ".join(_HEADINGS[1:-1]))
+    terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=_HEADINGS[1:-1])
 
 
 def _scored(one: ScoredWorker) -> list[str]:
@@ -56,7 +68,7 @@ def _scored(one: ScoredWorker) -> list[str]:
         formatting.seconds(max(0.0, one.start_s)),
         formatting.seconds(max(0.0, one.finish_s)),
         formatting.usd(one.nanousd, estimated=True),
-        "its engine ran" if one.lane else "an engine would start",
+        "its engine was there" if one.lane else "an engine would start",
     ]
 
 
@@ -68,8 +80,9 @@ def _never_ran(step: StepStatus) -> str:
     return "it is not ready to be placed; `fmesh why` says what it waits for"
 
 
-def _row(candidate: Candidate) -> list[str]:
+def _row(candidate: Candidate, loading: Container[str]) -> list[str]:
     terms = candidate.terms
+    engine = "its engine loads" if candidate.worker in loading else "its engine runs"
     return [
         candidate.worker,
         f"{terms.utility:.3f}",
@@ -79,5 +92,5 @@ def _row(candidate: Candidate) -> list[str]:
         formatting.seconds(max(0.0, terms.start_s)),
         formatting.seconds(max(0.0, terms.finish_s)),
         formatting.usd(terms.nanousd, estimated=True),
-        "its engine runs" if candidate.lane else "an engine would start",
+        engine if candidate.lane else "an engine would start",
     ]

@@ -1,6 +1,6 @@
 """Progress as plain lines, for logs and pipes: one where a step changes, few in between."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.fabric import FabricStatus
@@ -27,6 +27,7 @@ class LineProgress:
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
         """Takes the state in."""
         self._trouble_of(fabric)
+        names = show.titles_of(runs)
         for run in runs:
             changed = self._phases.get(run.uid) != run.phase
             self._phases[run.uid] = run.phase
@@ -34,7 +35,7 @@ class LineProgress:
             if changed and not run.ended_s:
                 self._write(line)
             for step in run.steps:
-                self._step(run, step, now_s)
+                self._step(run, step, now_s, names)
             if changed and run.ended_s:
                 self._write(line)
 
@@ -51,7 +52,9 @@ class LineProgress:
     def close(self) -> None:
         """Nothing stands open."""
 
-    def _step(self, run: RunStatus, step: StepStatus, now_s: float) -> None:
+    def _step(
+        self, run: RunStatus, step: StepStatus, now_s: float, names: Mapping[str, str]
+    ) -> None:
         key = (run.uid, step.path)
         changed = self._states.get(key) != step.state
         moving = step.state in (StepState.READY, StepState.RUNNING)
@@ -68,13 +71,13 @@ class LineProgress:
             self._said_s[key] = now_s
         else:
             return
-        self._write(f"{formatting.clock(now_s)} {show.title(run)} {step.path} {_line(step)}")
+        self._write(f"{formatting.clock(now_s)} {show.title(run)} {step.path} {_line(step, names)}")
 
 
-def _line(step: StepStatus) -> str:
+def _line(step: StepStatus, names: Mapping[str, str]) -> str:
     state = step.state.lower()
     if step.state in show.ENDED:
-        detail = ", ".join(p for p in (show.doing(step), show.result(step)) if p)
+        detail = ", ".join(p for p in (show.doing(step), show.result(step, names)) if p)
     else:
         detail = ", ".join(p for p in (show.amount(step), show.doing(step)) if p)
     return f"{state}: {detail}" if detail else state

@@ -54,8 +54,10 @@ def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
     terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
 
 
-def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
-    """A run with its steps, outputs and, where it failed, why."""
+def show_run(
+    terminal: Terminal, run: RunStatus, now_s: float, names: Mapping[str, str] | None = None
+) -> None:
+    """A run with its steps, outputs and, where it failed, why; ``names`` are titles by uid."""
     took = formatting.seconds(max(0.0, (run.ended_s or now_s) - run.created_s))
     terminal.text(f"{title(run)} {run.uid}: {run.phase} after {took}")
     facts = [
@@ -73,7 +75,7 @@ def show_run(terminal: Terminal, run: RunStatus, now_s: float) -> None:
             MARKS[StepState(step.state)] + " " + step.path,
             step.engine,
             step.state.lower(),
-            "; ".join(part for part in (doing(step), result(step)) if part),
+            "; ".join(part for part in (doing(step), result(step, names)) if part),
         ]
         for step in run.steps
     ]
@@ -134,7 +136,7 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
     terminal.text(
         f"fabric: {formatting.count(fabric.executed, 'action')} executed, "
         f"{formatting.count(hits, 'hit')} ({fabric.hits_in_flight} in flight, "
-        f"{fabric.hits_step_level} of whole steps), "
+        f"{fabric.hits_step_level} found by step), "
         f"sharing saved {formatting.usd(fabric.saved_nanousd)}"
     )
     terminal.text(

@@ -1,7 +1,10 @@
 """A step as one line: how far it is, what it gave, and what it waits for."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
 from flowmesh_api.v1.enums import RejectionCause, StepState
-from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
 from flowmesh_cli.views import formatting
 from flowmesh_core.errors import FailureKind
 
@@ -43,6 +46,16 @@ ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CAN
 def title(run: RunStatus) -> str:
     """A run's tenant and name."""
     return f"{run.namespace}/{run.name}"
+
+
+def titles_of(runs: Sequence[RunSummary | RunStatus]) -> dict[str, str]:
+    """Tenant and name by uid; with the uid where a name has several runs."""
+    titles = [f"{run.namespace}/{run.name}" for run in runs]
+    counts = Counter(titles)
+    return {
+        run.uid: title if counts[title] == 1 else f"{title} ({run.uid})"
+        for run, title in zip(runs, titles, strict=True)
+    }
 
 
 def fraction(step: StepStatus) -> float:
@@ -88,12 +101,17 @@ def doing(step: StepStatus) -> str:
     if step.state in _EXPLAINED:
         first = step.message.splitlines()[0] if step.message else ""
         short = first if len(first) <= _MESSAGE_COLUMNS else first[: _MESSAGE_COLUMNS - 1] + "…"
-        return short or step.reason
+        return short or ("" if step.reason == step.state.lower() else step.reason)
     return ""
 
 
-def result(step: StepStatus) -> str:
-    """What an ended step came to: what ran, what was paid, what sharing saved."""
+def result(step: StepStatus, names: Mapping[str, str] | None = None) -> str:
+    """What an ended step came to: what ran, what was paid, what sharing saved.
+
+    Args:
+        step: the step.
+        names: titles of runs by uid; a run that it does not name is shown by its uid.
+    """
     parts = []
     if step.executed:
         parts.append(f"{step.executed} ran")
@@ -106,7 +124,8 @@ def result(step: StepStatus) -> str:
     if step.saved_nanousd:
         parts.append(f"saved {formatting.usd(step.saved_nanousd)}")
     if step.shared_with:
-        parts.append(f"shared with {', '.join(step.shared_with)}")
+        others = ((names or {}).get(uid, uid) for uid in step.shared_with)
+        parts.append(f"shared with {', '.join(others)}")
     return ", ".join(parts)
 
 

@@ -38,8 +38,8 @@ def _show_scopes(terminal: Terminal, story: Why) -> None:
     if scopes:
         policy = f" by policy {scopes['policy']}" if scopes.get("policy") else ", without a policy"
         terminal.text(
-            f"  it publishes to {scopes['publish']} and looks in "
-            f"{', '.join(scopes['lookup'])}{policy}"
+            f"  it publishes for {formatting.scope(scopes['publish'])} and searches results of "
+            f"{', '.join(map(formatting.scope, scopes['lookup']))}{policy}"
         )
 
 
@@ -98,6 +98,6 @@ def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None
         for a in attempts[:_SHOWN]
     ]
     headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "", ""]
-    terminal.table(headings, rows, right="ran loaded paid")
+    terminal.table(headings, rows, right=("ran s", "loaded s", "paid"))
     if len(attempts) > _SHOWN:
         terminal.text(f"  and {formatting.count(len(attempts) - _SHOWN, 'attempt')} more")

@@ -1,14 +1,23 @@
 """Audits and the quarantine over HTTP."""
 
+import logging
+
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1.audit import AuditBody
+from flowmesh_api.v1.audit import AuditBody, AuditReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
+from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import Resource, Verb
+from flowmesh_control.errors import NotFoundError
 from flowmesh_control.wiring import Parts
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import DamagedRecordError, FlowMeshError
+
+log = logging.getLogger("flowmesh.control.api")
+
+
+_body_decoder = msgspec.json.Decoder(AuditBody)
 
 
 class AuditHandlers:
@@ -32,7 +41,7 @@ class AuditHandlers:
 
     async def begin(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`AuditAccepted`."""
-        body = msgspec.json.decode(await visit.request.read(), type=AuditBody)
+        body = await read_body(visit.request, _body_decoder)
         if not 0 < body.share <= 1:
             raise FlowMeshError(
                 f"no share {body.share}", where="share", remedy="use more than 0, at most 1"
@@ -41,11 +50,24 @@ class AuditHandlers:
         return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
 
     async def list(self, visit: AuthorizedRequest) -> web.Response:
-        """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first."""
+        """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first.
+
+        One that cannot be read is left out: ``GET /v1/audits/{uid}`` says which record is damaged.
+        """
         audits = [s for s in self._parts.views.summaries() if s.audit_of]
         seen = await visit.seen(s.namespace for s in audits)
         uids = [s.uid for s in audits if s.namespace in seen]
-        return answer([await self._parts.given.audits.report(uid) for uid in uids])
+        reports = [await self._readable(uid) for uid in uids]
+        return answer([report for report in reports if report is not None])
+
+    async def _readable(self, uid: str) -> AuditReport | None:
+        try:
+            return await self._parts.given.audits.report(uid)
+        except NotFoundError:  # swept meanwhile
+            return None
+        except DamagedRecordError as e:
+            log.warning("audit %s is left out of the list: %s", uid, e)
+            return None
 
     async def report(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""

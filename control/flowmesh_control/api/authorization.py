@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from flowmesh_api.v1.problems import Problem
+from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
@@ -209,9 +210,12 @@ class _Named(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
+_named_decoder = msgspec.json.Decoder(_Named)
+
+
 def _submitted(body: bytes) -> str:
     """The namespace of a submission; the handler submits to this one, whatever else is in it."""
-    named = msgspec.json.decode(body, type=_Named)
+    named = decode_body(body, _named_decoder)
     metadata = named.document.get("metadata")
     written = metadata.get("namespace") if isinstance(metadata, dict) else None
     namespace = named.namespace or (DEFAULT_NAMESPACE if written is None else written)

@@ -7,12 +7,15 @@ let be.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from flowmesh_core.errors import FlowMeshError
+
+_Result = TypeVar("_Result")
 
 HEADER_S = 10.0
 BODY_PAUSE_S = 60.0
@@ -41,7 +44,7 @@ class ConnectionTimes:
 class TimedRequestHandler(web.RequestHandler):
     """A connection whose client must go on with what it began."""
 
-    __slots__ = ("_body", "_body_timer", "_header_timer", "_times")
+    __slots__ = ("_body", "_body_timer", "_header_timer", "_times", "_work")
 
     def __init__(self, *args: Any, times: ConnectionTimes, **kwargs: Any) -> None:
         """Takes what aiohttp's handler takes, and the times."""
@@ -50,6 +53,7 @@ class TimedRequestHandler(web.RequestHandler):
         self._header_timer: asyncio.TimerHandle | None = None
         self._body_timer: asyncio.TimerHandle | None = None
         self._body: Any = None
+        self._work: set[asyncio.Task[Any]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Waits for the first request."""
@@ -57,7 +61,9 @@ class TimedRequestHandler(web.RequestHandler):
         self._await_header()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Waits for nothing any more."""
+        """Waits for nothing any more, and ends the work that only its client waits for."""
+        for task in self._work:
+            task.cancel()
         self._stop_header()
         self._stop_body()
         self._body = None
@@ -73,6 +79,25 @@ class TimedRequestHandler(web.RequestHandler):
         elif data and self._waits_for_request() and self._header_timer is None:
             self._await_header()  # the next request of a kept connection has begun
         self._await_body()
+
+    async def during(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Does work that is of no use once the client has left.
+
+        Raises:
+            ConnectionResetError: the client left, and the work was cancelled.
+        """
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        if self.transport is None:  # it left before
+            task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.transport is None:
+                raise ConnectionResetError("the client left") from None
+            raise
+        finally:
+            self._work.discard(task)
 
     def _waits_for_request(self) -> bool:
         return self._waiter is not None and not self._waiter.done()
@@ -116,6 +141,16 @@ class TimedRequestHandler(web.RequestHandler):
                 remedy="send it again without a pause",
             )
         )
+
+
+async def while_connected(request: web.Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Does work for a request, and cancels it when the client leaves.
+
+    Raises:
+        ConnectionResetError: the client left.
+    """
+    assert isinstance(request.protocol, TimedRequestHandler)
+    return await request.protocol.during(work)
 
 
 class TimedRunner(web.AppRunner):

@@ -3,12 +3,14 @@
 import asyncio
 import tarfile
 import tempfile
+import unicodedata
 from pathlib import Path
 
 from aiohttp import web
 
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
+from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -22,6 +24,7 @@ from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
+_CONTROL = frozenset({"Cc", "Cs"})
 
 
 class DataHandlers:
@@ -48,7 +51,7 @@ class DataHandlers:
         The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
         """
         scope, request = self._scopes(visit).private, visit.request
-        name = request.query.get("name") or "rows.jsonl"
+        name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
             self._parts.given.store.blobs.spool(),
@@ -56,7 +59,9 @@ class DataHandlers:
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
         )
-        stored = await self._parts.content.put_upload(name, received, scope)
+        stored = await while_connected(
+            request, self._parts.content.put_upload(name, received, scope)
+        )
         return answer(_uploaded(stored), status=201)
 
     async def put_tree(self, visit: AuthorizedRequest) -> web.Response:
@@ -137,6 +142,17 @@ class DataHandlers:
     def _scopes(self, visit: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(visit.namespace))
         return self._parts.given.policies.scopes(visit.namespace, labels)
+
+
+def _file_name(name: str) -> str:
+    """The name of an upload, which is handed to a process and shown in errors."""
+    if any(unicodedata.category(c) in _CONTROL for c in name):
+        raise FlowMeshError(
+            f"{name[:80]!r} is not a file name: it holds control characters",
+            where="?name=",
+            remedy="write a name such as rows.jsonl",
+        )
+    return name
 
 
 def _uploaded(stored: StoredContent) -> Uploaded:

@@ -5,6 +5,7 @@ from aiohttp import web
 
 from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
+from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
@@ -12,6 +13,9 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.wiring import Parts
 from flowmesh_core.status.convert import offered_engine
 from flowmesh_core.status.projection import fabric_status, worker_statuses
+
+_purge_decoder = msgspec.json.Decoder(PurgeBody)
+_policies_decoder = msgspec.json.Decoder(list[CachePolicy])
 
 
 class FabricHandlers:
@@ -81,7 +85,7 @@ class FabricHandlers:
                 where="policies",
                 remedy="`kubectl apply -f FILE` sets one, `kubectl delete fmcp NAME` removes one",
             )
-        wanted = msgspec.json.decode(await request.read(), type=list[CachePolicy])
+        wanted = await read_body(request, _policies_decoder)
         policies, only = self._parts.given.policies, flag(request, "only")
         policies.check(wanted, only=only)
         if only:
@@ -101,6 +105,6 @@ class FabricHandlers:
 
     async def purge(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
-        body = msgspec.json.decode(await visit.request.read(), type=PurgeBody)
+        body = await read_body(visit.request, _purge_decoder)
         deleted = await self._cleaning.purge(body.scope, engine=body.engine)
         return answer(PurgeReport(deleted))

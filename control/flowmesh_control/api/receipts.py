@@ -1,7 +1,7 @@
 """The receipts of all runs that a user may list, a page at a time."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Sequence
 
 from aiohttp import web
@@ -12,7 +12,9 @@ from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_know
 from flowmesh_control.api.responses import answer
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.wiring import Parts
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import DamagedRecordError, FlowMeshError
+
+log = logging.getLogger("flowmesh.control.api")
 
 PAGE_RUNS = 1000
 PAGE_LINES = 20_000
@@ -43,20 +45,34 @@ class AllReceipts:
 
     async def _page(self, runs: Sequence[RunSummary]) -> ReceiptPage:
         found: list[Receipt] = []
+        unreadable: list[str] = []
         read = lines = 0
         while read < min(len(runs), PAGE_RUNS) and lines < PAGE_LINES:
             some = runs[read : min(read + _AT_ONCE, PAGE_RUNS)]
             receipts = await asyncio.gather(*(self._receipt(run.uid) for run in some))
-            found += [receipt for receipt in receipts if receipt is not None]
-            lines += sum(len(receipt.lines) for receipt in receipts if receipt is not None)
+            for run, receipt in zip(some, receipts, strict=True):
+                if isinstance(receipt, Receipt):
+                    found.append(receipt)
+                    lines += len(receipt.lines)
+                elif receipt is not None:
+                    unreadable.append(run.uid)
             read += len(some)
         is_last = read == len(runs)
-        return ReceiptPage(found, "" if is_last else "{!r}/{}".format(*_place(runs[read - 1])))
+        next_page = "" if is_last else "{!r}/{}".format(*_place(runs[read - 1]))
+        return ReceiptPage(found, next_page, tuple(unreadable))
 
-    async def _receipt(self, uid: str) -> Receipt | None:
-        with contextlib.suppress(NotFoundError):  # swept meanwhile
+    async def _receipt(self, uid: str) -> Receipt | DamagedRecordError | None:
+        """The receipt of a run, or why it cannot be read; None where the run was swept meanwhile.
+
+        Whoever asks for this receipt alone is told which record is damaged.
+        """
+        try:
             return await self._parts.views.receipt(uid)
-        return None
+        except NotFoundError:
+            return None
+        except DamagedRecordError as e:
+            log.warning("run %s has no receipt: %s", uid, e, extra={"run": uid})
+            return e
 
 
 def _place(run: RunSummary) -> tuple[float, str]:

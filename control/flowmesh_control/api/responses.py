@@ -108,8 +108,6 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except FlowMeshError as e:
         return refusal(e)
-    except msgspec.MsgspecError as e:
-        return _error(400, f"the body cannot be read: {e}", "body", "see docs/api.md")
     except RecursionError:
         return _error(400, "the body is nested too deeply", "body", "flatten it")
     except web.HTTPException as e:

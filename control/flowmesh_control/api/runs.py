@@ -18,6 +18,7 @@ from flowmesh_control.api.authorization import (
     of_run,
     of_workflow,
 )
+from flowmesh_control.api.request_body import decode_body, read_body
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -33,6 +34,11 @@ from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
 """A watcher of a run that is slow to project is shown it less often."""
+
+
+_submit_decoder = msgspec.json.Decoder(SubmitBody)
+_cancel_decoder = msgspec.json.Decoder(CancelBody)
+_amend_decoder = msgspec.json.Decoder(AmendBody)
 
 
 class RunHandlers:
@@ -113,7 +119,7 @@ class RunHandlers:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
         uid = await self._unended(visit)
         body = await visit.request.read()
-        said = msgspec.json.decode(body, type=CancelBody).reason if body else ""
+        said = decode_body(body, _cancel_decoder).reason if body else ""
         reason = said or "cancelled by the user"
         await cancel(self._parts, uid, reason)
         return answer(await self._parts.views.status(uid))
@@ -127,7 +133,7 @@ class RunHandlers:
                 where=f"runs/{uid}",
                 remedy="change that: `fmesh amend`, or `kubectl edit fmw NAME`",
             )
-        body = msgspec.json.decode(await visit.request.read(), type=AmendBody)
+        body = await read_body(visit.request, _amend_decoder)
         waits = self._parts.given.waiting.get(uid)
         if waits is not None:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
@@ -161,7 +167,7 @@ class RunHandlers:
 
     async def _submission(self, visit: AuthorizedRequest) -> Submission:
         """What is handed in, for the namespace that the user was let in to."""
-        body = msgspec.json.decode(await visit.request.read(), type=SubmitBody)
+        body = await read_body(visit.request, _submit_decoder)
         return Submission(
             document=body.document,
             namespace=visit.namespace,

@@ -86,7 +86,7 @@ class StaticUsers:
 
     def __init__(self, token: str) -> None:
         """Takes the token."""
-        self._token = token.encode()
+        self._token = token.encode(errors="surrogateescape")
 
     async def who(self, token: str) -> User | None:
         """As :meth:`Users.who`; compared in constant time."""

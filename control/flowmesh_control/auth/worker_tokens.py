@@ -22,10 +22,15 @@ class StaticWorkerTokens:
 
     def __init__(self, pools: Mapping[str, str]) -> None:
         """Takes pool → token; the pool ``*`` admits workers of any pool."""
-        self._pools = {pool: token.encode() for pool, token in pools.items()}
+        self._pools = {pool: _encoded(token) for pool, token in pools.items()}
 
     async def pool_of(self, token: str) -> str | None:
         """As :meth:`WorkerTokenVerifier.pool_of`; every token is compared, whichever matches."""
-        given = token.encode()
+        given = _encoded(token)
         found = [p for p, t in self._pools.items() if hmac.compare_digest(t, given)]
         return found[0] if found else None
+
+
+def _encoded(token: str) -> bytes:
+    """The bytes of a token; those of a header may be any."""
+    return token.encode(errors="surrogateescape")

@@ -14,6 +14,7 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
+from flowmesh_core.decoding import decode
 from flowmesh_core.machine import checkpoints
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
@@ -126,6 +127,6 @@ class CacheAdmin:
 def _final_or_none(data: bytes) -> FinalRecord | None:
     """How a run ended; None where the record is damaged."""
     try:
-        return final_decoder.decode(data)
-    except msgspec.MsgspecError:
+        return decode(final_decoder, data)
+    except msgspec.DecodeError:
         return None

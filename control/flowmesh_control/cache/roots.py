@@ -10,8 +10,14 @@ from flowmesh_core.units import Digest
 
 
 def live_artifacts(state: State) -> list[Artifact]:
-    """What live runs were given, have made and begin at: inputs, outputs, checkpoints."""
+    """What live runs were given, have made and begin at: inputs, outputs, checkpoints.
+
+    The outputs of attempts that have ended are among them before they are published.
+    """
     found = checkpoints.roots(state)
+    ends = [a.end for a in state.attempts.values()] + [end for _, end in state.unclaimed.values()]
+    for end in ends:
+        found += end.outputs.values() if end is not None else ()
     for run in state.runs.values():
         found += run.artifacts.values()
         for step in run.steps.values():

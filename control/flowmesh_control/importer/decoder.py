@@ -36,8 +36,8 @@ class Decoder:
         self._blobs = blobs
         self._importer = Importer(blobs)
 
-    async def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> DatasetDecoded:
-        """Stores rows that are in memory already.
+    async def of_rows(self, rows: Sequence[Mapping[str, Any]], *, tenant: str) -> DatasetDecoded:
+        """Stores rows that are in memory already, for a tenant (see :class:`FairPlaces`).
 
         Raises:
             IdentityError: they have mixed types; names row and column.
@@ -57,16 +57,19 @@ class Decoder:
             file = await asyncio.to_thread(writer.finish)
         del data
         try:
-            return await self._importer.decode(_INLINE_NAME, file.path, file.size_bytes)
+            return await self._importer.decode(
+                _INLINE_NAME, file.path, file.size_bytes, tenant=tenant
+            )
         finally:
             file.discard()
 
-    async def of_file(self, name: str, file: SpooledFile) -> DatasetDecoded:
+    async def of_file(self, name: str, file: SpooledFile, *, tenant: str) -> DatasetDecoded:
         """Stores a file of rows; raises as :meth:`of_rows`.
 
         Args:
             name: what the user calls it; its ending tells the format.
             file: the content, which stays.
+            tenant: whose it is.
         """
         # A page of Parquet may become gigabytes whatever the size of the file.
         if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
@@ -75,7 +78,7 @@ class Decoder:
                 return await self._here(decoding)
             except ContentLimitError:
                 pass  # It is small and becomes much: the process says whether too much.
-        return await self._importer.decode(name, file.path, file.size_bytes)
+        return await self._importer.decode(name, file.path, file.size_bytes, tenant=tenant)
 
     async def _here(self, decoding: "Decoding") -> DatasetDecoded:
         """Decodes in threads, so that the event loop goes on."""

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 
 MEMORY_BYTES = 1 << 30
@@ -78,6 +79,6 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
         if length > _FRAME_BYTES_MAX:
             raise BrokenFrameError(f"a frame of {length} bytes")
-        return _decoder.decode(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, msgspec.MsgspecError) as e:
+        return decode(_decoder, await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, msgspec.DecodeError) as e:
         raise BrokenFrameError(str(e)) from e

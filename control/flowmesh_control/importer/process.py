@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
+from flowmesh_control.importer.fair_places import FairPlaces
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
     BlobEnd,
@@ -40,16 +41,19 @@ class Importer:
             deadline_s: how long a small file may take; a larger one a second longer for each MiB.
         """
         self._blobs = blobs
-        self._room = asyncio.Semaphore(at_once)
+        self._places = FairPlaces(at_once)
         self._deadline_s = deadline_s
 
-    async def decode(self, name: str, path: Path, size_bytes: int) -> DatasetDecoded:
+    async def decode(
+        self, name: str, path: Path, size_bytes: int, *, tenant: str = ""
+    ) -> DatasetDecoded:
         """Decodes a file and stores its chunks and its manifest.
 
         Args:
             name: the file's name, whose ending tells its format.
             path: where it lies.
             size_bytes: its size.
+            tenant: whose it is; while others wait a tenant has one place.
 
         Raises:
             IdentityError: it cannot be read; names the line, or the row and the column.
@@ -57,7 +61,7 @@ class Importer:
             StoreFullError, StoreUnavailableError: it could not be stored.
         """
         deadline_s = self._deadline_s + size_bytes / _BYTES_PER_S
-        async with self._room:
+        async with self._places.place(tenant):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-s",

@@ -153,16 +153,19 @@ class CommandExecutor:
         self._post(LookedUp(c.key, None if found is None else found.result))
 
     async def _publish(self, c: Publish) -> None:
+        attempt_id = c.result.provenance.attempt_id
+        if attempt_id and not self._owners.awaits(c):
+            return  # it was given up, and its blobs may be gone
         try:
             event = await self._written(c)
         except StoreUnavailableError:
             raise
         except StoreFullError as e:
             if self._owners.awaits(c):  # else it was given up
-                self._post(PublishDelayed(c.key, _store_failure(e)))
+                self._post(PublishDelayed(c.key, _store_failure(e), attempt_id))
                 raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
         except FlowMeshError as e:
-            self._post(PublishFailed(c.key, _store_failure(e)))
+            self._post(PublishFailed(c.key, _store_failure(e), attempt_id))
         else:
             self._post(event)
 
@@ -179,7 +182,8 @@ class CommandExecutor:
             now = await self._cache.replace(standing, result)
         # A publication that was cut off after it was written finds itself: that is no adoption.
         ours = now.won or now.result.provenance.attempt_id == result.provenance.attempt_id
-        return Published(c.key, now.result, adopted=not ours)
+        attempt_id = result.provenance.attempt_id
+        return Published(c.key, now.result, adopted=not ours, attempt_id=attempt_id)
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
         pending = self._puts.begin(c.uid, c.digest)

@@ -3,7 +3,7 @@
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): every tenant has a virtual time that
 grows by one over its weight with each item, and the tenant with the least is next. One that comes
 back begins at the virtual time of now: nobody saves up turns. Used for the store work of the
-control plane (``hands``), with the weights of placement.
+control plane (``task_pool``), with the weights of placement.
 """
 
 from collections import deque
@@ -19,32 +19,28 @@ class _Line(Generic[T]):
 
     Attributes:
         turn: the virtual time of its next item.
-        in_service: items that were taken and are not done.
         ready: whether the heap has it.
     """
 
-    __slots__ = ("in_service", "ready", "tenant", "turn", "waiting")
+    __slots__ = ("ready", "tenant", "turn", "waiting")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.waiting: deque[T] = deque()
         self.turn = 0.0
-        self.in_service = 0
         self.ready = False
 
 
 class FairQueue(Generic[T]):
     """Items of several tenants: each tenant's in order of arrival, the tenants in turn."""
 
-    def __init__(self, *, weight: Callable[[str], float], limit: int) -> None:
+    def __init__(self, *, weight: Callable[[str], float]) -> None:
         """Starts empty.
 
         Args:
             weight: of a tenant; one of weight 2 has two turns for another's one.
-            limit: items of one tenant that may be in service at once.
         """
         self._weight = weight
-        self._limit = limit
         self._lines: dict[str, _Line[T]] = {}
         self._heap: list[tuple[float, int, _Line[T]]] = []
         self._entered = 0
@@ -64,56 +60,59 @@ class FairQueue(Generic[T]):
         line = self._lines.get(tenant)
         if line is None:
             return self._now
-        return max(line.turn, self._now) + len(line.waiting) / self._weight(tenant)
+        return max(line.turn, self._now) + len(line.waiting) * self._turn_of(tenant)
+
+    def _turn_of(self, tenant: str) -> float:
+        """Returns the virtual time that an item of this tenant takes."""
+        weight = self._weight(tenant)
+        turn = 1.0 / weight if weight else 0.0
+        if not 0.0 < turn < float("inf"):
+            raise ValueError(f"weight of tenant {tenant!r} is {weight}: expected a positive number")
+        return turn
 
     def push(self, tenant: str, item: T) -> None:
-        """Adds an item behind the others of its tenant."""
+        """Adds an item behind the others of its tenant.
+
+        Raises:
+            ValueError: the tenant's weight is not a positive number.
+        """
         line = self._lines.get(tenant)
         if line is None:
+            self._turn_of(tenant)
             line = self._lines[tenant] = _Line(tenant)
         line.waiting.append(item)
         self._waiting += 1
         self._offer(line)
 
     def pop(self) -> tuple[str, T] | None:
-        """Takes the next item, with its tenant; None where none may be taken now.
+        """Takes the next item, with its tenant; None where there is none.
 
-        It is in service until :meth:`done` or :meth:`give_back`.
+        It is in service until :meth:`done`.
+
+        Raises:
+            ValueError: the tenant's weight is not a positive number any more.
         """
         if not self._heap:
             return None
         self._now, _, line = heappop(self._heap)
         line.ready = False
-        line.in_service += 1
         self._in_service += 1
-        line.turn = self._now + 1.0 / self._weight(line.tenant)
+        line.turn = self._now + self._turn_of(line.tenant)
         item = line.waiting.popleft()
         self._waiting -= 1
         self._offer(line)
         return line.tenant, item
 
-    def done(self, tenant: str) -> None:
-        """An item of this tenant is no longer in service."""
-        line = self._lines[tenant]
-        line.in_service -= 1
+    def done(self) -> None:
+        """An item is no longer in service."""
         self._in_service -= 1
-        self._offer(line)
         if not self._waiting and not self._in_service:
             self._lines.clear()
             self._now = 0.0
 
-    def give_back(self, tenant: str, item: T) -> None:
-        """Puts an item that was taken in front of the others of its tenant."""
-        line = self._lines[tenant]
-        line.in_service -= 1
-        self._in_service -= 1
-        line.waiting.appendleft(item)
-        self._waiting += 1
-        self._offer(line)
-
     def _offer(self, line: _Line[T]) -> None:
-        """Lets a tenant have its turn where it has anything that may be taken."""
-        if line.ready or not line.waiting or line.in_service >= self._limit:
+        """Lets a tenant have its turn where it has an item."""
+        if line.ready or not line.waiting:
             return
         line.ready = True
         line.turn = max(line.turn, self._now)

@@ -7,7 +7,6 @@ last asker has left (its run was cancelled, or has ended) is not put to the stor
 from collections.abc import Sequence
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.machine.attempts import publishing_attempt
 from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
@@ -20,6 +19,7 @@ from flowmesh_core.machine.commands import (
     PutManifest,
 )
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.publications import awaited
 from flowmesh_core.machine.state import State
 
 
@@ -55,9 +55,7 @@ class WorkOwners:
     def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
         """Whether the answer changes anything: the machine ignores one that it does not await."""
         if isinstance(command, Publish):
-            attempt = publishing_attempt(self._state, command.key)
-            published = command.result.provenance.attempt_id
-            return attempt is not None and attempt.attempt_id == published
+            return awaited(self._state, command.result.provenance.attempt_id) is not None
         if isinstance(command, CheckBlobs):
             run = self._state.runs.get(command.uid)
             return run is not None and run.checking

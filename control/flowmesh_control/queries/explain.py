@@ -38,7 +38,8 @@ def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[Plac
     """The first actions that wait or run, scored, and how many more there are."""
     found: list[PlacedAction] = []
     more = 0
-    for number, part in run.steps[path].parts.items():
+    step = run.steps[path]
+    for number, part in ({} if step.ended else step.parts).items():
         action = state.actions.get(part.key) if part.key is not None else None
         if action is None or part.result is not None:
             continue

@@ -7,6 +7,7 @@ for as long as the run's outputs are.
 import msgspec
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_core.decoding import decode
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
@@ -47,4 +48,7 @@ def document_artifact(run: RunStatus) -> Artifact:
 
 def _content(run: RunStatus) -> bytes:
     """The same bytes for a status at hand and for one read back, whose zeros have become floats."""
-    return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(run), type=RunStatus))
+    return msgspec.json.encode(decode(_decoder, msgspec.json.encode(run)))
+
+
+_decoder = msgspec.json.Decoder(RunStatus)

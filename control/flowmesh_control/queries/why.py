@@ -52,17 +52,17 @@ def _waits_for(state: State, uid: str, step: StepRun) -> tuple[str, ...]:
 def _parts(state: State, step: StepRun) -> tuple[WhyPart, ...]:
     found = []
     for number, part in list(step.parts.items())[:PARTS_SHOWN]:
-        shown = _part(state, number, part)
+        shown = _part(state, step, number, part)
         if shown is not None:
             found.append(shown)
     return tuple(found)
 
 
-def _part(state: State, number: int, part: StepPart) -> WhyPart | None:
+def _part(state: State, step: StepRun, number: int, part: StepPart) -> WhyPart | None:
     key = part.key
     if key is None:
         return None
-    action = state.actions.get(key)
+    action = None if step.ended else state.actions.get(key)  # else it is other runs'
     if action is None:
         return WhyPart(number, key.scope, key.action_id, "done" if part.result else "")
     attempts = (_attempt(state, a) for a in action.attempts.values())
@@ -95,7 +95,7 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
-    keys = [p.key for p in step.parts.values() if p.key is not None]
+    keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
     signatures = {state.actions[k].spec.info.signature for k in keys if k in state.actions}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}

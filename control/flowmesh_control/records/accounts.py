@@ -8,7 +8,7 @@ says that it still runs or has ended: then it is taken up with what it had run u
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 
 import msgspec
@@ -33,9 +33,10 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     Attributes:
         book: the totals.
         billed: by incarnation of a worker, what it was billed.
-        counted: by live run, and by one that could not be read, how many of its ledger's lines the
-            totals count.
-        unsettled: by attempt under way, what it had run up; part of ``bill_nanousd``.
+        counted: by live run, and by one that was absent, how many of its ledger's lines the totals
+            count.
+        unsettled: by attempt under way, and by one that was while a run is absent, what it had run
+            up; part of ``bill_nanousd``.
         shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
             apart. What a leader that crashed had not written yet is in ``book`` only.
         epoch: whose record it is; 0 where an older release wrote it.
@@ -70,6 +71,35 @@ class AccountsRecord(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
+class AbsentRuns:
+    """What the totals hold of runs whose records are missing or damaged: they may be restored.
+
+    Each record of the accounts repeats it until then, so that nothing is billed again.
+
+    Attributes:
+        counted: by run, how many of its ledger's lines the totals count.
+        unsettled: by attempt that no ledger at hand has an end of, what it had run up. A ledger
+            that is absent may have it.
+    """
+
+    counted: dict[str, int] = field(default_factory=dict)
+    unsettled: dict[str, int] = field(default_factory=dict)
+
+    def added_to(self, record: AccountsRecord) -> AccountsRecord:
+        """The record with what is absent; what it says itself goes first."""
+        return msgspec.structs.replace(
+            record,
+            counted=self.counted | record.counted,
+            unsettled=self.unsettled | record.unsettled,
+        )
+
+    def adopt(self, attempts: Set[str]) -> None:
+        """Leaves attempts to the leader that has them under way."""
+        for attempt_id in self.unsettled.keys() & attempts:
+            del self.unsettled[attempt_id]
+
+
+@dataclass(slots=True)
 class OpeningBalance:
     """What a new epoch's accounts begin with.
 
@@ -77,8 +107,7 @@ class OpeningBalance:
         unsettled: by attempt that no ledger has an end of, what it had run up: the fabric's, until
             a worker says that it goes on.
         paid: what tenants paid of late; the few seconds after the record are forgiven.
-        counted: by run that cannot be read now, how many of its ledger's lines the totals count: to
-            be written on, since the run may be restored.
+        absent: of runs that are neither live nor known to have ended.
     """
 
     book: FabricAccount = field(default_factory=FabricAccount)
@@ -86,7 +115,7 @@ class OpeningBalance:
     unsettled: dict[str, int] = field(default_factory=dict)
     shares: tuple[UsageRow, ...] = ()
     paid: dict[str, tuple[float, float]] = field(default_factory=dict)
-    counted: dict[str, int] = field(default_factory=dict)
+    absent: AbsentRuns = field(default_factory=AbsentRuns)
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
         """``paid``, with nothing of later than now: the clock may have been an hour ahead."""
@@ -165,14 +194,14 @@ _decoder = msgspec.json.Decoder(AccountsRecord)
 
 
 def bring_up_to_date(
-    last: AccountsRecord | None, later: Iterable[Line], unreadable: Iterable[str] = ()
+    last: AccountsRecord | None, later: Iterable[Line], absent: Iterable[str] = ()
 ) -> OpeningBalance:
     """Adds what ledgers say beyond the record.
 
     Args:
         last: the record; None where there never was one.
         later: the lines that it does not count, of all runs.
-        unreadable: runs that cannot be read now.
+        absent: runs that are neither live nor known to have ended.
     """
     if last is None:
         last = AccountsRecord(0.0, FabricAccount(), {}, {}, {})
@@ -192,8 +221,9 @@ def bring_up_to_date(
             _count_hit(book, line)
     book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
-    counted = {uid: last.counted[uid] for uid in unreadable if uid in last.counted}
-    return OpeningBalance(book, billed, unsettled, last.shares, last.paid, counted)
+    counted = {uid: last.counted[uid] for uid in absent if uid in last.counted}
+    remembered = AbsentRuns(counted, dict(unsettled) if counted else {})
+    return OpeningBalance(book, billed, unsettled, last.shares, last.paid, remembered)
 
 
 def _count_hit(book: FabricAccount, line: HitLine) -> None:

@@ -18,7 +18,7 @@ async def load_model(records: RecordStore) -> CostModel:
     async for key, _ in known_keys(records, LEARNED, parse_epoch):
         last = key
     record = await records.read(last) if last else None
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.DecodeError):
         if record is not None:
             return decode_model(record.data)
     return CostModel()

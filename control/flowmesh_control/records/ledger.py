@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import orjson
 
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.records.keys import ledger_prefix, parse_segment, segment_key
 from flowmesh_control.records.known_keys import known_keys
 from flowmesh_core.accounting.ledger_lines import Line, decode_lines, encode_lines
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, FlowMeshError
 from flowmesh_store.ports import RecordStore
 
@@ -178,7 +180,7 @@ async def read_segments(records: RecordStore, uid: str) -> LedgerSegments:
     opened = max((e for e, n in data if n == 0), default=0)
     bounds: dict[int, int] = {}
     if opened:
-        bounds = {int(e): n for e, n in _decoded(orjson.loads, uid, (opened, 0), data).items()}
+        bounds = _decoded(_decode_opening, uid, (opened, 0), data)
     counting = [
         (epoch, seq)
         for epoch, seq in sorted(data)
@@ -192,15 +194,23 @@ async def read_segments(records: RecordStore, uid: str) -> LedgerSegments:
 
 
 def _decoded(
-    decode: Callable[[bytes], _Content],
+    reading: Callable[[bytes], _Content],
     uid: str,
     at: tuple[int, int],
     data: Mapping[tuple[int, int], bytes],
 ) -> _Content:
     """What a segment says."""
     try:
-        return decode(data[at])
-    except ValueError as e:  # of msgspec and of orjson alike
+        return reading(data[at])
+    except msgspec.DecodeError as e:
         raise DamagedRecordError(
             segment_key(uid, *at), str(e), remedy="restore the object from a copy of the store"
         ) from e
+
+
+def _decode_opening(data: bytes) -> dict[int, int]:
+    """How many segments of each earlier epoch the leader that opened the ledger found."""
+    return decode(_opening_decoder, data)
+
+
+_opening_decoder = msgspec.json.Decoder(dict[int, int])

@@ -12,6 +12,7 @@ import msgspec
 
 from flowmesh_api.v1.lineage import Derivation
 from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, RUNS, matching
+from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 
@@ -104,8 +105,8 @@ class LineageReader:
         record = await self._records.read(key)
         made: list[Derivation] = []
         try:
-            made = [] if record is None else _decoder.decode(record.data)
-        except msgspec.MsgspecError as e:
+            made = [] if record is None else decode(_decoder, record.data)
+        except msgspec.DecodeError as e:
             log.warning("the lineage record %s cannot be read (%s); skipped", key, e)
         if len(self._held) >= _RECORDS_HELD_MAX:
             self._held.clear()

@@ -94,8 +94,11 @@ class Quarantine:
             return released
 
     async def _read(self, signature_class: Digest) -> tuple[QuarantineEntry | None, str | None]:
-        record = await self._records.read(quarantine_key(signature_class))
-        return (None, None) if record is None else (_decoder.decode(record.data), record.etag)
+        key = quarantine_key(signature_class)
+        record = await self._records.read(key)
+        if record is None:
+            return None, None
+        return decode_record(_decoder, key, record.data), record.etag
 
     async def _write(self, entry: QuarantineEntry, etag: str | None) -> None:
         key = quarantine_key(entry.signature_class)

@@ -6,6 +6,7 @@ import msgspec
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.runs import RunStatus, RunSummary
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.results import Artifact
@@ -116,8 +117,8 @@ def decode_record(
         DamagedRecordError: it is not what its key says.
     """
     try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        return decode(decoder, data)
+    except msgspec.DecodeError as e:
         remedy = remedy or "restore the object from a copy of the store"
         raise DamagedRecordError(key, str(e), remedy=remedy) from e
 

@@ -24,6 +24,7 @@ from flowmesh_control.records.run_records import (
     AcceptedRecord,
     PinsRecord,
     SpecRecord,
+    decode_record,
     spec_decoder,
 )
 from flowmesh_control.runs.former_references import renewed_spec
@@ -283,8 +284,9 @@ class Admission:
     async def _standing(self, submission: Submission, digest: Digest) -> str:
         """The run that this submission already is; empty where it is new."""
         if submission.uid:
-            record = await self._records.read(spec_key(submission.uid))
-            return "" if record is None else spec_decoder.decode(record.data).uid
+            key = spec_key(submission.uid)
+            record = await self._records.read(key)
+            return "" if record is None else decode_record(spec_decoder, key, record.data).uid
         uid = self._unended(digest)
         return uid if submission.resume else ""
 

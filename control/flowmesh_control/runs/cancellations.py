@@ -15,6 +15,7 @@ from flowmesh_control.records.keys import cancelled_key
 from flowmesh_control.runs.recovery import RecoveredState
 from flowmesh_control.wiring import Parts
 from flowmesh_core.accounting.ledger_lines import VerdictLine
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_core.machine.events import CancelRequested, Submitted
 from flowmesh_store.ports import RecordStore
@@ -92,7 +93,7 @@ async def _written(records: RecordStore, uid: str) -> str:
     if record is None:
         return ""
     try:
-        return _decoder.decode(record.data).reason or _NO_REASON
+        return decode(_decoder, record.data).reason or _NO_REASON
     except msgspec.DecodeError:  # that it is there says enough
         return _NO_REASON
 

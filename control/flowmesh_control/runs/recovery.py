@@ -10,7 +10,7 @@ bucket with thousands of runs only their names are listed.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -102,7 +102,7 @@ async def recover(
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
     recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
-    return await recovery.of(others)
+    return await recovery.of(others, {run.uid for run in ended})
 
 
 class _Recovery:
@@ -126,9 +126,14 @@ class _Recovery:
         self._last = last
         self._refusal = refusal
         self._found = RecoveredState()
-        self._damaged: list[str] = []
 
-    async def of(self, uids: Sequence[str]) -> RecoveredState:
+    async def of(self, uids: Sequence[str], indexed: Set[str]) -> RecoveredState:
+        """Reads runs, and opens the accounts.
+
+        Args:
+            uids: of the runs to read.
+            indexed: runs that the index says have ended.
+        """
         seen = await _each(self._look, uids)
         ended = [found for found in seen if isinstance(found, FinalRecord)]
         unfinished = [found for found in seen if isinstance(found, SpecRecord)]
@@ -140,7 +145,9 @@ class _Recovery:
         else:
             await _each(self._hold_back, unfinished)
         later = [line for lines in uncounted for line in lines]
-        self._found.opening = bring_up_to_date(self._last, later, self._damaged)
+        known = {final.status.uid for final in ended} | indexed | self._found.specs.keys()
+        absent = () if self._last is None else self._last.counted.keys() - known
+        self._found.opening = bring_up_to_date(self._last, later, absent)
         self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
         return self._found
 
@@ -159,7 +166,6 @@ class _Recovery:
     def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
         """One damaged record costs its run, not the others: it is listed, and left as it is."""
         log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
-        self._damaged.append(uid)
         self._archive.note_damaged(unreadable(uid, spec, error), error)
 
     async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:

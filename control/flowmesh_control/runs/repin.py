@@ -17,7 +17,7 @@ from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import repins_key, spec_key
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.run_pins import read_pins
-from flowmesh_control.records.run_records import PinsRecord, SpecRecord, spec_decoder
+from flowmesh_control.records.run_records import PinsRecord, SpecRecord, decode_record, spec_decoder
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_core.accounting.ledger_lines import Line, VerdictLine
@@ -103,10 +103,11 @@ class RepinService:
         return status
 
     async def _spec(self, uid: str) -> SpecRecord:
-        record = await self.records.read(spec_key(uid))
+        key = spec_key(uid)
+        record = await self.records.read(key)
         if record is None:
             raise NotFoundError(f"there is no run {uid!r}", where="runs")
-        return spec_decoder.decode(record.data)
+        return decode_record(spec_decoder, key, record.data)
 
 
 def _run(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...]) -> Submitted:

@@ -54,7 +54,7 @@ class UploadStore:
             IdentityError: the rows have mixed types; names row and column.
             StoreError: they could not be stored.
         """
-        return self._of_dataset(await self._decoder.of_rows(rows), scope)
+        return self._of_dataset(await self._decoder.of_rows(rows, tenant=scope), scope)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> StoredContent:
         """Stores a small file of rows, as :meth:`put_upload` does."""
@@ -77,7 +77,7 @@ class UploadStore:
             StoreError: it could not be stored.
         """
         try:
-            return self._of_dataset(await self._decoder.of_file(name, file), scope)
+            return self._of_dataset(await self._decoder.of_file(name, file, tenant=scope), scope)
         finally:
             file.discard()
 

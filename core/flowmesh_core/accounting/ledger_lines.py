@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -169,4 +170,4 @@ def decode_lines(data: bytes) -> list[Line]:
     Raises:
         msgspec.DecodeError: a line is no ledger line.
     """
-    return [_decoder.decode(part) for part in data.splitlines() if part]
+    return [decode(_decoder, part) for part in data.splitlines() if part]

@@ -1,4 +1,4 @@
-"""The autoscaling signal: predicted remaining seconds of work by pool (DESIGN §6).
+"""The autoscaling signal: predicted remaining seconds of work by pool.
 
 Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
 that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so

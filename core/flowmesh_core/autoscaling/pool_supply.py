@@ -6,15 +6,16 @@ for that: a pool whose workers do not come counts as having no more than it has.
 
 from math import inf
 
-TIMES = 3.0
-LEAST_S = 180.0
-AGAIN_S = 1800.0
-"""After so long a pool that asks no more may be asked again."""
+from flowmesh_core.autoscaling.settings import (
+    SUPPLY_PATIENCE_MIN_S,
+    SUPPLY_PATIENCE_STARTS,
+    SUPPLY_RETRY_S,
+)
 
 
 def longest_s(start_s: float) -> float:
     """How long a worker is waited for, by the seconds that one usually takes to connect."""
-    return max(LEAST_S, TIMES * start_s)
+    return max(SUPPLY_PATIENCE_MIN_S, SUPPLY_PATIENCE_STARTS * start_s)
 
 
 class PoolSupply:
@@ -38,8 +39,8 @@ class PoolSupply:
         if more or asked <= living or self._since_s > now_s:
             self._since_s, self._high = now_s, living
         # Who only comes back, or comes and goes, is not one more.
-        until_s = -inf if more else min(self._until_s, now_s + AGAIN_S)
+        until_s = -inf if more else min(self._until_s, now_s + SUPPLY_RETRY_S)
         if now_s - self._since_s >= longest_s(start_s):
-            until_s, self._had = now_s + AGAIN_S, living
+            until_s, self._had = now_s + SUPPLY_RETRY_S, living
         self._until_s = until_s
         return max(living, self._had) if now_s < until_s else None

@@ -11,13 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.right_sizing import EngineReadiness, RightSizing, fleet_of
+from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
 from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
 from flowmesh_core.placement.estimates import Estimates
 from flowmesh_core.units import Digest
-
-UNABLE = -1.0
-"""Counts as the utility of a pool that cannot run a signature."""
-LEAST_GAP_S = 1.0
 
 Able = dict[str, TemplateWorker]
 
@@ -94,5 +91,5 @@ def _by_utility(
         utilities = Estimates([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
         found = dict(zip(places, utilities, strict=True))
         for name in scores:
-            scores[name] += found.get(name, UNABLE) / max(LEAST_GAP_S, one.gap_s)
+            scores[name] += found.get(name, UNABLE_UTILITY) / max(DEMAND_GAP_MIN_S, one.gap_s)
     return sorted(scores, key=lambda name: (-scores[name], name))

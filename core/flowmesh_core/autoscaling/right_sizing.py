@@ -11,24 +11,18 @@ from dataclasses import dataclass
 from math import inf
 
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
+from flowmesh_core.autoscaling.settings import (
+    BUSY_SHARE,
+    CHEAPER_COST_SHARE,
+    MOVE_PATIENCE_IDLE_TIMES,
+    QUIET_SHARE,
+    SETTLED_SHARE,
+    STEADY_S,
+    VACATED_NOTICE_S,
+)
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
-
-QUIET = 0.33
-"""Where no more than this share of what a pool could do is asked of it, a cheaper one will do."""
-BUSY = 0.5
-"""Where more than this share is, a dearer one is worth it; none is moved to that would be so."""
-HALF = 0.5
-"""A pool that has no less than this share of the engines open is where they live."""
-CHEAPER = 0.8
-"""A cheaper one costs less than this share."""
-LEFT_S = 60.0
-"""For so long a pool is told that it was left."""
-STEADY_S = 3600.0
-"""Engines that come back sooner wait twice as long before they go again, others half as long."""
-PATIENCE = 32
-"""At most for so many times as long as it keeps an idle worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class RightSizing:
 
     def left(self, name: str, now_s: float) -> bool:
         """Whether engines have just been moved from a pool because it was hardly used."""
-        return name == self._left != self.first and now_s - self._left_s < LEFT_S
+        return name == self._left != self.first and now_s - self._left_s < VACATED_NOTICE_S
 
     def order(
         self,
@@ -150,11 +144,11 @@ class RightSizing:
         """Settles on a pool that holds half of them, until it is gone or cannot hold them all."""
         able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
         if self.first not in fleets or (able and self.first not in able):
-            held = [n for n in names if n in fleets and open_.get(n, NOTHING).any >= HALF]
+            held = [n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE]
             held = [n for n in held if not able or n in able]
             self.first = held[0] if held else None
             if self.leaving and fleets:
-                self._patience = min(PATIENCE, 2 * self._patience)
+                self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)
             self.leaving, self._before = set(), None
 
     def _better(
@@ -167,19 +161,19 @@ class RightSizing:
         """Why another pool should come first (empty: it need not), which, and how long to wait."""
         here = fleets[self.first or names[0]]
         hasty = any(w.hasty for w in weights)
-        fit = [fleets[n] for n in names if fleets[n].use <= BUSY]
+        fit = [fleets[n] for n in names if fleets[n].use <= BUSY_SHARE]
         fit = [fleet for fleet in fit if fleet.nanousd_per_hour < inf]
         if hasty and self._before in {fleet.pool.name for fleet in fit}:
             return "hasty", str(self._before), 0.0
-        if here.use > BUSY and not all(w.thrifty for w in weights):
+        if here.use > BUSY_SHARE and not all(w.thrifty for w in weights):
             price = here.pool.shape.price_nanousd_per_hour
             faster = [f for f in fit if f.pool.shape.price_nanousd_per_hour > price]
             if faster:
                 return "busy", faster[0].pool.name, here.pool.target_s
-        settled = open_.get(here.pool.name, NOTHING).ready >= HALF
-        if here.use <= QUIET and settled and not hasty and here.nanousd_per_hour < inf:
+        settled = open_.get(here.pool.name, NOTHING).ready >= SETTLED_SHARE
+        if here.use <= QUIET_SHARE and settled and not hasty and here.nanousd_per_hour < inf:
             least = min(fit, key=lambda f: f.nanousd_per_hour, default=here)
-            if least.nanousd_per_hour < CHEAPER * here.nanousd_per_hour:
+            if least.nanousd_per_hour < CHEAPER_COST_SHARE * here.nanousd_per_hour:
                 return "quiet", least.pool.name, here.pool.calm_s * self._patience
         return "", "", inf
 
@@ -187,7 +181,7 @@ class RightSizing:
         if why != "quiet" and self._before is not None:
             steady = now_s - self._moved_s >= STEADY_S
             times = self._patience // 2 if steady else self._patience * 2
-            self._patience = max(1, min(PATIENCE, times))
+            self._patience = max(1, min(MOVE_PATIENCE_IDLE_TIMES, times))
         self.leaving = (self.leaving | {here}) - {there}
         self._before = here if why == "quiet" else None
         self.first, self._moved_s, self._why = there, now_s, ""
@@ -206,9 +200,9 @@ class RightSizing:
             return
         there, waited_s = open_.get(here.pool.name, NOTHING), now_s - self._moved_s
         calm_s = here.pool.calm_s
-        if there.ready >= 1.0 or (there.ready >= HALF and waited_s >= calm_s):
+        if there.ready >= 1.0 or (there.ready >= SETTLED_SHARE and waited_s >= calm_s):
             self._left, self._left_s, self.leaving = self._before or "", now_s, set()
-        elif there.any < HALF and waited_s >= 2.0 * (here.pool.start_s + calm_s):
+        elif there.any < SETTLED_SHARE and waited_s >= 2.0 * (here.pool.start_s + calm_s):
             self.first = max(self.leaving, key=lambda n: (open_.get(n, NOTHING).any, n))
             self.leaving, self._before = set(), None
-            self._patience = min(PATIENCE, 2 * self._patience)
+            self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)

@@ -1,7 +1,7 @@
 """What a second run of a step gives, once its parameters and identity fields are known.
 
 A contract states the class of its results; without batch invariance an engine's numbers depend on
-what else is in its batch, so that seeds no longer fix them (DESIGN §4), and a parameter may send a
+what else is in its batch, so that seeds no longer fix them, and a parameter may send a
 step to the outside world.
 """
 

@@ -6,6 +6,7 @@ from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.prior import FEATURES
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
+from flowmesh_core.decoding import decode
 
 STATE_VERSION = 1
 
@@ -57,9 +58,9 @@ def decode_model(data: bytes) -> CostModel:
         msgspec.DecodeError: the bytes are no model.
     """
     model = CostModel()
-    if msgspec.json.decode(data, type=_Version).version != STATE_VERSION:
+    if decode(_version_decoder, data).version != STATE_VERSION:
         return model
-    state = msgspec.json.decode(data, type=_ModelState)
+    state = decode(_state_decoder, data)
     for one in state.learned:
         if len(one.theta) != FEATURES or [len(row) for row in one.spread] != [FEATURES] * FEATURES:
             raise msgspec.ValidationError(f"a fit of {one.level} has other than {FEATURES} parts")
@@ -76,3 +77,7 @@ def decode_model(data: bytes) -> CostModel:
 
 class _Version(msgspec.Struct, frozen=True):
     version: int
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
+_state_decoder = msgspec.json.Decoder(_ModelState)

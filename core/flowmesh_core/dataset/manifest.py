@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from flowmesh_core.dataset.schema import Schema, merge_schemas
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.identity.digest import digest_value
 from flowmesh_core.units import Digest
@@ -66,7 +67,7 @@ def decode_manifest(data: bytes) -> Manifest:
         IdentityError: the bytes are no manifest of this format.
     """
     try:
-        manifest = _decoder.decode(data)
+        manifest = decode(_decoder, data)
     except msgspec.DecodeError as e:
         raise IdentityError(f"not a dataset manifest: {e}") from e
     if manifest.format != FORMAT:

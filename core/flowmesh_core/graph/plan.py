@@ -74,7 +74,7 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class Cache(msgspec.Struct, frozen=True):
-    """Reuse rules of a step (DESIGN §4)."""
+    """Reuse rules of a step."""
 
     reuse: str = "always"  # always | run | never
     salt: str = ""
@@ -128,7 +128,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 
 class UtilityWeights(msgspec.Struct, frozen=True):
-    """Coefficients of the utility (DESIGN §6), each at least 0."""
+    """Coefficients of the utility, each at least 0."""
 
     alpha: float = 1.0
     beta: float = 1.0

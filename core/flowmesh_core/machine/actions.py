@@ -77,7 +77,7 @@ def remake(
 
 def make_ready(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
-    action.state = ActionState.READY
+    action.move(ActionState.READY)
     action.ready_s = action.ready_s or now_s
     for run in action.runs():
         state.runs[run].works = True
@@ -241,20 +241,20 @@ def deliver(state: State, action: Action, result: ActionResult) -> None:
         step.pending_parts -= 1
         step.fresh.append(subscriber.part)
         state.touch(run, subscriber.path)
-    action.state = ActionState.DONE
+    action.move(ActionState.DONE)
     _forget(state, action)
 
 
 def fail(state: State, action: Action, failure: Failure) -> None:
     """Ends an action for good: every subscribed step fails with this failure."""
-    action.state = ActionState.FAILED
+    action.move(ActionState.FAILED)
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         if not step.ended and step.failure is None:
             step.failure = failure
             state.touch(run, subscriber.path)
-    _cancel_attempts(state, action)
+    cancel_attempts(state, action)
     _forget(state, action)
 
 
@@ -282,16 +282,17 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
 
 
 def _withdraw(state: State, action: Action, last: Subscriber) -> None:
-    action.state = ActionState.WITHDRAWN
+    action.move(ActionState.WITHDRAWN)
     for attempt in action.attempts.values():
         attempt.payers = (last.uid,)
         attempt.payer_steps = {last.uid: (last.path, last.part)}
         state.runs[last.uid].unsettled[attempt.attempt_id] = None
-    _cancel_attempts(state, action)
+    cancel_attempts(state, action)
     _forget(state, action)
 
 
-def _cancel_attempts(state: State, action: Action) -> None:
+def cancel_attempts(state: State, action: Action) -> None:
+    """Stops the attempts of an action that have not ended."""
     for attempt in action.attempts.values():
         if attempt.end is None and not attempt.cancelled:
             attempt.cancelled = True
@@ -322,7 +323,7 @@ def started(state: State, action: Action, now_s: float) -> None:
 
 def back_to_ready(state: State, action: Action, now_s: float) -> None:
     """Returns an action to the ready set after a failure; single-part steps become READY again."""
-    action.state = ActionState.READY
+    action.move(ActionState.READY)
     ready_actions.enter(state, action)
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]

@@ -4,8 +4,6 @@ At least once to run, at most once to publish: the first report of a success is 
 published; whatever comes after it for the same action is settled as fabric.
 """
 
-from dataclasses import replace
-
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
@@ -115,7 +113,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
 def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
     """Books an attempt as held by a worker."""
     action.attempts[attempt.attempt_id] = attempt
-    action.state = ActionState.RUNNING
+    action.move(ActionState.RUNNING)
     ready_actions.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
     worker.held[attempt.attempt_id] = attempt
@@ -147,12 +145,12 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
-    action.state = ActionState.PUBLISHING
+    action.move(ActionState.PUBLISHING)
     action.publishing = attempt
     result = _result(state, worker, attempt, end, now_s)
     if action.key.scope.startswith(AUDIT_SCOPE):
         # Audited results are compared, and stand nowhere: nobody can find them.
-        published(state, action.key, result, now_s, outcome="audited")
+        published(state, attempt, result, now_s, outcome="audited")
     else:
         state.emit(Publish(action.key, result, action.replace))
 
@@ -207,25 +205,22 @@ def _result(
 
 
 def published(
-    state: State, key: ActionKey, result: ActionResult, now_s: float, *, outcome: str
+    state: State, attempt: Attempt, result: ActionResult, now_s: float, *, outcome: str
 ) -> None:
     """Takes the answer to a publication: settles the attempt, completes the subscribers.
 
     Args:
         state: the machine's.
-        key: the action.
+        attempt: whose result was to be published.
         result: what stands in the store now.
         now_s: the time.
         outcome: ``published``, ``adopted``, or ``audited`` for what is published nowhere.
     """
-    action = state.actions.get(key)
-    attempt = publishing_attempt(state, key)
-    if attempt is None:
-        return  # a step-level result; nobody waits for it
+    action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
-    subscribers = list(attempt.action.subscribers)
+    subscribers = list(action.subscribers)
     shares = billing.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
-    if action is not attempt.action:
+    if action.publishing is not attempt:
         return  # it was withdrawn meanwhile
     state.book.executed += 1
     first = subscribers[0].uid if subscribers else ""
@@ -252,55 +247,20 @@ def published(
                 sharers=others,
                 now_s=now_s,
             )
-    for other in action.attempts.values():
-        if not other.cancelled:
-            other.cancelled = True
-            state.emit(CancelAttempt(other.worker, other.attempt_id))
+    actions.cancel_attempts(state, action)
     actions.deliver(state, action, result)
 
 
-def publishing_attempt(state: State, key: ActionKey) -> Attempt | None:
-    """Returns the attempt whose result is being published, though its action may be withdrawn."""
-    action = state.actions.get(key)
-    if action is not None and action.publishing is not None:
-        return action.publishing
-    return next(
-        (a for a in state.attempts.values() if a.end is not None and a.action.key == key), None
-    )
-
-
-def publish_delayed(state: State, key: ActionKey, failure: Failure, now_s: float) -> None:
-    """Keeps the result while the store is full: its work is done, and space can be made.
-
-    After ``Settings.publish_patience_s`` the action fails, and its result is given up.
-    """
-    attempt = publishing_attempt(state, key)
-    if attempt is None:
-        return
-    attempt.store_full_s = attempt.store_full_s or now_s
-    attempt.action.last_failure = failure
-    waited_s = now_s - attempt.store_full_s
-    if waited_s >= state.settings.publish_patience_s:
-        message = f"{failure.message}; it was tried for {waited_s / 3600:.0f} h"
-        publish_failed(state, key, replace(failure, message=message), now_s, for_good=True)
-        return
-    for uid in attempt.action.runs():
-        state.changed(state.runs[uid])
-
-
 def publish_failed(
-    state: State, key: ActionKey, failure: Failure, now_s: float, *, for_good: bool = False
+    state: State, attempt: Attempt, failure: Failure, now_s: float, *, for_good: bool = False
 ) -> None:
     """Takes a refusal by the store: the action is tried again, or fails."""
-    attempt = publishing_attempt(state, key)
-    if attempt is None:
-        return
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     worker = state.workers.get(attempt.worker)
     action = attempt.action
-    if action.state is ActionState.PUBLISHING:
+    if action.publishing is attempt:
         action.publishing = None
-        action.state = ActionState.RUNNING
+        action.move(ActionState.RUNNING)
     failed(state, worker, attempt, failure, now_s, for_good=for_good)
 
 
@@ -338,12 +298,13 @@ def failed(
         payers = []
     _count_attempt(state, action)
     billing.settle(state, attempt, payers, failure.kind, now_s, failure.message)
-    if action.state is ActionState.RUNNING and not action.attempts:
-        checkpoints.note(state, action, now_s)
-        if for_good:
-            actions.fail(state, action, failure)
-        else:
-            failure_policy.after_failure(state, worker, attempt, failure, now_s)
+    if action.state is not ActionState.RUNNING or (action.attempts and not for_good):
+        return
+    checkpoints.note(state, action, now_s)
+    if for_good:
+        actions.fail(state, action, failure)
+    else:
+        failure_policy.after_failure(state, worker, attempt, failure, now_s)
 
 
 def _count_attempt(state: State, action: Action) -> None:

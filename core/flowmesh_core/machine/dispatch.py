@@ -18,7 +18,15 @@ from flowmesh_core.fleet.snapshot import (
     Tier,
     WorkerView,
 )
-from flowmesh_core.machine import actions, attempts, billing, checkpoints, ready_actions, workers
+from flowmesh_core.machine import (
+    actions,
+    attempts,
+    billing,
+    checkpoints,
+    publications,
+    ready_actions,
+    workers,
+)
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Action, Attempt, Run, Worker
@@ -49,12 +57,14 @@ A version that nobody offers is none of them: such a run waits until it is re-pi
 
 
 def snapshot(state: State, now_s: float) -> Snapshot:
-    """What the scheduler decides on; without actions while a recovery waits for workers.
+    """What the scheduler decides on.
+
+    Without actions while a recovery waits for workers, or too many results for space in the store.
 
     It holds until the next one is asked for, or the state changes.
     """
-    recovering = now_s < state.recovering_until_s
-    index = ReadyIndex() if recovering else ready_actions.index(state, now_s)
+    blocked = now_s < state.recovering_until_s or publications.holds_back(state) is not None
+    index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
     return Snapshot(
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
         ready=index,
@@ -325,9 +335,15 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
-    if not decision.rejections or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
+    full = publications.holds_back(state)
+    if not (decision.rejections or full) or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
     state.reasons_told_s = now_s
+    if full is not None:
+        detail = f"nothing new begins while results wait for space: {full.message}; {full.remedy}"
+        for action in state.ready.values():
+            _show_wait_reason(state, action, full.kind, detail)
+        return
     pausing, others = _reasons(decision.rejections)
     patience_s = state.settings.unplaceable_after_s
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
@@ -342,12 +358,17 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         if patience_s and found.cause in NEVER and late:
             actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
             continue
-        for s in action.subscribers:
-            run = state.runs[s.uid]
-            step = run.steps[s.path]
-            if (step.wait_reason, step.wait_detail) != (found.cause, found.detail):
-                step.wait_reason, step.wait_detail = found.cause, found.detail
-                state.changed(run)
+        _show_wait_reason(state, action, found.cause, found.detail)
+
+
+def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:
+    """Shows why an action waits, in the steps that wait for it."""
+    for s in action.subscribers:
+        run = state.runs[s.uid]
+        step = run.steps[s.path]
+        if (step.wait_reason, step.wait_detail) != (reason, detail):
+            step.wait_reason, step.wait_detail = reason, detail
+            state.changed(run)
 
 
 _Reasons = dict[Digest, Rejection]

@@ -49,33 +49,45 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
     result: ActionResult | None
 
 
-class Published(msgspec.Struct, frozen=True, gc=False):
+class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The answer to ``Publish``: what stands in the store now.
 
     Attributes:
         adopted: another publication had been there first, and ``result`` is that one.
+        attempt_id: the attempt whose result was to be published; where empty it is that of
+            ``result``, or any of the action.
     """
 
     key: ActionKey
     result: ActionResult
     adopted: bool
+    attempt_id: str = ""
 
 
 class PublishFailed(msgspec.Struct, frozen=True, gc=False):
-    """The store refused a publication for good (it was retried where that helps)."""
+    """The store refused a publication for good (it was retried where that helps).
+
+    Attributes:
+        attempt_id: the attempt whose result was to be published; any of the action where empty.
+    """
 
     key: ActionKey
     failure: Failure
+    attempt_id: str = ""
 
 
 class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
     """The store has no space for a publication; it is tried again while the machine waits for it.
 
     The machine stops waiting after ``Settings.publish_patience_s``.
+
+    Attributes:
+        attempt_id: the attempt whose result is to be published; any of the action where empty.
     """
 
     key: ActionKey
     failure: Failure
+    attempt_id: str = ""
 
 
 class WorkerConnected(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from flowmesh_core.machine import (
     checkpoints,
     dispatch,
     prewarm,
+    publications,
     repin,
     run_lifecycle,
     steps,
@@ -149,9 +150,8 @@ class Machine:
         match event:
             case WorkerSynced():
                 workers.synced(state, event.name, event.incarnation, event.sync, now_s)
-            case Published():
-                outcome = "adopted" if event.adopted else "published"
-                attempts.published(state, event.key, event.result, now_s, outcome=outcome)
+            case Published() | PublishFailed() | PublishDelayed():
+                publications.answered(state, event, now_s)
             case LookedUp():
                 actions.looked_up(state, event.key, event.result, now_s)
                 steps.step_looked_up(state, event.key, event.result, now_s)
@@ -164,10 +164,6 @@ class Machine:
                     billing.accrue_unobserved(state, worker, now_s)
             case Submitted():
                 run_lifecycle.submitted(state, event, now_s)
-            case PublishFailed():
-                attempts.publish_failed(state, event.key, event.failure, now_s)
-            case PublishDelayed():
-                attempts.publish_delayed(state, event.key, event.failure, now_s)
             case WorkerConnected():
                 workers.connected(state, event.hello, now_s)
             case WorkerLost():
@@ -199,6 +195,7 @@ class Machine:
             else:
                 billing.accrue(state, worker, now_s)
         checkpoints.note_all(state, now_s)
+        publications.time_passed(state, now_s)
         run_lifecycle.deadlines(state, now_s)
         run_lifecycle.overspent(state, now_s)
         state.late = bool(stragglers.late(state, now_s))

@@ -22,6 +22,7 @@ from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
 from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
@@ -125,7 +126,7 @@ class Attempt(msgspec.Struct, eq=False):
         adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
         payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
         end: the worker's report, while the publication is under way.
-        store_full_s: when the store first had no space for its result; 0 where it has.
+        store_full_s: when its result began to wait for space in a full store; 0 where it does not.
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
         pool: of its worker, which may be gone when the attempt ends.
@@ -231,6 +232,20 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     look_up: PendingLookUp | None = None
+
+    def move(self, state: ActionState) -> None:
+        """Changes its state by the table.
+
+        Raises:
+            InvariantError: the table has no such change.
+        """
+        if (self.state, state) not in ACTION_TRANSITIONS:
+            attempts = ", ".join(f"{a.attempt_id} {a.phase}" for a in self.attempts.values())
+            raise InvariantError(
+                f"action {self.key.action_id} in {self.key.scope}: {self.state} → {state} is not "
+                f"in the table; attempts: {attempts or 'none'}; last failure: {self.last_failure}"
+            )
+        self.state = state
 
     def first_run(self) -> str:
         """Uid of the run that subscribed first; empty where none does."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
+from flowmesh_api.v1.enums import ENDED_PHASES, ActionState, Phase, StepState
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
@@ -149,7 +149,7 @@ def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
     run = state.runs.get(uid)
     if run is None or run.phase in ENDED_PHASES or run.finishing:
         return
-    if failure.kind is not FailureKind.CANCELLED and run.failure is None:
+    if failure.kind is not FailureKind.CANCELLED and not (run.failure or run.cancel_reason):
         run.failure = failure
     run.cancel_reason = run.cancel_reason or failure.message
     for step in run.steps.values():
@@ -265,9 +265,14 @@ def deadlines(state: State, now_s: float) -> None:
 
 
 def overspent(state: State, now_s: float) -> None:
-    """Stops attempts past their reservation where only runs without budget subscribe."""
+    """Stops attempts past their reservation where only runs without budget subscribe.
+
+    Where a result is being published the work is done, and a replica of it stops anyway.
+    """
     for attempt in list(state.attempts.values()):
         if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:
+            continue
+        if attempt.action.state is ActionState.PUBLISHING:
             continue
         runs = [state.runs[uid] for uid in attempt.action.runs()]
         share = -(-attempt.charged_nanousd // max(1, len(runs)))

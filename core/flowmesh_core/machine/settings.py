@@ -16,13 +16,15 @@ class Settings:
         backoff_factor: growth of the delay between attempts after a failure of the engine.
         unplaceable_after_s: an action that no worker can ever take fails after this time;
             0 waits for ever (a pool may grow).
-        publish_patience_s: how long an ended attempt waits for space in the store before its action
-            fails.
+        publish_patience_s: how long an ended attempt waits for space in a full store before its
+            action fails.
         result_ttl_s: how long results are kept.
         replicas: whether stragglers get a replica, once a few of their kind were seen.
         replica_factor: a straggler has run for this many times its predicted p95.
         replica_after_s: and for at least this long.
         tenant_weights: tenant → weight of its fair share, above 0; 1 where absent.
+        results_waiting_max: while more results than this wait for space in the store, no attempt
+            begins: workers keep their reports until they are published.
     """
 
     watchdog_s: float = 10.0
@@ -37,3 +39,4 @@ class Settings:
     replica_factor: float = 2.0
     replica_after_s: float = 10.0
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    results_waiting_max: int = 64

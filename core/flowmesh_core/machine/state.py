@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import InvariantError
+from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.demand import DemandTracker
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -50,6 +50,8 @@ class State:
         recovering_until_s: nothing is dispatched before.
         ticked_s: when time last passed.
         late: whether a running attempt had need of a replica when time last passed.
+        store_full: why a publication found no space of late, at ``store_full_s``; None where the
+            store is not known to be full.
         cordoned: names of workers that are to take nothing new; some may not be connected (yet).
         demand: which signatures were handed out of late.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
@@ -88,6 +90,8 @@ class State:
     rejections: tuple[Rejection, ...] = ()
     reasons_told_s: float = float("-inf")
     recovering_until_s: float = 0.0
+    store_full: Failure | None = None
+    store_full_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0

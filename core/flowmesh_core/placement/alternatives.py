@@ -7,12 +7,9 @@ first groups alone: a decision must not wait for what only people read later.
 from heapq import nlargest
 
 from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
+from flowmesh_core.placement.settings import ALTERNATIVES_MAX, EXPLAINED_GROUPS_MAX
 from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.placement.utility import Estimate
-
-OTHERS = 4
-GROUPS = 16
-"""Of so many groups a tick the others are named; of the rest the chosen worker alone."""
 
 _Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
 """Members of a site, what it would give, and the first of them."""
@@ -32,7 +29,7 @@ class Alternatives:
         chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
         ranked = self._ranked.get(seeker)
         if ranked is None:
-            if len(self._ranked) == GROUPS:
+            if len(self._ranked) == EXPLAINED_GROUPS_MAX:
                 return (chosen,)
             ranked = self._ranked[seeker] = _rank(seeker)
         found = [chosen]
@@ -41,12 +38,12 @@ class Alternatives:
                 found.append(scored)
             elif len(members) > 1:
                 found.append(_of(seeker, prospect, members[1]))
-        return tuple(found[: OTHERS + 1])
+        return tuple(found[: ALTERNATIVES_MAX + 1])
 
 
 def _rank(seeker: SlotPicker) -> _Ranked:
     worths = seeker.utilities
-    best = nlargest(OTHERS + 1, range(len(worths)), key=worths.__getitem__)
+    best = nlargest(ALTERNATIVES_MAX + 1, range(len(worths)), key=worths.__getitem__)
     chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
     return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
 

@@ -11,12 +11,10 @@ from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.capacity import InstanceCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
+from flowmesh_core.placement.settings import REPLICA_LOAD_MAX_S
 from flowmesh_core.placement.utility import NEARNESS
 
 NANO_HOUR_S = 3600.0
-REPLICA_LOAD_S = 5.0
-"""A replica opens a lane only where that takes no longer than this, or than it runs itself: the
-original, which is late, has begun."""
 
 
 class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
@@ -90,7 +88,7 @@ def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
     """Whether a replica would load for longer than it is worth."""
     if not group.replica_of:
         return False
-    return site.load_s > max(REPLICA_LOAD_S, site.rate.seconds(group.work))
+    return site.load_s > max(REPLICA_LOAD_MAX_S, site.rate.seconds(group.work))
 
 
 def _excluded(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:

@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp2
 
-HALF_LIFE_S = 600.0
-"""Dollars paid ten minutes ago count half."""
-FORGOTTEN_NANOUSD = 1.0
-"""Below this, a tenant's past is forgotten."""
+from flowmesh_core.placement.settings import FAIR_SHARE_FORGOTTEN_NANOUSD, FAIR_SHARE_HALF_LIFE_S
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ class FairShare:
     def paid(self, now_s: float) -> dict[str, tuple[float, float]]:
         """Nano-dollars of every tenant that has paid something of late, and when it last did."""
         for tenant, account in list(self._accounts.items()):
-            if _decayed(account, max(now_s, account.at_s)) < FORGOTTEN_NANOUSD:
+            if _decayed(account, max(now_s, account.at_s)) < FAIR_SHARE_FORGOTTEN_NANOUSD:
                 del self._accounts[tenant]
         return {tenant: (a.nanousd, a.at_s) for tenant, a in self._accounts.items()}
 
@@ -84,4 +81,4 @@ class FairShare:
 def _decayed(account: _Account, now_s: float) -> float:
     if now_s == account.at_s:
         return account.nanousd
-    return account.nanousd * exp2(-(now_s - account.at_s) / HALF_LIFE_S)
+    return account.nanousd * exp2(-(now_s - account.at_s) / FAIR_SHARE_HALF_LIFE_S)

@@ -4,10 +4,8 @@ from collections.abc import Collection, Iterable
 
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, ReadyAction
 from flowmesh_core.fleet.snapshot import Snapshot, Tier
+from flowmesh_core.placement.settings import LOCALITY_BY_WORKER_MAX
 from flowmesh_core.units import Digest
-
-FEW = 64
-"""So many workers are asked one by one; for more, all inputs are looked up at once."""
 
 
 class InputLocality:
@@ -25,7 +23,7 @@ class InputLocality:
         near = self._near
         for digest, size in action.inputs:
             if size > NEGLIGIBLE_BYTES:
-                if len(members) > FEW:
+                if len(members) > LOCALITY_BY_WORKER_MAX:
                     there = [m for m in self._all(digest) if m in members]
                 else:
                     there = [m for m in members if digest in near[m]]

@@ -13,11 +13,10 @@ from flowmesh_core.placement.capacity import AHEAD, RUN, InstanceCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.nominate import Nomination
 from flowmesh_core.placement.ranked_slots import LocalRankedSlots, RankedSlots, Spot
+from flowmesh_core.placement.settings import LOCAL_SEARCH_LOOKS_MAX
 from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.units import Digest
 
-LOOKS = 2_000
-"""Places looked at in one tick; about a microsecond each."""
 EPSILON = 1e-9
 
 At = tuple[int, int]
@@ -62,7 +61,7 @@ def improve(tick: SchedulingCycle, served: list[Nomination]) -> set[int]:
 class _LocalSearch:
     def __init__(self, tick: SchedulingCycle) -> None:
         self._tick = tick
-        self._looks = LOOKS
+        self._looks = LOCAL_SEARCH_LOOKS_MAX
         self.left: set[int] = set()
         self._spots: dict[SlotPicker, RankedSlots] = {}
         self._items: list[_Item] = []

@@ -11,12 +11,7 @@ from flowmesh_core.fleet.snapshot import InstanceView
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.capacity import WorkerCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
-
-PATIENCE_S = 5.0
-"""The least time that an action waits before it claims a worker."""
-PATIENCE_LOADS = 2.0
-"""And this many times the loading time that the change of engines costs, so that two tenants who
-take turns on one worker keep it working at least half of the time."""
+from flowmesh_core.placement.settings import RESERVATION_PATIENCE_LOADS, RESERVATION_PATIENCE_S
 
 
 def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> None:
@@ -24,7 +19,7 @@ def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> Non
     if not group.isolate and group.info.signature in tick.running:
         return
     waited_s = tick.snapshot.now_s - action.ready_s
-    if waited_s < PATIENCE_S:
+    if waited_s < RESERVATION_PATIENCE_S:
         return
     best: tuple[float, int] | None = None
     victims: list[InstanceView] = []
@@ -36,7 +31,7 @@ def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> Non
                 continue
             load_s = tick.load_s(group, index)
             lanes = _to_close(account, group)
-            if lanes is None or waited_s < PATIENCE_LOADS * load_s:
+            if lanes is None or waited_s < RESERVATION_PATIENCE_LOADS * load_s:
                 continue
             ready_in_s = max((lane.remaining_s for lane in lanes), default=0.0) + load_s
             if best is None or (ready_in_s, index) < best:

@@ -1,4 +1,4 @@
-"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality (DESIGN §6).
+"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality.
 
 Each term is in [0, 1] over that action's feasible workers: those that could take it now, and those
 whose open lane it could wait for. A worker that is not feasible does not enter, so it cannot change
@@ -13,6 +13,7 @@ from msgspec import structs
 from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN, WAIT
+from flowmesh_core.placement.settings import SUNK_COST_SHARE
 
 NEARNESS: dict[Tier, float] = {
     Tier.DEVICE: 1.0,
@@ -23,8 +24,6 @@ NEARNESS: dict[Tier, float] = {
 }
 """What a byte counts as near: on the device nothing moves, from a far store everything does."""
 LEAST_FINISH_S = 1e-6
-SUNK_SHARE = 0.1
-"""What counts of the cost of a worker that is paid for anyway."""
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +93,7 @@ def sunk_share(weights: UtilityWeights) -> float:
     little, and of two workers that are alike the cheaper is taken. Who weighs dollars above seconds
     is taken to mean the receipt, and all of it counts.
     """
-    return 1.0 if weights.thrifty else SUNK_SHARE
+    return 1.0 if weights.thrifty else SUNK_COST_SHARE
 
 
 class UtilityScale(msgspec.Struct, frozen=True, gc=False):

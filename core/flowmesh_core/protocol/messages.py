@@ -30,6 +30,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
 
@@ -399,7 +400,7 @@ def decode_worker(data: bytes) -> WorkerMessage:
     Raises:
         msgspec.DecodeError: the bytes are no such message.
     """
-    message: WorkerMessage = _worker_decoder.decode(data)
+    message: WorkerMessage = decode(_worker_decoder, data)
     return message
 
 
@@ -409,5 +410,5 @@ def decode_control(data: bytes) -> ControlMessage:
     Raises:
         msgspec.DecodeError: the bytes are no such message.
     """
-    message: ControlMessage = _control_decoder.decode(data)
+    message: ControlMessage = decode(_control_decoder, data)
     return message

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 
 INLINE_BYTES_MAX = 4096
@@ -136,4 +137,7 @@ def decode_result(data: bytes) -> ActionResult:
     Raises:
         msgspec.DecodeError: the bytes are no action result.
     """
-    return msgspec.json.decode(data, type=ActionResult)
+    return decode(_decoder, data)
+
+
+_decoder = msgspec.json.Decoder(ActionResult)

@@ -9,7 +9,6 @@ from typing import Any
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
-from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Attempt, Run, StepRun, Worker
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
@@ -95,14 +94,9 @@ def _describe(artifact: Artifact) -> dict[str, Any]:
 
 
 def _step(state: State, run: Run, step: StepRun) -> StepStatus:
-    attempts = [
-        a
-        for part in step.parts.values()
-        if part.result is None and part.key is not None
-        for a in _attempts(state, part.key)
-    ]
+    attempts = [] if step.ended else _attempts(state, step)
     done = sum(p.result is not None for p in step.parts.values())
-    reason, message = _reason(step, attempts)
+    reason, message = _reason(state, step, attempts)
     counts_tokens = step.contract.work_unit == "tokens"
     return StepStatus(
         path=step.plan.path,
@@ -132,20 +126,21 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
     )
 
 
-def _reason(step: StepRun, attempts: Sequence[Attempt]) -> tuple[str, str]:
+def _reason(state: State, step: StepRun, attempts: Sequence[Attempt]) -> tuple[str, str]:
     """Why a step is where it is, as a word and as a sentence."""
     if step.state is StepState.READY and step.wait_reason:
         return step.wait_reason, step.wait_detail
-    for attempt in attempts:
-        failure = attempt.action.last_failure
-        if attempt.store_full_s and failure is not None:
-            return failure.kind, f"{failure.message}; {failure.remedy}"
+    full = state.store_full if step.state is StepState.RUNNING else None
+    if full is not None and any(a.store_full_s for a in attempts):
+        return full.kind, f"{full.message}; {full.remedy}"
     return step.reason, step.failure.message if step.failure else ""
 
 
-def _attempts(state: State, key: ActionKey) -> list[Attempt]:
-    action = state.actions.get(key)
-    return list(action.attempts.values()) if action is not None else []
+def _attempts(state: State, step: StepRun) -> list[Attempt]:
+    """The attempts that a step waits for; once it has ended they are those of other runs."""
+    keys = [p.key for p in step.parts.values() if p.result is None and p.key is not None]
+    found = [state.actions[key] for key in keys if key in state.actions]
+    return [attempt for action in found for attempt in action.attempts.values()]
 
 
 def _eta_s(run: Run, now_s: float) -> float:

@@ -38,7 +38,7 @@ class ReviewedWorkerTokens:
         """
         self._reviews = reviews
         self._namespace = namespace
-        self._fixed = fixed.encode()
+        self._fixed = fixed.encode(errors="surrogateescape")
         self._pools: TtlCache[bytes, str | None] = TtlCache(
             lambda pool: NO_S if pool is None else YES_S, most=TOKENS_MAX
         )
@@ -52,7 +52,7 @@ class ReviewedWorkerTokens:
         given = token.encode(errors="surrogateescape")
         if self._fixed and hmac.compare_digest(self._fixed, given):
             return ANY_POOL
-        if not given:
+        if not given or not token.isascii():  # no token of a ServiceAccount
             return None
         # What is kept is no token: a core dump should not hold them longer than a request.
         key = hashlib.sha256(given).digest()

@@ -16,6 +16,7 @@ from flowmesh_control.runs.admission import Submission
 from flowmesh_control.runs.cancellations import cancel
 from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import (
+    DamagedRecordError,
     FlowMeshError,
     InvalidReferenceError,
     InvariantError,
@@ -107,6 +108,8 @@ class WorkflowController:
         try:
             await self._do(need(obj, live=live, epoch=parts.given.epoch), uid, obj)
         except (StoreUnavailableError, StoreFullError) as e:
+            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
+        except DamagedRecordError as e:  # its key and remedy are in the message
             self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
         except UnreadableError as e:
             self._held_up(uid, obj, WorkflowReason.UNREADABLE, e)

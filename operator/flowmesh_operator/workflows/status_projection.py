@@ -60,10 +60,10 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
     """
     status = about.said(run.phase, conditions.of_run(run))
     total = sum(run.counts.values())
-    ended = total - sum(run.counts.get(s, 0) for s in _FIRST if s is not StepState.FAILED)
+    done = run.counts.get(StepState.COMPLETED, 0) + run.counts.get(StepState.SKIPPED, 0)
     status |= {
         "message": conditions.ending(run)[: conditions.MOST_CHARS],
-        "progress": f"{ended}/{total}",
+        "progress": f"{done}/{total}",
         "counts": {"total": total, **{str(s).lower(): run.counts.get(s, 0) for s in StepState}},
         "actions": run.actions,
         "executed": run.executed,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flowmesh_core.accounting.ledger_lines import AttemptLine, Line
 from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
-from flowmesh_core.placement.fair_share import HALF_LIFE_S
+from flowmesh_core.placement.settings import FAIR_SHARE_HALF_LIFE_S
 from flowmesh_core.units import Digest
 from flowmesh_sim.kernel.violation import wrong
 
@@ -78,7 +78,7 @@ def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
     if account is None:
         return 0.0
     nanousd, at_s = account
-    return nanousd * exp2(-(now_s - at_s) / HALF_LIFE_S)
+    return nanousd * exp2(-(now_s - at_s) / FAIR_SHARE_HALF_LIFE_S)
 
 
 def _places(signature: str, snapshot: Snapshot, decision: Decision) -> set[str]:

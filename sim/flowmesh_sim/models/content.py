@@ -22,7 +22,7 @@ SCHEMA = Schema.of({"text": "string"})
 BYTES_PER_TOKEN = 4
 ROW_BYTES = 64
 CHUNK_ROWS = 32
-"""The average of a dataset's chunks (DESIGN §8)."""
+"""The average of a dataset's chunks."""
 
 
 @dataclass(frozen=True, slots=True)

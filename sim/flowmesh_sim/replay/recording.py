@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError, SpecError
 
 VERSION = 1
@@ -28,14 +29,18 @@ class Head(msgspec.Struct, frozen=True):
     runs: int
 
 
-_KINDS: dict[str, type] = {
-    "trace": Head,
-    "engine": EngineRecord,
-    "run": RecordedRun,
-    "step": StepRecord,
-    "part": PartRecord,
-    "attempt": AttemptRecord,
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    name: msgspec.json.Decoder(kind)
+    for name, kind in {
+        "trace": Head,
+        "engine": EngineRecord,
+        "run": RecordedRun,
+        "step": StepRecord,
+        "part": PartRecord,
+        "attempt": AttemptRecord,
+    }.items()
 }
+_decoder = msgspec.json.Decoder()
 _ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
@@ -159,9 +164,9 @@ def read_recording(path: Path) -> Recording:
     found: list[tuple[str, Any]] = []
     for number, line in enumerate(data.splitlines(), 1):
         try:
-            kind = str(msgspec.json.decode(line)["kind"])
-            found.append((kind, msgspec.json.decode(line, type=_KINDS[kind])))
-        except (msgspec.MsgspecError, KeyError, TypeError) as e:
+            kind = str(decode(_decoder, line)["kind"])
+            found.append((kind, decode(_DECODERS[kind], line)))
+        except (msgspec.DecodeError, KeyError, TypeError) as e:
             said = f"line {number} is no line of a trace: {e}"
             raise SpecError([Problem(str(path), said)]) from e
     if not found or not isinstance(found[0][1], Head) or found[0][1].version != VERSION:

@@ -1,6 +1,7 @@
 """What no worker of this installation can run is refused before anything is started."""
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_a_base_install_refuses_models_with_the_command_that_adds_them(tmp_path:
     assert caught.value.where == "team-a/ask"
     assert "inputs.base (model.import), ask (llm.generate)" in caught.value.message
     assert "torch, transformers" in caught.value.message
-    assert f"uv pip install --python {sys.executable}" in caught.value.remedy
+    assert f"pip install --python {sys.executable}" in caught.value.remedy
     assert "[worker-" in caught.value.remedy
     assert not state.exists()  # no fabric was started
     works = checked(WorkflowSelection([flows.write(tmp_path, "data", data())]))
@@ -130,8 +131,17 @@ def test_an_installation_from_elsewhere_is_pointed_at_a_checkout(
 ) -> None:
     monkeypatch.setattr(installation, "_checkout", lambda: None)
     said = install_command("worker-cpu")
-    assert said.startswith("in a checkout of FlowMesh: uv pip install")
+    assert said.startswith("in a checkout of FlowMesh: ")
     assert "'.[worker-" in said
+
+
+def test_where_uv_is_missing_the_command_installs_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert install_command("worker-cpu").startswith("uv pip install --python ")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    own = f"{sys.executable} -m"
+    begins = f"{own} pip install uv && {own} uv pip install --python {sys.executable} "
+    assert install_command("worker-cpu").startswith(begins)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ def served(queue: FairQueue[int], count: int) -> list[str]:
         taken = queue.pop()
         assert taken is not None
         found.append(taken[0])
-        queue.done(taken[0])
+        queue.done()
     return found
 
 
 def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
+    queue: FairQueue[int] = FairQueue(weight=even)
     for number in range(MANY):
         queue.push("a", number)
     served(queue, 100)
@@ -37,7 +37,7 @@ def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> N
 
 
 def test_an_item_that_several_want_goes_where_it_is_served_first() -> None:
-    queue: FairQueue[int] = FairQueue(weight={"a": 1.0, "b": 1.0, "c": 50.0}.__getitem__, limit=1)
+    queue: FairQueue[int] = FairQueue(weight={"a": 1.0, "b": 1.0, "c": 50.0}.__getitem__)
     for number in range(100):
         queue.push("a", number)
         queue.push("c", number)
@@ -49,7 +49,7 @@ def test_an_item_that_several_want_goes_where_it_is_served_first() -> None:
 
 
 def test_items_of_one_tenant_keep_their_order() -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=100)
+    queue: FairQueue[int] = FairQueue(weight=even)
     for number in range(50):
         queue.push("ab"[number % 2], number)
     taken = [t for _ in range(50) if (t := queue.pop()) is not None]
@@ -58,7 +58,7 @@ def test_items_of_one_tenant_keep_their_order() -> None:
 
 
 def test_a_tenant_of_weight_three_has_three_turns_for_anothers_one() -> None:
-    queue: FairQueue[int] = FairQueue(weight={"a": 3.0, "b": 1.0}.__getitem__, limit=1)
+    queue: FairQueue[int] = FairQueue(weight={"a": 3.0, "b": 1.0}.__getitem__)
     for number in range(400):
         queue.push("a", number)
         queue.push("b", number)
@@ -67,7 +67,7 @@ def test_a_tenant_of_weight_three_has_three_turns_for_anothers_one() -> None:
 
 
 def test_who_was_away_does_not_save_up_turns() -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
+    queue: FairQueue[int] = FairQueue(weight=even)
     queue.push("b", 0)
     for number in range(1000):
         queue.push("a", number)
@@ -77,40 +77,30 @@ def test_who_was_away_does_not_save_up_turns() -> None:
     assert Counter(served(queue, 20))["b"] == pytest.approx(10, abs=1)
 
 
-def test_a_tenant_has_no_more_in_service_than_the_limit_and_others_go_on() -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=2)
-    for number in range(5):
-        queue.push("a", number)
-    assert [queue.pop(), queue.pop(), queue.pop()] == [("a", 0), ("a", 1), None]
-    queue.push("b", 0)
-    assert queue.pop() == ("b", 0)
-    queue.done("a")
-    assert queue.pop() == ("a", 2)
-
-
-def test_what_is_given_back_comes_first_of_its_tenants() -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=1)
-    queue.push("a", 0)
-    queue.push("a", 1)
-    assert queue.pop() == ("a", 0)
-    queue.give_back("a", 0)
-    assert queue.pop() == ("a", 0)
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-320])
+def test_a_weight_that_is_no_positive_number_is_refused_where_the_item_is_added(
+    weight: float,
+) -> None:
+    queue: FairQueue[int] = FairQueue(weight={"good": 1.0, "bad": weight}.__getitem__)
+    with pytest.raises(ValueError, match="weight of tenant 'bad' is"):
+        queue.push("bad", 0)
+    queue.push("good", 1)
+    assert queue.pop() == ("good", 1)
+    assert queue.pop() is None
+    assert not len(queue)
 
 
 @given(
     st.lists(
         st.one_of(
             st.tuples(st.just("push"), st.sampled_from("abcd")),
-            st.tuples(st.sampled_from(["pop", "done", "give back"]), st.just("")),
+            st.tuples(st.sampled_from(["pop", "done", "add again"]), st.just("")),
         ),
         max_size=200,
-    ),
-    st.integers(1, 4),
+    )
 )
-def test_nothing_is_lost_doubled_or_taken_beyond_the_limit(
-    steps: list[tuple[str, str]], limit: int
-) -> None:
-    queue: FairQueue[int] = FairQueue(weight=even, limit=limit)
+def test_nothing_is_lost_or_doubled(steps: list[tuple[str, str]]) -> None:
+    queue: FairQueue[int] = FairQueue(weight=even)
     pushed, waiting, in_service = 0, set[int](), list[tuple[str, int]]()
     for step, tenant in steps:
         if step == "push":
@@ -123,17 +113,18 @@ def test_nothing_is_lost_doubled_or_taken_beyond_the_limit(
                 waiting.remove(taken[1])
                 in_service.append(taken)
         elif in_service and step == "done":
-            queue.done(in_service.pop(0)[0])
+            in_service.pop(0)
+            queue.done()
         elif in_service:
-            back = in_service.pop(0)
-            queue.give_back(*back)
-            waiting.add(back[1])
+            again = in_service.pop(0)
+            queue.done()
+            queue.push(*again)
+            waiting.add(again[1])
         assert len(queue) == len(waiting)
-        assert max(Counter(t for t, _ in in_service).values(), default=0) <= limit
-    for tenant, _ in in_service:
-        queue.done(tenant)
+    for _ in in_service:
+        queue.done()
     while (taken := queue.pop()) is not None:
         waiting.remove(taken[1])
-        queue.done(taken[0])
+        queue.done()
     assert not waiting
     assert not len(queue)

@@ -97,3 +97,25 @@ def test_a_publication_is_awaited_while_its_attempt_is() -> None:
     assert not owners.awaits(msgspec.structs.replace(publish, result=other))
     world.answer()
     assert not owners.awaits(publish)
+
+
+def test_the_publications_of_two_attempts_of_one_action_are_awaited_one_by_one() -> None:
+    world = World()
+    owners = WorkOwners(world.machine.state)
+    world.join("w1")
+    uids = []
+    for _ in range(2):
+        uids.append(world.submit(plan(step("n", value=1))))
+        world.mute_store = False
+        world.tick(0.1)
+        world.mute_store = True
+        world.finish(only(world).attempt_id)
+        world.apply(e.CancelRequested(uids[0]))
+        world.mute_store = False
+    old, new = (command for command in world.unanswered if isinstance(command, c.Publish))
+    assert owners.awaits(old)
+    assert owners.awaits(new)
+    world.answer()
+    assert not owners.awaits(old)
+    assert not owners.awaits(new)
+    assert [world.finals[uid].phase for uid in uids] == ["Cancelled", "Succeeded"]

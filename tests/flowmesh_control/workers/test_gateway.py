@@ -12,6 +12,7 @@ from tests.flowmesh_control.waiting import until
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.workers import gateway
 from flowmesh_control.workers.gateway import STRANGERS_BYTES, WorkerGateway
+from flowmesh_control.workers.message_intake import DropReason
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.protocol.messages import (
@@ -471,3 +472,21 @@ async def test_a_worker_without_the_header_is_welcomed_with_what_fits(door: Door
     socket = await door.connect(hello(), Authorization="Bearer elsewhere")
     assert isinstance(await heard(socket), Welcome)
     await socket.close()
+
+
+async def test_a_hello_that_is_not_utf_8_is_refused_with_the_reason(door: Door) -> None:
+    socket = await door.http.ws_connect(door.url)
+    data = encode(hello("a-name"))
+    await socket.send_bytes(data.replace(b"a-name", b"\xff-name"))
+    answer = await heard(socket)
+    assert isinstance(answer, Refused)
+    assert answer.final
+    assert "not UTF-8" in answer.reason
+    assert door.gateway.drops.counts[DropReason.UNREADABLE] == 1
+
+
+async def test_a_sync_that_is_not_utf_8_is_counted_as_unreadable(door: Door) -> None:
+    socket = await door.join(hello())
+    data = encode(Sync(seq=1, metrics={"a-name": 1.0}))
+    await socket.send_bytes(data.replace(b"a-name", b"\xff-name"))
+    await until(lambda: door.gateway.drops.counts[DropReason.UNREADABLE] == 1)

@@ -16,7 +16,12 @@ from tests.flowmesh_core.placement.builders import action, lane, snapshot, worke
 
 from flowmesh_core.autoscaling.backlog import backlog_of
 from flowmesh_core.autoscaling.hysteresis import Hysteresis
-from flowmesh_core.autoscaling.pool_supply import AGAIN_S, LEAST_S, TIMES, PoolSupply
+from flowmesh_core.autoscaling.pool_supply import PoolSupply
+from flowmesh_core.autoscaling.settings import (
+    SUPPLY_PATIENCE_MIN_S,
+    SUPPLY_PATIENCE_STARTS,
+    SUPPLY_RETRY_S,
+)
 from flowmesh_core.costmodel import CostModel
 
 START_S = 10.0
@@ -37,7 +42,13 @@ class Asked:
         return most
 
 
-@pytest.mark.parametrize(("start_s", "wait_s"), [(START_S, LEAST_S), (LEAST_S, TIMES * LEAST_S)])
+@pytest.mark.parametrize(
+    ("start_s", "wait_s"),
+    [
+        (START_S, SUPPLY_PATIENCE_MIN_S),
+        (SUPPLY_PATIENCE_MIN_S, SUPPLY_PATIENCE_STARTS * SUPPLY_PATIENCE_MIN_S),
+    ],
+)
 def test_a_worker_that_does_not_come_for_long_is_not_expected(start_s, wait_s):
     pool = Asked(start_s)
     assert pool.after(10.0, living=2, asked=2) is None
@@ -47,22 +58,22 @@ def test_a_worker_that_does_not_come_for_long_is_not_expected(start_s, wait_s):
 
 def test_the_wait_begins_when_more_are_asked_for_than_there_are():
     pool = Asked()
-    assert pool.after(10 * LEAST_S, living=2, asked=2) is None
-    assert pool.after(LEAST_S - 10.0, living=2, asked=5) is None
+    assert pool.after(10 * SUPPLY_PATIENCE_MIN_S, living=2, asked=2) is None
+    assert pool.after(SUPPLY_PATIENCE_MIN_S - 10.0, living=2, asked=5) is None
     assert pool.after(10.0, living=2, asked=5) == 2
 
 
 def test_a_worker_that_is_lost_is_waited_for_like_any_other():
     pool = Asked()
     pool.after(10.0, living=2, asked=2)
-    assert pool.after(LEAST_S - 10.0, living=1, asked=2) is None
+    assert pool.after(SUPPLY_PATIENCE_MIN_S - 10.0, living=1, asked=2) is None
     assert pool.after(10.0, living=1, asked=2) == 1
 
 
 def test_who_comes_back_or_comes_and_goes_is_not_one_more():
     pool = Asked()
     pool.after(10.0, living=2, asked=2)
-    assert pool.after(LEAST_S, living=2, asked=3) == 2
+    assert pool.after(SUPPLY_PATIENCE_MIN_S, living=2, asked=3) == 2
     assert pool.after(10.0, living=1, asked=3) == 1
     assert pool.after(10.0, living=2, asked=3) == 2
     assert pool.after(10.0, living=3, asked=3) is None
@@ -76,22 +87,24 @@ def test_who_comes_back_or_comes_and_goes_is_not_one_more():
 def test_what_was_had_and_given_back_can_be_had():
     pool = Asked()
     pool.after(10.0, living=5, asked=5)
-    assert pool.after(LEAST_S, living=5, asked=6) == 5
+    assert pool.after(SUPPLY_PATIENCE_MIN_S, living=5, asked=6) == 5
     assert pool.after(10.0, living=2, asked=2) == 5
 
 
 def test_a_worker_that_comes_ends_it():
     pool = Asked()
-    assert pool.after(2 * LEAST_S, living=0, asked=2) == 0
+    assert pool.after(2 * SUPPLY_PATIENCE_MIN_S, living=0, asked=2) == 0
     assert pool.after(10.0, living=1, asked=2) is None
-    assert pool.after(LEAST_S, living=1, asked=2) == 1
+    assert pool.after(SUPPLY_PATIENCE_MIN_S, living=1, asked=2) == 1
 
 
 def test_a_pool_that_asks_no_more_is_asked_again_after_a_while():
     pool = Asked()
-    assert pool.after(LEAST_S, living=0, asked=1) is None, "it was seen for less than that"
+    assert pool.after(SUPPLY_PATIENCE_MIN_S, living=0, asked=1) is None, (
+        "it was seen for less than that"
+    )
     assert pool.after(10.0, living=0, asked=1) == 0
-    assert pool.after(AGAIN_S - 10.0, living=0, asked=0) == 0
+    assert pool.after(SUPPLY_RETRY_S - 10.0, living=0, asked=0) == 0
     assert pool.after(10.0, living=0, asked=0) is None
 
 
@@ -99,9 +112,9 @@ def test_a_clock_that_was_set_back_does_not_wait_for_the_old_time():
     pool = Asked()
     pool.after(10.0, living=0, asked=1)
     pool.now_s = 0.0
-    assert pool.after(LEAST_S + 10.0, living=0, asked=1) == 0
+    assert pool.after(SUPPLY_PATIENCE_MIN_S + 10.0, living=0, asked=1) == 0
     pool.now_s = -1e6
-    assert pool.after(AGAIN_S, living=0, asked=0) == 0
+    assert pool.after(SUPPLY_RETRY_S, living=0, asked=0) == 0
     assert pool.after(10.0, living=0, asked=0) is None
 
 

@@ -10,15 +10,8 @@ from tests.flowmesh_core.placement.builders import NOW_S, lane, snapshot, worker
 
 from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.hysteresis import Hysteresis
-from flowmesh_core.autoscaling.right_sizing import (
-    BUSY,
-    HALF,
-    QUIET,
-    STEADY_S,
-    EngineReadiness,
-    PoolRequirement,
-    RightSizing,
-)
+from flowmesh_core.autoscaling.right_sizing import EngineReadiness, PoolRequirement, RightSizing
+from flowmesh_core.autoscaling.settings import BUSY_SHARE, QUIET_SHARE, SETTLED_SHARE, STEADY_S
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
@@ -80,7 +73,7 @@ class Demand:
         return order[0]
 
 
-def demand(fast: float = QUIET, cheap: float = BUSY, **changes) -> Demand:
+def demand(fast: float = QUIET_SHARE, cheap: float = BUSY_SHARE, **changes) -> Demand:
     return Demand({"fast": 2.0, "cheap": 0.5}, {"fast": fast, "cheap": cheap}, **changes)
 
 
@@ -95,19 +88,19 @@ def test_a_pool_that_was_quiet_for_long_enough_gives_way_to_a_cheaper_one():
 def test_of_several_the_cheapest_that_would_do_is_taken():
     there = demand()
     there.usd |= {"middle": 0.8}
-    assert there.after(CALM_S, middle=0.1, cheap=BUSY + 0.1) == "middle"
+    assert there.after(CALM_S, middle=0.1, cheap=BUSY_SHARE + 0.1) == "middle"
 
 
 def test_the_time_begins_anew_where_it_was_used_in_between():
     there = demand()
     there.after(CALM_S - 10.0)
-    there.after(0.0, fast=QUIET + 0.1)
-    assert there.after(CALM_S - 10.0, fast=QUIET) == "fast"
+    there.after(0.0, fast=QUIET_SHARE + 0.1)
+    assert there.after(CALM_S - 10.0, fast=QUIET_SHARE) == "fast"
     assert there.after(10.0) == "cheap"
 
 
 def test_a_busy_pool_gives_way_to_a_dearer_one_sooner():
-    there = demand(fast=0.4, cheap=BUSY + 0.1, names=("cheap", "fast"), open_={"cheap": 1.0})
+    there = demand(fast=0.4, cheap=BUSY_SHARE + 0.1, names=("cheap", "fast"), open_={"cheap": 1.0})
     assert there.after(TARGET_S - 10.0) == "cheap"
     assert there.after(10.0) == "fast"
     there.open_ = {"fast": 1.0}
@@ -140,8 +133,8 @@ def test_demand_that_prefers_dollars_stays_with_the_cheap_pool():
         ({"fast": 2.0, "cheap": inf}, {}),  # cannot hold all
         ({"fast": inf, "cheap": 0.5}, {}),  # what it would save is not known
         ({"fast": 0.0, "cheap": 0.0}, {}),  # paid for anyway
-        ({"fast": 2.0, "cheap": 0.5}, {"cheap": BUSY + 0.01}),
-        ({"fast": 2.0, "cheap": 0.5}, {"fast": QUIET + 0.01}),
+        ({"fast": 2.0, "cheap": 0.5}, {"cheap": BUSY_SHARE + 0.01}),
+        ({"fast": 2.0, "cheap": 0.5}, {"fast": QUIET_SHARE + 0.01}),
     ],
 )
 def test_nothing_moves_where_it_would_not_pay(usd, use):
@@ -176,7 +169,7 @@ def test_a_pool_that_cannot_hold_a_new_model_is_left_for_one_that_can():
     there = demand()
     there.after(CALM_S)
     there.usd |= {"cheap": inf, "middle": inf}
-    there.names, there.open_ = ("middle", "fast", "cheap"), {"middle": 1.0, "fast": HALF}
+    there.names, there.open_ = ("middle", "fast", "cheap"), {"middle": 1.0, "fast": SETTLED_SHARE}
     assert there.after(0.0, middle=0.1) == "fast"
     assert there.sizing.leaving == set()
     there.weights = (HASTY,)
@@ -257,7 +250,7 @@ def test_engines_that_do_not_open_go_back_to_where_most_of_them_are():
     assert there.after(2 * CALM_S - 10.0, middle=0.4) == "middle"
     assert there.after(10.0) == "fast"
     assert there.sizing.leaving == set()
-    there.use |= {"fast": QUIET, "cheap": BUSY}
+    there.use |= {"fast": QUIET_SHARE, "cheap": BUSY_SHARE}
     assert there.after(2 * CALM_S) == "fast", "twice as long is waited the next time, and more"
     assert there.after(2 * CALM_S) == "cheap"
 
@@ -265,7 +258,7 @@ def test_engines_that_do_not_open_go_back_to_where_most_of_them_are():
 def test_engines_that_load_for_long_are_waited_for():
     there = demand()
     there.after(CALM_S)
-    there.open_, there.opening = {"fast": 1.0}, {"cheap": HALF}
+    there.open_, there.opening = {"fast": 1.0}, {"cheap": SETTLED_SHARE}
     assert there.after(3600.0) == "cheap"
     assert (there.sizing.leaving, there.sizing.moves) == ({"fast"}, 1)
 
@@ -274,7 +267,7 @@ def test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_agai
     there, stays = demand(), []
     for _ in range(8):
         there.open_, began_s = {"fast": 1.0}, there.now_s
-        while there.after(10.0, fast=QUIET, cheap=BUSY) == "fast":
+        while there.after(10.0, fast=QUIET_SHARE, cheap=BUSY_SHARE) == "fast":
             pass
         stays.append(there.now_s - began_s)
         there.open_ = {"cheap": 1.0}
@@ -285,13 +278,13 @@ def test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_agai
 def test_engines_that_have_been_away_for_long_wait_half_as_long_the_next_time():
     there = demand()
     for away_s, waits_s in ((0.0, CALM_S), (0.0, 2 * CALM_S), (STEADY_S, 4 * CALM_S)):
-        assert there.after(waits_s - 10.0, fast=QUIET, cheap=BUSY) == "fast"
+        assert there.after(waits_s - 10.0, fast=QUIET_SHARE, cheap=BUSY_SHARE) == "fast"
         assert there.after(20.0) == "cheap"
         there.open_ = {"cheap": 1.0}
         there.after(away_s)
         assert there.after(TARGET_S, cheap=0.9, fast=0.4) == "fast"
         there.open_ = {"fast": 1.0}
-    assert there.after(2 * CALM_S - 20.0, fast=QUIET, cheap=BUSY) == "fast"
+    assert there.after(2 * CALM_S - 20.0, fast=QUIET_SHARE, cheap=BUSY_SHARE) == "fast"
     assert there.after(40.0) == "cheap"
 
 
@@ -322,7 +315,7 @@ def test_a_time_without_demand_counts_as_having_stayed():
     there.open_ = {"cheap": 1.0}
     assert there.after(TARGET_S, cheap=0.9, fast=0.4) == "fast"
     there.open_ = {"fast": 1.0}
-    assert there.after(CALM_S + 10.0, fast=QUIET, cheap=BUSY) == "cheap"
+    assert there.after(CALM_S + 10.0, fast=QUIET_SHARE, cheap=BUSY_SHARE) == "cheap"
 
 
 # -- with real pools ---------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
     world = World(seed, workers=30)
     every = {number: number for number in range(len(world.view.workers))}
     few, many = (input_locality.InputLocality(world.view) for _ in range(2))
-    assert len(every) <= input_locality.FEW
+    assert len(every) <= input_locality.LOCALITY_BY_WORKER_MAX
     for one in world.view.ready:
         asked = list(few.among(one, every))
         looked_up = list(many.among(one, {**every, **dict.fromkeys(range(1000, 1100), 0)}))

@@ -46,6 +46,12 @@ def test_every_field_is_one_of_the_custom_resource() -> None:
     assert (status["observedGeneration"], status["epoch"]) == (2, 7)
 
 
+def test_cancelled_and_failed_steps_are_no_progress() -> None:
+    counts = {"COMPLETED": 2, "SKIPPED": 1, "FAILED": 1, "CANCELLED": 3, "RUNNING": 1}
+    assert of_run(run(counts=counts), about())["progress"] == "3/8"
+    assert of_run(run("Cancelled", counts={"CANCELLED": 4}), about())["progress"] == "0/4"
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowmesh_core.autoscaling.pool_supply import LEAST_S
+from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import scenario_of
 
@@ -43,7 +43,7 @@ def test_work_goes_to_the_next_pool_where_the_best_has_no_machine() -> None:
     assert result.succeeded == 12
     assert made(simulation) == {"next"}
     plenty = simulated(best=2, next=2)[1].latency_s
-    assert result.latency_s["p99"] < plenty["p99"] + 2 * LEAST_S
+    assert result.latency_s["p99"] < plenty["p99"] + 2 * SUPPLY_PATIENCE_MIN_S
 
 
 def test_what_one_pool_has_and_what_is_more_than_that_goes_to_the_next() -> None:

@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from flowmesh_core.decoding import decode
+
 _LENGTH = struct.Struct(">I")
 FRAME_BYTES_MAX = (1 << 32) - 1
 
@@ -88,7 +90,7 @@ class Channel(asyncio.Protocol, Generic[Received]):
         start = 0
         while (frame := self._frame(start)) is not None:
             body, start = frame
-            for message in self._decoder.decode(body):
+            for message in decode(self._decoder, body):
                 self._on_message(message)
         if start:
             del self._buffer[:start]

@@ -6,6 +6,7 @@ decoded, in what its values will take, since one byte of MessagePack can be an e
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.code.answer_size import decoded_bytes
 from flowmesh_worker.engines.code.limits import SandboxResult
@@ -13,6 +14,7 @@ from flowmesh_worker.engines.code.limits import SandboxResult
 ANSWER_MIB_MAX = 256
 _DECODED_FACTOR = 4
 _DECODED_BASE_BYTES = 64 << 20
+_decoder = msgspec.msgpack.Decoder(SandboxResult)
 _REMEDY = "return less: fewer rows, or only the columns that later steps read"
 
 
@@ -50,7 +52,7 @@ class AnswerBytes:
             raise self._too_much(
                 f"what the code returned would take more than {limit >> 20} MiB of memory"
             )
-        answer = msgspec.msgpack.decode(self.data, type=SandboxResult)
+        answer = decode(_decoder, self.data)
         self.data = bytearray()
         return answer
 

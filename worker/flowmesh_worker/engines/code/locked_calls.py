@@ -111,7 +111,7 @@ def _read(answer: AnswerBytes, code: int, task: SandboxRequest) -> SandboxResult
     if answer.data:
         try:
             return answer.decoded()
-        except (msgspec.DecodeError, RecursionError):
+        except msgspec.DecodeError:
             raise user_code_failed(
                 "the process of the code wrote something else than an answer"
             ) from None

@@ -13,11 +13,13 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_worker.engines.code import sandbox
 from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
 from flowmesh_worker.ipc.parent_death import die_with_parent
 
 FILE = "code"
+_decoder = msgspec.msgpack.Decoder(SandboxRequest)
 _LAST_FRAMES = 8
 _PLAIN_VALUES = (
     "return strings, finite numbers, booleans, None, and lists or dicts of these, not too deep"
@@ -34,7 +36,7 @@ def main() -> None:
     """Reads the task, runs it, writes the answer."""
     answer_to, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
-    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SandboxRequest)
+    task = decode(_decoder, sys.stdin.buffer.read())
     lacks = sandbox.enter(task)
     own = os.getpid()
     answer = msgspec.structs.replace(run(task), lacks=lacks)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.processes import Take, run_process
 
@@ -79,7 +80,7 @@ async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take
         deadline: asyncio.Timeout
         async with asyncio.timeout(None) as deadline:
             while True:
-                frame = _frames.decode(await _read(reader, _FRAME_BYTES_MAX))
+                frame = decode(_frames, await _read(reader, _FRAME_BYTES_MAX))
                 if isinstance(frame, Ended):
                     return frame.code
                 if isinstance(frame, Answered):
@@ -116,14 +117,14 @@ class Sidecar:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection is one call; the caller's leaving ends it."""
         try:
-            task = _tasks.decode(await _read(reader))
+            task = decode(_tasks, await _read(reader))
             call = asyncio.create_task(self._call(task, writer))
             left = asyncio.create_task(reader.read())
             await asyncio.wait((call, left), return_when=asyncio.FIRST_COMPLETED)
             for one in (call, left):
                 one.cancel()
             await asyncio.gather(call, left, return_exceptions=True)
-        except (asyncio.IncompleteReadError, msgspec.MsgspecError) as error:
+        except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             sys.stderr.write(f"a call that cannot be read: {error}\n")
         finally:
             writer.close()

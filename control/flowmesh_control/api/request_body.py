@@ -1,0 +1,30 @@
+"""Reads the JSON body of a request: what is wrong with it is the sender's fault."""
+
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_core.decoding import Decoder, decode
+from flowmesh_core.errors import FlowMeshError
+
+_Body = TypeVar("_Body")
+
+
+async def read_body(request: web.Request, decoder: Decoder[_Body]) -> _Body:
+    """Returns the body of a request.
+
+    Raises:
+        FlowMeshError: it is not what the decoder reads.
+    """
+    return decode_body(await request.read(), decoder)
+
+
+def decode_body(body: bytes, decoder: Decoder[_Body]) -> _Body:
+    """Returns what a body says; raises as :func:`read_body`."""
+    try:
+        return decode(decoder, body)
+    except msgspec.DecodeError as e:
+        raise FlowMeshError(
+            f"the body cannot be read: {e}", where="body", remedy="see docs/api.md"
+        ) from e

@@ -1,0 +1,42 @@
+"""What ``fmesh`` says when the API server refuses an object."""
+
+import json
+
+import pytest
+
+from flowmesh_cli.cluster.objects import said_by_api_server
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+
+exceptions = pytest.importorskip("kubernetes.client.exceptions", reason="the operator extra")
+
+
+def refused(status: int, body: dict[str, object]) -> CliError:
+    error = exceptions.ApiException(status=status, reason="refused")
+    error.body = json.dumps(body)
+
+    def call() -> None:
+        raise error
+
+    with pytest.raises(CliError) as caught:
+        said_by_api_server(call, where="flowmeshworkflows in team-a")
+    return caught.value
+
+
+def test_a_missing_namespace_is_an_error_with_the_command_that_creates_it() -> None:
+    details = {"name": "team-a", "kind": "namespaces"}
+    message = 'namespaces "team-a" not found'
+    error = refused(404, {"reason": "NotFound", "message": message, "details": details})
+    assert error.code == ExitCode.NOT_FOUND
+    assert error.message == message
+    assert error.remedy == "kubectl create namespace team-a, or choose another with -n NAME"
+
+
+def test_a_missing_workflow_is_no_missing_namespace() -> None:
+    details = {"name": "nightly", "kind": "flowmeshworkflows"}
+    error = refused(404, {"reason": "NotFound", "message": "not found", "details": details})
+    assert "namespace" not in error.remedy
+
+
+def test_a_missing_right_still_names_whom_to_ask() -> None:
+    assert "administrator" in refused(403, {"message": "forbidden"}).remedy

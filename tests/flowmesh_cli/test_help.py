@@ -1,0 +1,44 @@
+"""Every command and option explains itself in a line or two of plain English."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from flowmesh_cli.main import app
+
+
+def commands(command: Any, name: str = "fmesh") -> Iterator[tuple[str, Any]]:
+    """A command and all below it, by what is typed."""
+    yield name, command
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{name} {word}")
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_made_of_whole_sentences_without_semicolons(name: str) -> None:
+    command = COMMANDS[name]
+    texts = [command.help, *(option.help for option in command.params if option.name != "help")]
+    for text in texts:
+        assert text, name
+        assert ";" not in text, text
+        assert text[0].isupper(), text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_first_sentence_fits_into_the_list_of_commands(name: str) -> None:
+    first = COMMANDS[name].help.partition("\n")[0]
+    assert first.endswith("."), first
+    assert len(first) <= 70, first
+
+
+def test_no_line_of_the_list_of_commands_is_cut_off() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    listed = shown.partition("Commands:")[2].splitlines()
+    assert len(listed) > 20
+    assert [line for line in listed if line.endswith("...")] == []

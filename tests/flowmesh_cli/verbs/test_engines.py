@@ -1,0 +1,25 @@
+"""Which engines ``fmesh engines`` lists."""
+
+import json
+
+from typer.testing import CliRunner
+
+from flowmesh_cli.main import app
+
+
+def listed(*options: str) -> set[str]:
+    done = CliRunner().invoke(app, ["engines", "--json", *options])
+    assert done.exit_code == 0, done.output
+    return {engine["name"] for engine in json.loads(done.stdout)}
+
+
+def test_engines_for_tests_are_listed_where_all_are_asked_for() -> None:
+    usual, every = listed(), listed("--all")
+    assert "data.sql" in usual
+    assert "test.sleep" in every
+    assert every - usual == {name for name in every if name.startswith("test.")}
+
+
+def test_an_engine_for_tests_is_shown_by_its_name() -> None:
+    done = CliRunner().invoke(app, ["engines", "test.sleep"])
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "test.sleep")

@@ -1,0 +1,34 @@
+"""Tokens of workers, whatever bytes a header holds."""
+
+import asyncio
+
+import pytest
+from tests.attacks.by_hand import place
+
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+
+HANDSHAKE = (
+    b"GET /worker HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"Authorization: Bearer %s\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", "caf\u00e9".encode()])
+async def test_a_handshake_with_a_token_that_is_not_ascii_is_one_without_a_valid_token(
+    token: bytes,
+) -> None:
+    async with place() as there:
+        host, port = there.control.url.split("//")[1].split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(HANDSHAKE % token)
+        status = await reader.readline()
+        writer.close()
+        assert status.startswith(b"HTTP/1.1 101")
+
+
+async def test_a_token_of_any_bytes_is_compared_as_bytes() -> None:
+    tokens = StaticWorkerTokens({"a": "caf\u00e9", "b": "\udcff"})
+    assert await tokens.pool_of("caf\u00e9") == "a"
+    assert await tokens.pool_of("\udcff") == "b"
+    assert await tokens.pool_of("\udcfe") is None

@@ -1,0 +1,98 @@
+"""Store work that is refused takes no turn while it waits, and errors of the pool are reported."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.flowmesh_control.waiting import until
+
+from flowmesh_control.loop import task_pool
+from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_core.errors import StoreUnavailableError
+
+COUNT = 2
+
+
+def nothing(_: object) -> None: ...
+
+
+@asynccontextmanager
+async def pool(
+    failed: Callable[[BaseException], None] = nothing,
+    weight: Callable[[str], float] = lambda tenant: 1.0,
+) -> AsyncIterator[TaskPool]:
+    found = TaskPool(failed=failed, waits=nothing, weight=weight, count=COUNT)
+    found.start()
+    try:
+        yield found
+    finally:
+        await found.stop()
+
+
+async def test_jobs_that_wait_to_be_tried_again_take_no_turn_of_their_tenant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_pool, "FIRST_RETRY_S", 3600.0)
+    refused, done = list[int](), asyncio.Event()
+
+    async def refuse(number: int) -> None:
+        refused.append(number)
+        raise StoreUnavailableError("no space is left")
+
+    async def serve(_: object) -> None:
+        done.set()
+
+    async with pool() as hands:
+        for number in range(3 * COUNT):
+            hands.give(refuse, number, ("a",))
+        hands.give(serve, None, ("a",))
+        await asyncio.wait_for(done.wait(), 10)
+    assert refused == list(range(3 * COUNT))
+
+
+async def test_a_job_that_is_tried_again_comes_behind_those_of_its_tenant_that_were_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_pool, "FIRST_RETRY_S", 0.0)
+    monkeypatch.setattr(task_pool, "LAST_RETRY_S", 0.0)
+    order = list[str]()
+    gates = {name: asyncio.Event() for name in ("one", "two")}
+
+    async def work(name: str) -> None:
+        order.append(name)
+        if name == "refused" and order.count(name) == 1:
+            raise StoreUnavailableError("away")
+        if name in gates:
+            await gates[name].wait()
+
+    async with pool() as hands:
+        for name in ("refused", "one", "two", "three"):
+            hands.give(work, name, ("a",))
+        await until(lambda: hands.backlog == 2 and "two" in order, within_s=10)
+        gates["one"].set()
+        await until(lambda: order.count("refused") == 2, within_s=10)
+        gates["two"].set()
+    assert order == ["refused", "one", "two", "three", "refused"]
+
+
+def test_the_more_jobs_are_refused_for_long_the_less_often_each_is_tried() -> None:
+    many = int(10 * task_pool.LAST_RETRY_S * task_pool.RETRIES_PER_S)
+    assert task_pool.retry_delay_s(task_pool.FIRST_RETRY_S, many) == task_pool.FIRST_RETRY_S
+    assert task_pool.retry_delay_s(task_pool.LAST_RETRY_S, 1) == task_pool.LAST_RETRY_S
+    assert task_pool.retry_delay_s(task_pool.LAST_RETRY_S, many) == 10 * task_pool.LAST_RETRY_S
+
+
+async def test_an_error_outside_a_job_ends_no_task_in_silence() -> None:
+    failures = list[BaseException]()
+    weights = {"a": 1.0}
+
+    async def work(_: object) -> None:
+        weights["a"] = 0.0
+
+    async with pool(failures.append, weights.__getitem__) as hands:
+        hands.give(work, None, ("a",))
+        hands.give(work, None, ("a",))
+        hands.give(work, None, ("a",))
+        await until(lambda: failures, within_s=10)
+    assert "weight" in str(failures[0])

@@ -1,0 +1,82 @@
+"""Few places for many uploads: no tenant takes them all while others wait."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from flowmesh_control.importer.fair_places import FairPlaces
+
+
+class Room:
+    """Places whose holders stay until they are let go."""
+
+    def __init__(self, count: int) -> None:
+        self.places = FairPlaces(count)
+        self.inside: list[str] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def come(self, *names: str) -> None:
+        """Each is of the tenant that its name begins with."""
+        for name in names:
+            self.tasks[name] = asyncio.create_task(self._stay(name))
+            await settled()
+
+    async def go(self, name: str) -> None:
+        self.tasks[name].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.tasks[name]
+        await settled()
+
+    async def _stay(self, name: str) -> None:
+        async with self.places.place(name[0]):
+            self.inside.append(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.inside.remove(name)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_tenant_alone_has_all_places_in_order() -> None:
+    room = Room(2)
+    await room.come("a1", "a2", "a3")
+    assert room.inside == ["a1", "a2"]
+    await room.go("a1")
+    assert room.inside == ["a2", "a3"]
+
+
+async def test_a_tenant_has_one_place_while_another_waits() -> None:
+    room = Room(2)
+    await room.come("a1", "a2", "a3", "a4", "b1", "b2")
+    await room.go("a1")
+    assert room.inside == ["a2", "b1"]
+    await room.go("a2")
+    assert room.inside == ["b1", "a3"]
+    await room.go("b1")
+    assert room.inside == ["a3", "b2"]
+
+
+async def test_who_leaves_while_waiting_takes_no_place() -> None:
+    room = Room(1)
+    await room.come("a1", "b1", "c1")
+    await room.go("b1")
+    await room.go("a1")
+    assert room.inside == ["c1"]
+
+
+async def test_a_place_granted_to_who_leaves_at_that_moment_is_free_again() -> None:
+    places = FairPlaces(1)
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(places.place("a"))
+        waiting = asyncio.create_task(places.place("b").__aenter__())
+        await settled()
+    waiting.cancel()  # it was granted, and does not know yet
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5), places.place("c"):
+        pass
