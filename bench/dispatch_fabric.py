@@ -97,9 +97,9 @@ class Fabric:
 
     async def _watch(self, count: int) -> dict[str, float]:
         """When each run has ended and is durable, by uid."""
-        archive, ended = self._bench.parts.given.archive, dict[str, float]()
-        async for uid in self._bench.parts.changes.all():
-            if uid in archive and uid not in ended:
+        views, ended = self._bench.services.views, dict[str, float]()
+        async for uid in self._bench.services.changes.all():
+            if views.has_ended(uid) and uid not in ended:
                 ended[uid] = time.monotonic()
                 if len(ended) == count:
                     break

@@ -14,12 +14,14 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.queries.downloads import manifest_of
 from flowmesh_control.runs.admission import Submission
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.wiring import Parts
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_store.datasets import read_dataset
@@ -79,11 +81,11 @@ class Bench:
     async def start(self) -> None:
         """Starts everything and waits until the workers have joined."""
         await self._control.start()
-        gateway = self._control.parts.gateway
+        gateway = self.services.gateway
         plain = gateway.assign
 
         def assign(worker: str, assignment: Assignment) -> None:
-            actions = self._control.parts.given.machine.state.actions
+            actions = self.machine.state.actions
             action = actions.get(parse_attempt_id(assignment.attempt_id))
             if action is not None:
                 self.waits_s.append(time.time() - action.ready_s)
@@ -92,7 +94,7 @@ class Bench:
         gateway.assign = assign  # type: ignore[method-assign]
         for n in range(self._count):
             self._workers.append(self._worker(f"w{n}"))
-        while len(self._control.parts.given.machine.state.workers) < self._count:  # noqa: ASYNC110
+        while len(self.machine.state.workers) < self._count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
@@ -104,9 +106,22 @@ class Bench:
         await self._control.stop()
 
     @property
-    def parts(self) -> Parts:
-        """The parts of the running control plane."""
-        return self._control.parts
+    def services(self) -> ControlPlaneServices:
+        """Those of the running control plane."""
+        return self._control.services
+
+    @property
+    def loop(self) -> EventLoop:
+        """The loop of the running control plane."""
+        return self._control._started().loop
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the running control plane."""
+        machine = self.loop.machine
+        if not isinstance(machine, Machine):
+            raise TypeError(f"{machine!r} is no machine")
+        return machine
 
     @property
     def pids(self) -> list[int]:
@@ -116,39 +131,39 @@ class Bench:
     async def submit(self, document: dict[str, object], namespace: str = "") -> str:
         """Hands a workflow in; gives the run's uid."""
         submission = Submission(document, namespace=namespace)
-        return (await self._control.parts.admission.submit(submission)).uid
+        return (await self.services.admission.submit(submission)).uid
 
     async def ended(self, uid: str) -> RunStatus:
         """Waits for a run's end; gives its status."""
-        parts = self._control.parts
-        while uid not in parts.given.archive:  # noqa: ASYNC110 - as a user would poll
+        views = self.services.views
+        while not views.has_ended(uid):  # noqa: ASYNC110 - as a user would poll
             await asyncio.sleep(0.01)
-        return await parts.views.status(uid)
+        return await views.status(uid)
 
     async def rows(self, uid: str, output: str) -> list[dict[str, Any]]:
         """The rows of a run's output."""
-        parts = self._control.parts
-        artifacts = (await parts.views.outputs(uid))[output]
+        services = self.services
+        artifacts = (await services.views.outputs(uid))[output]
         found: list[dict[str, Any]] = []
         for artifact in artifacts:
-            manifest = await manifest_of(parts.given.store.blobs, artifact)
-            found += await read_dataset(parts.given.store.blobs.get, manifest)
+            manifest = await manifest_of(services.store.blobs, artifact)
+            found += await read_dataset(services.store.blobs.get, manifest)
         return found
 
     async def metrics(self, uid: str, output: str) -> dict[str, Any]:
         """The metrics of a run's output."""
-        [artifact] = (await self._control.parts.views.outputs(uid))[output]
-        data = await self._control.parts.given.store.blobs.get(artifact.blob)
+        [artifact] = (await self.services.views.outputs(uid))[output]
+        data = await self.services.store.blobs.get(artifact.blob)
         return dict(json.loads(data))
 
     async def directory(self, uid: str, output: str, target: Path) -> None:
         """Fetches a run's model or adapter."""
-        [artifact] = (await self._control.parts.views.outputs(uid))[output]
-        await fetch_tree(self._control.parts.given.store.blobs, artifact.digest, target)
+        [artifact] = (await self.services.views.outputs(uid))[output]
+        await fetch_tree(self._control.services.store.blobs, artifact.digest, target)
 
     def hosts(self, engine: str) -> set[tuple[str, str]]:
         """Worker and signature of every host of an engine that there is now."""
-        workers = self._control.parts.given.machine.state.workers
+        workers = self.machine.state.workers
         lanes = ((name, lane) for name, w in workers.items() for lane in w.lanes)
         return {(name, lane.signature) for name, lane in lanes if lane.engine == engine}
 

@@ -91,17 +91,17 @@ async def one(actions: int, workers: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as root:
         bench = Bench(Path(root), workers=0, store=MEMORY)
         await bench.start()
-        loop, state = bench.parts.loop, bench.parts.given.machine.state
+        loop, state = bench.loop, bench.machine.state
         for n in range(workers):
             await loop.ask(WorkerConnected(_hello(n)))
         first_s = [0.0]
-        plain = bench.parts.gateway.assign
+        plain = bench.services.gateway.assign
 
         def assign(worker: str, assignment: Assignment) -> None:
             first_s[0] = first_s[0] or time.monotonic()
             plain(worker, assignment)
 
-        bench.parts.gateway.assign = assign  # type: ignore[method-assign]
+        bench.services.gateway.assign = assign  # type: ignore[method-assign]
         document = _document(actions)
         gc.collect()
         before, started = _resident_kib(), time.monotonic()

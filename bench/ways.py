@@ -128,7 +128,7 @@ class Fabric:
                 "outputs": {"m": "inputs.base"},
             },
         }
-        await self._bench.parts.given.policies.put(POLICY)
+        await self._bench.services.policies.put(POLICY)
         uid = await self._run(document)
         await self._bench.directory(uid, "m", model)
         before, began = self._spent(), time.monotonic()
@@ -165,7 +165,7 @@ class Fabric:
 
     async def hits(self, count: int) -> list[float]:
         """Seconds from an action's look-up to its step's completion, all being published."""
-        machine = self._bench.parts.given.machine
+        machine = self._bench.machine
         plain, asked, found = machine.apply, dict[ActionKey, float](), list[float]()
 
         def apply(event: Event, now_s: float) -> list[Command]:

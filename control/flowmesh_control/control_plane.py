@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
 from flowmesh_control.ports import SecretReader
-from flowmesh_control.records.accounts import AbsentRuns, AccountStore, capture
+from flowmesh_control.records.accounts import AbsentRuns, AccountsRecord, AccountStore, capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -37,9 +37,11 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.wiring import Given, Parts, assemble
+from flowmesh_control.wiring import EpochRuntime, assemble
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import (
     FlowMeshError,
     StoreError,
@@ -107,17 +109,15 @@ class ControlPlane:
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
-        self._parts: Parts | None = None
+        self._runtime: EpochRuntime | None = None
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
         self.url = ""
 
     @property
-    def parts(self) -> Parts:
-        """The parts of the running control plane; for the operator and for tests."""
-        if self._parts is None:
-            raise FlowMeshError("the control plane is not started", remedy="await start() first")
-        return self._parts
+    def services(self) -> ControlPlaneServices:
+        """What the running control plane offers to those who are built on it."""
+        return self._started().services
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Recovers, then leads and serves.
@@ -134,21 +134,21 @@ class ControlPlane:
         records = self._store.records
         await prove_conditional_writes(records)
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
-        parts, recovered = await self._recover(epoch)
-        self._parts = parts
+        runtime, recovered = await self._recover(epoch)
+        self._runtime, services = runtime, runtime.services
         cancelled = await find_cancelled(records, recovered, self._withdrawn)
-        parts.hands.start()
-        self._run(parts.loop.run())
+        runtime.tasks.start()
+        self._run(runtime.loop.run())
         for event in recovered.submitted:
             if event.uid not in cancelled:
-                parts.admission.remember(recovered.specs[event.uid])
+                services.admission.remember(recovered.specs[event.uid])
             reason = cancelled.get(event.uid, "")
-            await parts.loop.ask(msgspec.structs.replace(event, cancelled=reason))
+            await runtime.loop.ask(msgspec.structs.replace(event, cancelled=reason))
         for uid in cancelled.keys() & recovered.waiting.keys():
-            await parts.repinning.cancel(uid, cancelled[uid])
-        await self._listen(parts, host, port)
-        self._run(parts.gateway.watch_always())
-        self._run(self._keep_books(parts, epoch))
+            await services.repinning.cancel(uid, cancelled[uid])
+        await self._listen(services, host, port)
+        self._run(services.gateway.watch_always())
+        self._run(self._keep_books(epoch))
         log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -169,8 +169,9 @@ class ControlPlane:
             OSError: the address is taken.
         """
         collect_seldom()
-        parts, recovered = await self._recover(await last_epoch(self._store.records), refusal)
-        self._parts = parts
+        epoch = await last_epoch(self._store.records)
+        runtime, recovered = await self._recover(epoch, refusal)
+        self._runtime, services = runtime, runtime.services
         cancelled = await find_cancelled(self._store.records, recovered, self._withdrawn)
         for uid, reason in cancelled.items():
             recovered.waiting[uid] = msgspec.structs.replace(
@@ -178,10 +179,15 @@ class ControlPlane:
                 message=f"it was cancelled ({reason}), which is written once the store can be: "
                 f"{refusal.message}",
             )
-        self._run(parts.loop.run())
-        await self._listen(parts, host, port)
-        self._run(parts.gateway.watch_always())
+        self._run(runtime.loop.run())
+        await self._listen(services, host, port)
+        self._run(services.gateway.watch_always())
         log.info("on %s for reading alone: %s", self.url, refusal)
+
+    def _started(self) -> EpochRuntime:
+        if self._runtime is None:
+            raise FlowMeshError("the control plane is not started", remedy="await start() first")
+        return self._runtime
 
     async def wait(self) -> None:
         """Returns when stopped.
@@ -197,16 +203,16 @@ class ControlPlane:
     async def stop(self) -> None:
         """Stops serving and makes everything durable; runs go on at the next start."""
         if self._runner is not None:
-            await self.parts.gateway.close()
+            await self.services.gateway.close()
             await self._runner.cleanup()
             self._runner = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self._parts is not None:
-            await self._parts.hands.stop()
-            if self._failure is None and self._parts.given.refusal is None:
+        if self._runtime is not None:
+            await self._runtime.tasks.stop()
+            if self._failure is None and self._runtime.services.refusal is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
         if self._tracing is not None:
@@ -215,7 +221,7 @@ class ControlPlane:
 
     async def _recover(
         self, epoch: int, refusal: StoreError | None = None
-    ) -> tuple[Parts, RecoveredState]:
+    ) -> tuple[EpochRuntime, RecoveredState]:
         records, settings = self._store.records, self._settings
         ledger, archive, policies = (
             LedgerWriter(records, epoch=epoch),
@@ -251,7 +257,7 @@ class ControlPlane:
             paid=recovered.opening.paid_by(self._clock()),
             recovering_until_s=until_s,
         )
-        given = Given(
+        runtime = assemble(
             epoch=epoch,
             store=self._store,
             store_meter=self._store_meter,
@@ -273,12 +279,21 @@ class ControlPlane:
             later_epoch_seen=self._later_epoch_seen,
             refusal=refusal,
         )
-        parts = assemble(given)
-        self._books = PeriodicFlush(given, parts.metrics, recovered.opening.absent)
-        return parts, recovered
+        self._books = PeriodicFlush(
+            capture=lambda counted, now_s: capture(machine.state, counted, now_s),
+            under_way=machine.state.attempts.keys,
+            model=machine.state.model,
+            absent=recovered.opening.absent,
+            metrics=runtime.services.metrics,
+            ledger=ledger,
+            index=index,
+            accounts=AccountStore(records, epoch=epoch),
+            snapshot=CostModelSnapshot(records, epoch=epoch),
+        )
+        return runtime, recovered
 
-    async def _listen(self, parts: Parts, host: str, port: int) -> None:
-        app = build_app(parts, self._users, self._labels)
+    async def _listen(self, services: ControlPlaneServices, host: str, port: int) -> None:
+        app = build_app(services, self._users, self._labels)
         self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         shown = self._certificate
@@ -291,7 +306,7 @@ class ControlPlane:
         bound = self._runner.addresses[0]
         self.url = f"{'http' if shown is None else 'https'}://{bound[0]}:{bound[1]}"
 
-    async def _keep_books(self, parts: Parts, epoch: int) -> None:
+    async def _keep_books(self, epoch: int) -> None:
         settings = self._settings
         loop = asyncio.get_running_loop()
         checked, saved = loop.time(), loop.time()
@@ -306,7 +321,7 @@ class ControlPlane:
                     saved = loop.time()
                     await self._books.save_model()
             except (StoreUnavailableError, StoreFullError) as e:
-                self.parts.trouble.met(e)
+                self._started().health.met(e)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -328,7 +343,7 @@ class ControlPlane:
         """A worker has seen a later leader; the store says whether there is one."""
 
         async def check() -> None:
-            await check_leads(self._store.records, self.parts.given.epoch)
+            await check_leads(self._store.records, self.services.epoch.number)
 
         log.warning("a worker has seen epoch %d", epoch)
         self._run(check())
@@ -340,27 +355,46 @@ class PeriodicFlush:
     A line of the index says that the accounts count its run.
     """
 
-    def __init__(self, given: Given, metrics: MetricsPage, absent: AbsentRuns) -> None:
-        """Takes the epoch's state, where to write, and who shows what is written.
+    def __init__(
+        self,
+        *,
+        capture: Callable[[Mapping[str, int], float], AccountsRecord],
+        under_way: Callable[[], Set[str]],
+        model: CostModel,
+        absent: AbsentRuns,
+        metrics: MetricsPage,
+        ledger: LedgerWriter,
+        index: EndedRunIndex,
+        accounts: AccountStore,
+        snapshot: CostModelSnapshot,
+    ) -> None:
+        """Writes ``ledger``, ``accounts``, ``index`` and ``snapshot`` of one epoch.
 
         Args:
-            given: of this epoch.
-            metrics: show what is written.
+            capture: the accounts as they are, by how many lines of each ledger they count and time.
+            under_way: ids of the attempts under way.
+            model: what has been learned.
             absent: as :attr:`OpeningBalance.absent`.
+            metrics: show what is written.
+            ledger: of the runs under way.
+            index: of ended runs.
+            accounts: where to write what was captured.
+            snapshot: where to write the model.
         """
+        self._capture = capture
+        self._under_way = under_way
+        self._model = model
         self._absent = absent
-        self._state = given.machine.state
         self._metrics = metrics
-        self._ledger = given.ledger
-        self._index = given.index
-        self._accounts = AccountStore(given.store.records, epoch=given.epoch)
-        self._model = CostModelSnapshot(given.store.records, epoch=given.epoch)
+        self._ledger = ledger
+        self._index = index
+        self._accounts = accounts
+        self._snapshot = snapshot
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts as they are at this moment."""
-        record = capture(self._state, self._ledger.lengths(), now_s)
-        ended = self._index.waiting()
-        self._absent.adopt(self._state.attempts.keys())
+        record, ended = self._capture(self._ledger.lengths(), now_s), self._index.waiting()
+        self._absent.adopt(self._under_way())
         record = self._absent.added_to(record)
         await self._ledger.flush_all()
         durable = await self._accounts.write(record)
@@ -370,7 +404,7 @@ class PeriodicFlush:
 
     async def save_model(self) -> None:
         """Saves what the cost model has learned."""
-        await self._model.save(self._state.model)
+        await self._snapshot.save(self._model)
 
     async def close(self, now_s: float) -> None:
         """Writes everything a last time."""

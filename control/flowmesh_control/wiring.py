@@ -1,4 +1,7 @@
-"""Puts the parts of one epoch together: who knows whom, in one place."""
+"""Puts the parts of one epoch together: which knows which, in one place.
+
+The composition root: the one place that hands out the machine's state. Called by the control plane.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,8 +12,11 @@ from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import counting_on
+from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.command_executor import CommandExecutor
+from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
@@ -24,7 +30,12 @@ from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
 from flowmesh_control.ports import SecretReader
 from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.fleet import FleetQueries
+from flowmesh_control.queries.live_runs import LiveRuns
+from flowmesh_control.queries.planner import Planner
+from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.queries.status_document import StatusDocuments
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -34,9 +45,12 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.runs.admission import Admission
+from flowmesh_control.runs.cancellations import RunCanceller
+from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
@@ -56,8 +70,8 @@ from flowmesh_store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What an epoch's parts are made of.
+class EpochContext:
+    """What an epoch's parts are made of; the functions of this module alone see it.
 
     Attributes:
         failed: told of an error that ends this control plane.
@@ -88,28 +102,94 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a leading control plane."""
+class EpochRuntime:
+    """What the control plane itself starts, feeds and stops, and what it offers to others.
 
-    given: Given
+    Attributes:
+        tasks: do the store's work.
+        health: what keeps it from being done.
+    """
+
     loop: EventLoop
-    hands: TaskPool
-    gateway: WorkerGateway
-    cache: ActionCache
-    content: UploadStore
-    admission: Admission
-    views: RunViews
-    changes: RunChangeFeed
-    lineage: LineageIndex
-    auditing: AuditSubmission
-    repinning: RepinService
-    metrics: MetricsPage
-    backlogs: CapacitySignalSource
-    trouble: StoreHealth
+    tasks: TaskPool
+    health: StoreHealth
+    services: ControlPlaneServices
 
 
-def assemble(given: Given) -> Parts:
-    """Makes all parts; nothing runs yet."""
+def assemble(
+    *,
+    epoch: int,
+    store: Store,
+    store_meter: StoreMeter,
+    tracing: OtlpExporter | None,
+    settings: ControlSettings,
+    catalog: Catalog,
+    master_key: bytes,
+    tokens: WorkerTokenVerifier,
+    secrets: SecretReader,
+    clock: Clock,
+    machine: Machine,
+    ledger: LedgerWriter,
+    archive: Archive,
+    index: EndedRunIndex,
+    policies: CachePolicyStore,
+    audits: AuditRecords,
+    waiting: dict[str, RunStatus],
+    failed: Callable[[BaseException], None],
+    later_epoch_seen: Callable[[int], None],
+    refusal: StoreError | None = None,
+) -> EpochRuntime:
+    """Makes all parts of an epoch; nothing runs yet.
+
+    Args:
+        epoch: its number.
+        store: of the control plane, as are the settings and the other ports that it was made with.
+        store_meter: measures the store.
+        tracing: where spans go; None where tracing is off.
+        settings: fixed.
+        catalog: the engine contracts.
+        master_key: of references.
+        tokens: what workers join with.
+        secrets: reads secrets for attempts.
+        clock: seconds since the epoch.
+        machine: recovered.
+        ledger: of the runs under way.
+        archive: of those that have ended.
+        index: of these, the latest.
+        policies: loaded.
+        audits: loaded.
+        waiting: runs that cannot be taken up as they are pinned.
+        failed: called with an error that ends this control plane.
+        later_epoch_seen: called where a worker has seen a later leader.
+        refusal: why the store is only read; None where it is written too.
+    """
+    return _assemble(
+        EpochContext(
+            epoch=epoch,
+            store=store,
+            store_meter=store_meter,
+            tracing=tracing,
+            settings=settings,
+            catalog=catalog,
+            master_key=master_key,
+            tokens=tokens,
+            secrets=secrets,
+            clock=clock,
+            machine=machine,
+            ledger=ledger,
+            archive=archive,
+            index=index,
+            policies=policies,
+            audits=audits,
+            waiting=waiting,
+            failed=failed,
+            later_epoch_seen=later_epoch_seen,
+            refusal=refusal,
+        )
+    )
+
+
+def _assemble(given: EpochContext) -> EpochRuntime:
     store, state = given.store, given.machine.state
     book, changes = LogBuffer(), RunChangeFeed()
     logs = RunLogArchive(store.records, book)
@@ -151,27 +231,40 @@ def assemble(given: Given) -> Parts:
     loops.append(loop)
     backlogs = CapacitySignalSource(state, given.clock)
     admission, views = _admission(given, content, loop), _views(given, logs)
-    return Parts(
-        given=given,
-        loop=loop,
-        hands=hands,
-        gateway=gateway,
-        cache=cache,
-        content=content,
-        admission=admission,
-        views=views,
+    repinning = _repinning(given, admission, finishing, loop)
+    metrics = _metrics(given, loop, hands, telemetry, gateway, backlogs, trouble)
+    services = ControlPlaneServices(
+        epoch=CurrentEpoch(given.epoch, given.clock, state),
+        settings=given.settings,
+        catalog=given.catalog,
+        store=store,
+        runs=LiveRuns(state, given.waiting, views),
+        commands=_commands(given, admission, repinning, loop),
         changes=changes,
+        views=views,
+        queries=RunQueries(state, views, given.clock),
+        admission=admission,
+        repinning=repinning,
+        planner=_planner(given, cache),
+        fleet=ConnectedFleet(state, loop.ask),
+        fleet_queries=FleetQueries(state, given.catalog, trouble, given.clock),
+        gateway=gateway,
+        signals=backlogs,
+        uploads=content,
         lineage=lineage,
+        documents=StatusDocuments(store.blobs, given.policies, given.master_key),
+        policies=given.policies,
+        audits=given.audits,
         auditing=_auditing(given, cache, views, admission),
-        repinning=_repinning(given, admission, finishing, loop),
-        metrics=_metrics(given, loop, hands, telemetry, gateway, backlogs, trouble),
-        backlogs=backlogs,
-        trouble=trouble,
+        cache=_cache_admin(given),
+        metrics=metrics,
+        refusal=given.refusal,
     )
+    return EpochRuntime(loop, hands, trouble, services)
 
 
 def _gateway(
-    given: Given, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    given: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=given.epoch,
@@ -187,7 +280,7 @@ def _gateway(
     )
 
 
-def _tellers(given: Given) -> list[RunListener]:
+def _tellers(given: EpochContext) -> list[RunListener]:
     state = given.machine.state
     found: list[RunListener] = [RunLogListener(state)]
     if given.tracing is not None:
@@ -207,7 +300,7 @@ def _settled(tellers: list[RunListener], attempt: AttemptSettled) -> None:
 
 
 def _metrics(
-    given: Given,
+    given: EpochContext,
     loop: EventLoop,
     hands: TaskPool,
     workers: WorkerTelemetry,
@@ -230,7 +323,7 @@ def _metrics(
     )
 
 
-def _finishing(given: Given, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+def _finishing(given: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
     return RunFinalizer(
         records=given.store.records,
         state=given.machine.state,
@@ -245,7 +338,7 @@ def _finishing(given: Given, lineage: LineageIndex, logs: RunLogArchive) -> RunF
     )
 
 
-def _admission(given: Given, content: UploadStore, loop: EventLoop) -> Admission:
+def _admission(given: EpochContext, content: UploadStore, loop: EventLoop) -> Admission:
     state, waiting = given.machine.state, given.waiting
     return Admission(
         records=given.store.records,
@@ -264,7 +357,7 @@ def _admission(given: Given, content: UploadStore, loop: EventLoop) -> Admission
 
 
 def _auditing(
-    given: Given, cache: ActionCache, views: RunViews, admission: Admission
+    given: EpochContext, cache: ActionCache, views: RunViews, admission: Admission
 ) -> AuditSubmission:
     return AuditSubmission(
         records=given.store.records,
@@ -279,7 +372,7 @@ def _auditing(
 
 
 def _repinning(
-    given: Given, admission: Admission, finishing: RunFinalizer, loop: EventLoop
+    given: EpochContext, admission: Admission, finishing: RunFinalizer, loop: EventLoop
 ) -> RepinService:
     return RepinService(
         records=given.store.records,
@@ -293,12 +386,45 @@ def _repinning(
     )
 
 
+def _commands(
+    given: EpochContext, admission: Admission, repinning: RepinService, loop: EventLoop
+) -> RunCommands:
+    canceller = RunCanceller(
+        records=given.store.records,
+        clock=given.clock,
+        waiting=given.waiting,
+        forget=admission.forget,
+        cancel_waiting=repinning.cancel,
+        ask=loop.ask,
+    )
+    return RunCommands(admission, canceller, given.machine.state.runs, given.waiting, loop.ask)
+
+
+def _planner(given: EpochContext, cache: ActionCache) -> Planner:
+    return Planner(
+        state=given.machine.state,
+        cache=cache,
+        clock=given.clock,
+        bumps=given.audits.quarantine.bumps,
+    )
+
+
+def _cache_admin(given: EpochContext) -> CacheAdmin:
+    return CacheAdmin(
+        store=given.store,
+        state=given.machine.state,
+        archive=given.archive,
+        result_ttl_s=given.settings.machine.result_ttl_s,
+        clock=given.clock,
+    )
+
+
 def _goes_on(run: Run | None) -> bool:
     """Whether a run has no verdict yet: one that has may wait long for a store that is full."""
     return run is not None and not run.finishing
 
 
-def _views(given: Given, logs: RunLogArchive) -> RunViews:
+def _views(given: EpochContext, logs: RunLogArchive) -> RunViews:
     return RunViews(
         state=given.machine.state,
         records=given.store.records,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from tests.flowmesh_control import waiting
-from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, workflow
+from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, loop_of, workflow
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
@@ -137,7 +137,7 @@ class Place:
     @property
     def dropped(self) -> dict[str, int]:
         """What was dropped of workers' messages, by reason; reasons without any are left out."""
-        counts = self.control.parts.gateway.drops.counts
+        counts = self.control.services.gateway.drops.counts
         return {str(reason): count for reason, count in counts.items() if count}
 
     @property
@@ -146,7 +146,7 @@ class Place:
 
     async def heard(self, event: Callable[[], object] | None = None) -> None:
         """Returns once the machine has applied all that was posted before."""
-        loop = self.control.parts.loop
+        loop = loop_of(self.control)
         if event is not None:
             await until(event)
         await until(lambda: not loop.backlog)

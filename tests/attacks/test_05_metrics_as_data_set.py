@@ -19,7 +19,7 @@ ROWS = b'{"secret": "of team-a"}\n'
 async def test_metrics_shaped_like_a_data_set_are_not_read_as_rows(tmp_path: Path) -> None:
     async with tenants(tmp_path) as house:
         house.worker("w1", "--allow-user-code")
-        blobs = house.control.parts.given.store.blobs
+        blobs = house.control.services.store.blobs
         stored = await house.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )

@@ -39,7 +39,7 @@ async def told(house: Tenants, view: str, name: str) -> tuple[int, bytes]:
 
 async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> None:
     async with tenants(tmp_path) as house:
-        blobs = house.control.parts.given.store.blobs
+        blobs = house.control.services.store.blobs
         stored = await house.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )

@@ -24,6 +24,6 @@ async def test_a_token_admits_workers_of_its_own_pool_alone(there: Place) -> Non
         refused = await there.join("w", "good", token=token)
         assert isinstance(refused.answer, Refused)
         assert refused.answer.final
-    assert there.control.parts.gateway.workers == []
+    assert there.control.services.gateway.workers == []
     assert isinstance((await there.join("w", "good")).answer, Welcome)
     assert isinstance((await there.join("v", "low")).answer, Welcome)

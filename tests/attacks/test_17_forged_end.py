@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.attacks.by_hand import Place, end_of, holding, noop, place, until
+from tests.flowmesh_control.fabric import machine_of
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, Checkpoint, FailureReport, Welcome
@@ -62,7 +63,7 @@ async def test_no_worker_ends_an_attempt_of_another(there: Place) -> None:
 
 async def test_nobody_seizes_an_action_that_is_ready(there: Place) -> None:
     uid = await there.submit("w", noop())
-    state = there.control.parts.given.machine.state
+    state = machine_of(there.control).state
     await until(lambda: [a.state for a in state.actions.values()] == ["ready"])
     [key] = state.actions
     guessed = [f"{key.scope}/{key.action_id}/1-{n}" for n in range(3)]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.attacks.by_hand import Place, place
+from tests.flowmesh_control.fabric import machine_of
 
 pytestmark = pytest.mark.slow
 
@@ -19,9 +20,9 @@ async def there() -> AsyncIterator[Place]:
 
 async def test_metric_names_are_bounded_and_figures_are_numbers(there: Place) -> None:
     worker = await there.join("w")
-    await there.heard(lambda: there.control.parts.given.machine.state.workers)
+    await there.heard(lambda: machine_of(there.control).state.workers)
     many = {f"name-{n}": 1.0 for n in range(200_000)}
-    telemetry = there.control.parts.gateway._telemetry
+    telemetry = there.control.services.gateway._telemetry
     await worker.sync(metrics=many)
     for value in (math.nan, math.inf, -math.inf, -1.0, 1e300):
         await worker.sync(metrics={"stored_bytes": value})

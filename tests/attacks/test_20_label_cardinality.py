@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.attacks.by_hand import Place, place
+from tests.flowmesh_control.fabric import machine_of
 
 from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.units import Digest
@@ -30,7 +31,7 @@ async def test_what_workers_name_is_in_no_label(there: Place) -> None:
     def lane(state: str) -> EngineInstanceState:
         return EngineInstanceState(SIGNATURE, "test.noop", state, 1, 64)
 
-    state = there.control.parts.given.machine.state
+    state = machine_of(there.control).state
     first = await there.join("first", lanes=(lane("ready"),))
     await there.heard(lambda: len(state.workers) == 1)
     before = await series(there)

@@ -19,7 +19,7 @@ async def there() -> AsyncIterator[Place]:
 
 
 async def test_a_name_belongs_to_the_pool_of_its_worker_until_that_is_lost(there: Place) -> None:
-    gateway = there.control.parts.gateway
+    gateway = there.control.services.gateway
     honest = await there.join("w")
     uid = await there.submit("run", noop())
     [assignment] = await honest.given()

@@ -29,7 +29,7 @@ async def test_what_is_no_digest_is_never_fetched(
     victim = tmp_path / "victim"
     victim.write_text("still here")
     fetched: list[str] = []
-    blobs = there.control.parts.given.store.blobs
+    blobs = there.control.services.store.blobs
     fetch = blobs.fetch
 
     async def watched(digest: Digest, target: Path) -> Any:

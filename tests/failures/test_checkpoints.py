@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.cache.admin import CacheAdmin
@@ -102,7 +102,7 @@ async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabr
     await done_units(fabric, uid, 20)
     first.terminate()
     assert await asyncio.to_thread(first.wait, 300) == 0
-    (kept,) = checkpoints.roots(fabric.control.parts.given.machine.state)
+    (kept,) = checkpoints.roots(machine_of(fabric.control).state)
     damaged = damage(fabric, kept.digest)
     fabric.worker("w2")
     published = await result(fabric, await fabric.ended(uid), "c")
@@ -116,21 +116,21 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
 ) -> None:
     fabric.worker("w1")
     uid = await fabric.submit(counting("d", every=100))
-    given = fabric.control.parts.given
+    store, state = fabric.control.services.store, machine_of(fabric.control).state
     cleaning = CacheAdmin(
-        store=given.store,
-        state=given.machine.state,
-        archive=Archive(given.store.records),
+        store=store,
+        state=state,
+        archive=Archive(store.records),
         result_ttl_s=60.0,
-        clock=given.clock,
+        clock=fabric.control.services.epoch.now_s,
     )
 
     async def looked() -> Any:
         """The newest checkpoint and what a collection keeps, both of one moment."""
-        before = checkpoints.roots(given.machine.state)
+        before = checkpoints.roots(state)
         live = await cleaning._live()
-        same = before and before == checkpoints.roots(given.machine.state)
-        return (await read_tree(given.store.blobs, before[0].digest), live) if same else None
+        same = before and before == checkpoints.roots(state)
+        return (await read_tree(store.blobs, before[0].digest), live) if same else None
 
     tree, live = await until(looked)
     assert {tree.digest, *(f.digest for f in tree.files)} <= live

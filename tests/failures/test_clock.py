@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 from tests.failures.seen import done_units, ledger, status_of
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
 from flowmesh_control.loop.clock import steady
@@ -56,12 +56,12 @@ async def test_a_step_of_the_control_planes_clock_loses_no_worker_and_no_money(
         fabric.worker("w1")
         uid = await fabric.submit(counting(3.0))
         await done_units(fabric, uid, 10)
-        (worker,) = control.parts.given.machine.state.workers.values()
+        (worker,) = machine_of(control).state.workers.values()
         wall.ahead_s += step_s
-        control.parts.gateway.watch()  # in this very moment, before the worker is heard again
+        control.services.gateway.watch()  # in this very moment, before the worker is heard again
         status = await fabric.ended(uid, within_s=400)
         assert status.phase == "Succeeded", status
-        assert list(control.parts.given.machine.state.workers.values()) == [worker]
+        assert list(machine_of(control).state.workers.values()) == [worker]
         (line,) = [line for line in ledger(fabric, uid) if isinstance(line, AttemptLine)]
         assert (line.outcome, line.units) == ("published", 50)
         totals = await accounts(fabric)

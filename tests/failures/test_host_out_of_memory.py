@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.failures.seen import ledger, until
 from tests.failures.uploads import upload_model, upload_rows
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine
@@ -72,7 +72,7 @@ async def submit(
 async def test_the_host_is_lost_and_only_the_cause_of_it_needs_more(
     fabric: Fabric, model: Path
 ) -> None:
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
     uids = []
     for tenant in TENANTS:
         rows = [{"text": f"the {tenant} {n}"} for n in range(10)]

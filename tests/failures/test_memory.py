@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.failures.seen import ledger, status_of, until
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 
@@ -36,7 +36,7 @@ async def test_it_is_tried_where_it_fits_and_the_next_of_its_kind_goes_there_at_
 ) -> None:
     fabric.worker("small", "--memory-mib", "600", "--price-usd-per-hour", "0.1")
     fabric.worker("large", "--memory-mib", "4096", "--price-usd-per-hour", "10")
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
 
     async def both() -> bool:
         return len(state.workers) == 2

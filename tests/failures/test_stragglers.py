@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 from tests.failures.seen import done_units, ledger, until
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 from tests.flowmesh_store.published import published
 
@@ -40,7 +40,7 @@ async def test_a_straggler_that_wakes_after_its_replica_has_published_overwrites
     eager: Fabric,
 ) -> None:
     fabric = eager
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
     slow = fabric.worker("w1")
     for value in "abc":  # how long they take, so that another can be late
         await fabric.ended(await fabric.submit(counting(value, steps=1)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.failures.seen import hosts_of, ledger, until
 from tests.failures.uploads import upload_model, upload_rows
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine
@@ -71,7 +71,7 @@ def published(fabric: Fabric, uid: str) -> AttemptLine:
 async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_same_bytes(
     fabric: Fabric, models: Path
 ) -> None:
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
     first = fabric.worker("w1", "--grace", "20")
     uid = await submit(fabric, "team-a", models)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.failures.seen import until
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
 pytestmark = pytest.mark.slow
@@ -24,8 +24,8 @@ def many(count: int) -> dict[str, Any]:
 async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_all_work_is_done(
     fabric: Fabric,
 ) -> None:
-    state = fabric.control.parts.given.machine.state
-    gateway = fabric.control.parts.gateway
+    state = machine_of(fabric.control).state
+    gateway = fabric.control.services.gateway
     watchdog_s = gateway._watchdog_s = 2.0
     first = fabric.worker("w1")
     fabric.worker("w2")

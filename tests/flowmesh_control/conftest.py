@@ -26,6 +26,6 @@ async def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield fabric
         await asyncio.to_thread(fabric.close)
     await fabric.control.stop()
-    assert not +fabric.control.parts.gateway.drops.counts, (
+    assert not +fabric.control.services.gateway.drops.counts, (
         "nothing that real workers say is refused"
     )

@@ -20,9 +20,11 @@ from flowmesh_control.auth.users import NamespaceLabels, StaticUsers, Users, no_
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.loop.clock import Clock, system_clock
+from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
 from flowmesh_store.durability import Durability
 from flowmesh_store.store import open_store
@@ -62,6 +64,17 @@ def control_plane(
         labels=labels,
         clock=clock,
     )
+
+
+def machine_of(control: ControlPlane) -> Machine:
+    """The machine behind a running control plane, which shows nobody else its state."""
+    machine = loop_of(control).machine
+    assert isinstance(machine, Machine)
+    return machine
+
+
+def loop_of(control: ControlPlane) -> EventLoop:
+    return control._started().loop
 
 
 @dataclass

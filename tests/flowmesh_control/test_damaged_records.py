@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.attacks.by_hand import Place, control_on, end_of, noop, place
-from tests.flowmesh_control.fabric import control_plane
+from tests.flowmesh_control.fabric import control_plane, machine_of
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
 from flowmesh_control.cache.admin import CacheAdmin
@@ -305,7 +305,7 @@ async def test_a_run_that_was_cancelled_says_so_where_the_store_is_only_read() -
         await there.store.records.write(cancelled_key(goes), wish)
         there.control = control_on(there.store)
         await there.control.start_reading(StoreAccessError("this user may not write"))
-        shown = {uid: await there.control.parts.views.status(uid) for uid in (stays, goes)}
+        shown = {uid: await there.control.services.views.status(uid) for uid in (stays, goes)}
         assert "it was cancelled (nobody needs it)" in shown[goes].message
         assert "cancelled" not in shown[stays].message
         assert {run.phase for run in shown.values()} == {"Suspended"}
@@ -320,7 +320,7 @@ async def half_run(there: Place) -> str:
     await worker.sync(ended=(end_of(one.attempt_id, one.action_id),))
     await there.heard(lambda: one.attempt_id in worker.acknowledged)
     await there.lead_anew()  # what the first leader wrote is whole
-    assert there.control.parts.given.machine.state.book.receipts_nanousd > 0
+    assert machine_of(there.control).state.book.receipts_nanousd > 0
     return uid
 
 
@@ -328,7 +328,7 @@ async def half_run(there: Place) -> str:
 async def test_a_run_whose_spec_was_missing_for_a_while_is_billed_once(epochs: int) -> None:
     async with place() as there:
         uid = await half_run(there)
-        before = there.control.parts.given.machine.state.book
+        before = machine_of(there.control).state.book
         records, key = there.store.records, spec_key(uid)
         whole = await records.read(key)
         assert whole is not None
@@ -337,7 +337,7 @@ async def test_a_run_whose_spec_was_missing_for_a_while_is_billed_once(epochs: i
             await there.lead_anew()
         await records.write(key, whole.data)
         await there.lead_anew()
-        state = there.control.parts.given.machine.state
+        state = machine_of(there.control).state
         assert uid in state.runs
         assert state.book.receipts_nanousd == before.receipts_nanousd
         assert state.book.executed == before.executed
@@ -380,7 +380,7 @@ async def test_what_an_attempt_of_a_run_damaged_for_a_while_had_run_up_is_billed
         await records.write(spec_key(uid), spec.data, if_match=damaged.etag)
         there.control = control_on(there.store)
         await there.control.start()
-        book = there.control.parts.given.machine.state.book
+        book = machine_of(there.control).state.book
         assert book.receipts_nanousd == before.receipts_nanousd + 20
         assert book.bill_nanousd == before.bill_nanousd + 20
 
@@ -390,7 +390,7 @@ async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> 
     """The accounts go on to say how many of its lines they count, though it is not open."""
     async with place() as there:
         uid = await half_run(there)
-        before = there.control.parts.given.machine.state.book
+        before = machine_of(there.control).state.book
         records = there.store.records
         keys = [key async for key in records.keys(f"runs/{uid}/") if which in key]
         key = next(key for key in keys if not key.endswith("/0"))
@@ -398,14 +398,14 @@ async def test_a_run_that_was_damaged_for_a_while_is_billed_once(which: str) -> 
         assert whole is not None
         await damage(records, key)
         await there.lead_anew()
-        (shown,) = there.control.parts.given.archive.summaries()
+        (shown,) = there.control.services.views.summaries()
         assert shown.phase == UNREADABLE
 
         damaged = await records.read(key)
         assert damaged is not None
         await records.write(key, whole.data, if_match=damaged.etag)
         await there.lead_anew()
-        state = there.control.parts.given.machine.state
+        state = machine_of(there.control).state
         assert uid in state.runs
         assert state.book.receipts_nanousd == before.receipts_nanousd
         assert state.book.executed == before.executed

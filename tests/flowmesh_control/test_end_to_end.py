@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from tests.flowmesh_control.fabric import Fabric, workflow
+from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_api.v1.fabric import FabricStatus
@@ -194,7 +194,7 @@ async def test_what_no_worker_of_a_fixed_fleet_serves_is_refused_at_once(fabric:
     inputs = {"base": {"model": "smollm2-135m-instruct"}, "numbers": {"rows": ROWS}}
     asked = workflow("bf16", {"inputs": inputs, "steps": [step], "outputs": {"r": "ask.rows"}})
     fabric.worker("w1")
-    await until(lambda: "w1" in fabric.control.parts.given.machine.state.workers)
+    await until(lambda: "w1" in machine_of(fabric.control).state.workers)
     for path in ("/v1/plan", "/v1/runs"):
         answer = await fabric.call("POST", path, body={"document": asked}, status=422)
         [problem] = answer["error"]["problems"]
@@ -219,7 +219,7 @@ async def test_an_unfinished_run_of_the_same_document_is_resumed(fabric: Fabric)
 async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric: Fabric) -> None:
     fabric.worker("w1")
     uid = await fabric.submit(workflow("slow", sleeps(60)))
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
     await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
     await fabric.call("POST", f"/v1/runs/{uid}/cancel")
     status = await fabric.ended(uid)
@@ -245,11 +245,11 @@ async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> N
 async def test_a_killed_worker_is_replaced_and_the_run_goes_on(fabric: Fabric) -> None:
     first = fabric.worker("w1")
     uid = await fabric.submit(workflow("slow", sleeps(3, 4)))
-    state = fabric.control.parts.given.machine.state
+    state = machine_of(fabric.control).state
     await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
     first.send_signal(signal.SIGKILL)
     first.wait()
-    fabric.control.parts.gateway.lost("w1", "its process was killed")
+    fabric.control.services.gateway.lost("w1", "its process was killed")
     fabric.worker("w2")
     status = await fabric.ended(uid)
     assert status.phase == "Succeeded", status
@@ -275,7 +275,7 @@ async def test_the_api_wants_its_token_and_names_what_is_not_there(fabric: Fabri
 
 async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric) -> None:
     fabric.worker("w1")
-    await until(lambda: fabric.control.parts.given.machine.state.workers)
+    await until(lambda: machine_of(fabric.control).state.workers)
     poor = workflow("poor", {**sleeps(1, 3), "budgetUsd": "0.000000001"})
     plan = await fabric.call("POST", "/v1/plan", body={"document": poor})
     assert "budget" in plan["refusals"][0]

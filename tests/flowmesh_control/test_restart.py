@@ -164,7 +164,7 @@ async def test_a_superseded_control_plane_stops(tmp_path: Path) -> None:
     with pytest.raises(SupersededError):
         await asyncio.wait_for(first.wait(), 60)
     await first.stop()
-    assert second.parts.given.epoch == 2
+    assert second.services.epoch.number == 2
     await second.stop()
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
-from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S, SUPPLY_RETRY_S
 from flowmesh_core.catalog.plugins import load_catalog
-from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import ScalingPlan
@@ -106,10 +105,8 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
 def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
     pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
-    one, other, goes = (
-        Worker(pool.shape, f"w/{n}", WorkerMeter(0, 1.0), 1.0, 1.0) for n in range(3)
-    )
-    goes.draining = True
+    one, other = ConnectedWorker(pool.shape, 1.0), ConnectedWorker(pool.shape, 1.0)
+    goes = ConnectedWorker(pool.shape, 1.0, draining=True)
     for now_s in (0.0, SUPPLY_PATIENCE_MIN_S):
         assert pool.view().supply is None
         pool.watch([one, goes], 2, now_s)
@@ -139,8 +136,8 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
     for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
         object_ = make_pool({**known, "cache": cache})
         pool = PoolEntry(object_, pool_shape(object_, catalog))
-        worker = Worker(pool.shape, "w/1", WorkerMeter(0, 1.0), started_s=1.0, last_seen_s=1.0)
-        worker.components = (Component(left, "disk", 10),)
+        kept = (Component(left, "disk", 10),)
+        worker = ConnectedWorker(pool.shape, started_s=1.0, components=kept)
         pool.learn(worker)
         assert pool.view().near == near, "a fresh disk keeps nothing"
         assert pool.view().target_s == 20.0

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_control.queries.live_runs import RunTerms
 from flowmesh_operator.kube.client import ApiError
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.workflows.status_writer import (
@@ -118,9 +118,16 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
         obj = {"metadata": {**meta, "resourceVersion": "1"}, "spec": {}, "status": {}}
         mirror.seen("workflows", "ADDED", obj)
     executed: dict[str, int] = {}
+    of_many_steps = frozenset(large)
     loop = asyncio.get_running_loop()
 
-    class Views:
+    class Runs:
+        def live_uids(self) -> set[str]:
+            raise AssertionError("a writer of statuses asks for single runs")
+
+        def terms(self, uid: str) -> RunTerms:
+            return RunTerms(False, 0, 0, 0.0, steps=LARGE_STEPS + 1 if uid in of_many_steps else 0)
+
         async def status(self, uid: str) -> RunStatus:
             steps = tuple(StepStatus(f"s{i}", "test.noop", "RUNNING") for i in range(3))
             done = {"COMPLETED": executed.get(uid, 0)}
@@ -129,16 +136,26 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
                 executed=executed.get(uid, 0),
             )  # fmt: skip
 
-    many = dict.fromkeys(range(LARGE_STEPS + 1))
-    runs = {name: SimpleNamespace(steps=many if name in large else {}) for name in names}
-    given = SimpleNamespace(
-        epoch=1, clock=loop.time, machine=SimpleNamespace(state=SimpleNamespace(runs=runs))
-    )
+    class Leading:
+        number = 1
+
+        def now_s(self) -> float:
+            return loop.time()
+
+        def is_steady(self) -> bool:
+            return True
+
+    class NoDocuments:
+        async def store(self, run: RunStatus, labels: Mapping[str, str]) -> str:
+            raise AssertionError(f"the status of {run.uid} fits into its object")
+
     server = Server(mirror, large)
     writer = StatusWriter(
         server,  # type: ignore[arg-type]
         mirror,
-        SimpleNamespace(given=given, views=Views()),  # type: ignore[arg-type]
+        runs=Runs(),
+        epoch=Leading(),
+        documents=NoDocuments(),
     )
     writer._clock = loop.time
     serving = [asyncio.create_task(writer.serve()) for _ in range(8)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.rights import EDIT, VIEW, TableOfUsers
 from tests.flowmesh_control.runs.test_repin import catalog
 from tests.flowmesh_control.waiting import until
@@ -169,7 +169,7 @@ async def record() -> Recorder:
         roots = (Path(folder, f"{n}") for n in range(100))
         async with _serving(next(roots)) as fabric:
             fabric.worker("w1", "--allow-user-code", "--power-w", "90", "--zone", "zone-a")
-            await until(lambda: fabric.control.parts.given.machine.state.workers)
+            await until(lambda: machine_of(fabric.control).state.workers)
             await _fabric(recorder, fabric)
             await _uploads(recorder, fabric)
             uid = await _runs(recorder, fabric)
@@ -289,7 +289,7 @@ async def _audits(recorder: Recorder, fabric: Fabric) -> None:
 
 
 async def _live(recorder: Recorder, fabric: Fabric) -> None:
-    machine = fabric.control.parts.given.machine
+    machine = machine_of(fabric.control)
     waiting = await fabric.submit(workflow("waiting", _WAITING))
     spec = {**_sleeping(300, "long"), "budgetUsd": "5", "deadline": "2h", "priority": 3}
     running = await fabric.submit(workflow("running", spec))
@@ -348,7 +348,7 @@ async def _errors(recorder: Recorder, fabric: Fabric, uid: str) -> None:
     await refused("405", "DELETE /v1/runs", status=405)
     await refused("409", "POST /v1/runs/{uid}/cancel", uid=uid, status=409)
     await refused("422", submit, body={"document": wrong}, status=422)
-    records = fabric.control.parts.given.store.records
+    records = fabric.control.services.store.records
     write = type(records).write
 
     async def away(*_: Any, **__: Any) -> Any:
@@ -360,7 +360,7 @@ async def _errors(recorder: Recorder, fabric: Fabric, uid: str) -> None:
         await refused("503.store", "PUT /v1/policies", body=body, status=503)
     finally:
         type(records).write = write  # type: ignore[method-assign]
-    policies = fabric.control.parts.given.policies
+    policies = fabric.control.services.policies
     standing = policies.all
 
     def broken() -> Any:

@@ -15,9 +15,7 @@ from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.responses import errors_as_json
 from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
-from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.queries.planner import Planner
-from flowmesh_control.wiring import Parts
+from flowmesh_control.services import ControlPlaneServices
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
@@ -25,44 +23,83 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 128 << 20
 
 
-def build_app(parts: Parts, users: Users, labels: NamespaceLabels) -> web.Application:
+def build_app(
+    services: ControlPlaneServices, users: Users, labels: NamespaceLabels
+) -> web.Application:
     """Registers every route behind its door; see the handlers for what they take and give.
 
     Without a user's token there are ``/worker``, where workers present their own, ``/healthz``,
     and, where the settings say so, ``/metrics``.
     """
-    given = parts.given
-    planner = Planner(
-        state=given.machine.state,
-        cache=parts.cache,
-        clock=given.clock,
-        bumps=given.audits.quarantine.bumps,
-    )
-    cleaning = CacheAdmin(
-        store=given.store,
-        state=given.machine.state,
-        archive=given.archive,
-        result_ttl_s=given.settings.machine.result_ttl_s,
-        clock=given.clock,
-    )
     middlewares: list[Middleware] = [errors_as_json]
-    if given.refusal is not None:
-        middlewares.append(refusing_writes(given.refusal))
+    if services.refusal is not None:
+        middlewares.append(refusing_writes(services.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
-    app.router.add_get("/worker", parts.gateway.handle)
-    probes = ProbeHandlers(parts)
+    app.router.add_get("/worker", services.gateway.handle)
+    probes = ProbeHandlers(
+        epoch=services.epoch,
+        metrics=services.metrics,
+        metrics_open=services.settings.metrics_open,
+    )
     app.add_routes(probes.open_routes())
     rooms = (
-        RunHandlers(parts, planner, labels),
-        AllReceipts(parts),
-        DataHandlers(parts, labels),
-        LineageHandlers(parts, labels),
-        AuditHandlers(parts),
-        FabricHandlers(parts, cleaning),
+        _run_handlers(services, labels),
+        AllReceipts(services.views),
+        _data_handlers(services, labels),
+        _lineage_handlers(services, labels),
+        AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
+        _fabric_handlers(services),
         probes,
     )
-    guard = Authorizer(users, parts.views)
+    guard = Authorizer(users, services.views)
     for room in rooms:
         for route in room.routes():
             app.router.add_route(route.method, route.path, guard.door(route))
     return app
+
+
+def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> RunHandlers:
+    return RunHandlers(
+        commands=services.commands,
+        views=services.views,
+        queries=services.queries,
+        changes=services.changes,
+        admission=services.admission,
+        planner=services.planner,
+        repinning=services.repinning,
+        labels=labels,
+        objects=services.settings.objects,
+    )
+
+
+def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> DataHandlers:
+    return DataHandlers(
+        runs=services.views,
+        uploads=services.uploads,
+        blobs=services.store.blobs,
+        policies=services.policies,
+        labels=labels,
+        upload_bytes_max=services.settings.upload_bytes_max,
+    )
+
+
+def _lineage_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> LineageHandlers:
+    return LineageHandlers(
+        lineage=services.lineage,
+        views=services.views,
+        uploads=services.uploads,
+        store=services.store,
+        policies=services.policies,
+        catalog=services.catalog,
+        labels=labels,
+    )
+
+
+def _fabric_handlers(services: ControlPlaneServices) -> FabricHandlers:
+    return FabricHandlers(
+        queries=services.fleet_queries,
+        drain=services.gateway,
+        policies=services.policies,
+        cache=services.cache,
+        objects=services.settings.objects,
+    )

@@ -9,9 +9,11 @@ from flowmesh_api.v1.audit import AuditBody, AuditReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
 from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer
+from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.errors import NotFoundError
-from flowmesh_control.wiring import Parts
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 log = logging.getLogger("flowmesh.control.api")
@@ -23,9 +25,11 @@ _body_decoder = msgspec.json.Decoder(AuditBody)
 class AuditHandlers:
     """The handlers of audits."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Takes the parts that audit."""
-        self._parts = parts
+    def __init__(self, *, auditing: AuditSubmission, audits: AuditRecords, views: RunViews) -> None:
+        """Begins audits by ``auditing``; ``audits`` has their reports, ``views`` their runs."""
+        self._auditing = auditing
+        self._audits = audits
+        self._views = views
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -46,7 +50,7 @@ class AuditHandlers:
             raise FlowMeshError(
                 f"no share {body.share}", where="share", remedy="use more than 0, at most 1"
             )
-        begun = await self._parts.auditing.begin(visit.uid, share=body.share, seed=body.seed)
+        begun = await self._auditing.begin(visit.uid, share=body.share, seed=body.seed)
         return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
 
     async def list(self, visit: AuthorizedRequest) -> web.Response:
@@ -54,7 +58,7 @@ class AuditHandlers:
 
         One that cannot be read is left out: ``GET /v1/audits/{uid}`` says which record is damaged.
         """
-        audits = [s for s in self._parts.views.summaries() if s.audit_of]
+        audits = [s for s in self._views.summaries() if s.audit_of]
         seen = await visit.seen(s.namespace for s in audits)
         uids = [s.uid for s in audits if s.namespace in seen]
         reports = [await self._readable(uid) for uid in uids]
@@ -62,7 +66,7 @@ class AuditHandlers:
 
     async def _readable(self, uid: str) -> AuditReport | None:
         try:
-            return await self._parts.given.audits.report(uid)
+            return await self._audits.report(uid)
         except NotFoundError:  # swept meanwhile
             return None
         except DamagedRecordError as e:
@@ -71,13 +75,13 @@ class AuditHandlers:
 
     async def report(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""
-        return answer(await self._parts.given.audits.report(visit.uid))
+        return answer(await self._audits.report(visit.uid))
 
     async def quarantine(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/quarantine`` → a list of :class:`QuarantineEntry`, the latest first."""
-        found = self._parts.given.audits.quarantine.active()
+        found = self._audits.quarantine.active()
         if not await visit.sees_all():
-            runs = {s.uid: s.namespace for s in self._parts.views.summaries()}
+            runs = {s.uid: s.namespace for s in self._views.summaries()}
             seen = await visit.seen(runs[q.run_uid] for q in found if q.run_uid in runs)
             found = [q for q in found if runs.get(q.run_uid) in seen]
         return answer(found)
@@ -85,4 +89,4 @@ class AuditHandlers:
     async def release(self, visit: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/quarantine/{class or prefix}`` → the released :class:`QuarantineEntry`."""
         name = visit.request.match_info["name"]
-        return answer(await self._parts.given.audits.quarantine.release(name))
+        return answer(await self._audits.quarantine.release(name))

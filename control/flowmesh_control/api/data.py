@@ -11,15 +11,17 @@ from aiohttp import web
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
 from flowmesh_control.api.connections import while_connected
+from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import Download, download_of
-from flowmesh_control.runs.uploads import StoredContent
-from flowmesh_control.wiring import Parts
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing import ScopePlan
+from flowmesh_store.blobs import Blobs
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
@@ -30,10 +32,32 @@ _CONTROL = frozenset({"Cc", "Cs"})
 class DataHandlers:
     """The handlers of uploads and outputs."""
 
-    def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
-        """Takes the parts that know content, and who knows the namespaces' labels."""
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        runs: RunReader,
+        uploads: UploadStore,
+        blobs: Blobs,
+        policies: CachePolicyStore,
+        labels: NamespaceLabels,
+        upload_bytes_max: int,
+    ) -> None:
+        """Stores by ``uploads`` and reads from ``blobs``.
+
+        Args:
+            runs: know their outputs.
+            uploads: stores content and knows references.
+            blobs: of the store.
+            policies: say what a namespace may read.
+            labels: of namespaces.
+            upload_bytes_max: of a directory.
+        """
+        self._runs = runs
+        self._uploads = uploads
+        self._blobs = blobs
+        self._policies = policies
         self._labels = labels
+        self._upload_bytes_max = upload_bytes_max
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -54,14 +78,13 @@ class DataHandlers:
         name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
-            self._parts.given.store.blobs.spool(),
+            self._blobs.spool(),
             announced_bytes=request.content_length or 0,
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
         )
-        stored = await while_connected(
-            request, self._parts.content.put_upload(name, received, scope)
-        )
+        upload = self._uploads.put_upload(name, received, scope)
+        stored = await while_connected(request, upload)
         return answer(_uploaded(stored), status=201)
 
     async def put_tree(self, visit: AuthorizedRequest) -> web.Response:
@@ -73,7 +96,7 @@ class DataHandlers:
         kind = request.query.get("kind", "model")
         if kind not in ("model", "adapter"):
             raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
-        limit = self._parts.given.settings.upload_bytes_max
+        limit = self._upload_bytes_max
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
             received = await receive(
                 request.content,
@@ -84,18 +107,18 @@ class DataHandlers:
             )
             directory = Path(scratch, "tree")
             await asyncio.to_thread(_unpack, received.path, directory)
-            stored = await self._parts.content.put_directory(kind, directory, scope)
+            stored = await self._uploads.put_directory(kind, directory, scope)
         return answer(_uploaded(stored), status=201)
 
     async def outputs(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
-        await self._parts.views.outputs(visit.uid)
-        return answer((await self._parts.views.status(visit.uid)).outputs)
+        await self._runs.outputs(visit.uid)
+        return answer((await self._runs.status(visit.uid)).outputs)
 
     async def output(self, visit: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
         uid = visit.uid
-        outputs = await self._parts.views.outputs(uid)
+        outputs = await self._runs.outputs(uid)
         name = visit.request.match_info["name"]
         if name not in outputs:
             raise NotFoundError(
@@ -108,7 +131,7 @@ class DataHandlers:
                 f"output {name!r} is empty: the step that gives it was skipped or did not end well",
                 where=f"runs/{uid}",
             )
-        download = download_of(self._parts.given.store.blobs, outputs[name])
+        download = download_of(self._blobs, outputs[name])
         return await self._send(visit.request, download)
 
     async def content(self, visit: AuthorizedRequest) -> web.StreamResponse:
@@ -118,15 +141,15 @@ class DataHandlers:
         """
         query, scopes = visit.request.query, self._scopes(visit)
         reference = query.get("reference", "")
-        issued_as = self._parts.content.verified(reference, scopes).kind
+        issued_as = self._uploads.verified(reference, scopes).kind
         if query.get("kind", issued_as) != issued_as:
             raise FlowMeshError(
                 f"the reference is of kind {issued_as}",
                 where="?kind=",
                 remedy=f"leave it out, or write {issued_as}",
             )
-        artifact = await self._parts.content.load(issued_as, reference, scopes)
-        download = download_of(self._parts.given.store.blobs, (artifact,))
+        artifact = await self._uploads.load(issued_as, reference, scopes)
+        download = download_of(self._blobs, (artifact,))
         return await self._send(visit.request, download)
 
     async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:
@@ -141,7 +164,7 @@ class DataHandlers:
 
     def _scopes(self, visit: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(visit.namespace))
-        return self._parts.given.policies.scopes(visit.namespace, labels)
+        return self._policies.scopes(visit.namespace, labels)
 
 
 def _file_name(name: str) -> str:

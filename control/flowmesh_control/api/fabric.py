@@ -5,14 +5,15 @@ from aiohttp import web
 
 from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
+from flowmesh_control.api.ports import WorkerDrain
 from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.errors import ConflictError, NotFoundError
-from flowmesh_control.wiring import Parts
+from flowmesh_control.queries.fleet import FleetQueries
+from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.status.convert import offered_engine
-from flowmesh_core.status.projection import fabric_status, worker_statuses
 
 _purge_decoder = msgspec.json.Decoder(PurgeBody)
 _policies_decoder = msgspec.json.Decoder(list[CachePolicy])
@@ -21,10 +22,29 @@ _policies_decoder = msgspec.json.Decoder(list[CachePolicy])
 class FabricHandlers:
     """The handlers of everything that belongs to no single run."""
 
-    def __init__(self, parts: Parts, cleaning: CacheAdmin) -> None:
-        """Takes the parts."""
-        self._parts = parts
-        self._cleaning = cleaning
+    def __init__(
+        self,
+        *,
+        queries: FleetQueries,
+        drain: WorkerDrain,
+        policies: CachePolicyStore,
+        cache: CacheAdmin,
+        objects: bool,
+    ) -> None:
+        """Answers by ``queries`` and ``cache``.
+
+        Args:
+            queries: the fleet as it is shown.
+            drain: lets workers leave.
+            policies: those that hold.
+            cache: counts, collects and purges.
+            objects: whether policies are objects of the cluster, which alone may change them.
+        """
+        self._queries = queries
+        self._drain = drain
+        self._policies = policies
+        self._cache = cache
+        self._objects = objects
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -43,34 +63,27 @@ class FabricHandlers:
 
     async def workers(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
-        given = self._parts.given
-        return answer(worker_statuses(given.machine.state, given.clock()))
+        return answer(self._queries.worker_statuses())
 
     async def drain(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/workers/{name}/drain``: it takes nothing new, ends what runs, and leaves."""
         name = visit.request.match_info["name"]
-        if not self._parts.gateway.drain(name):
+        if not self._drain.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
         return answer(DrainAccepted())
 
     async def engines(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/engines`` → a list of :class:`OfferedEngine`."""
-        shapes = [w.shape for w in self._parts.given.machine.state.workers.values()]
-        found = []
-        for contract in self._parts.given.catalog:
-            version = (contract.version, contract.implementation)
-            offered = sorted(s.name for s in shapes if s.engines.get(contract.name) == version)
-            found.append(offered_engine(contract, offered))
-        return answer(found)
+        found = self._queries.offered_engines()
+        return answer([offered_engine(contract, names) for contract, names in found])
 
     async def fabric(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
-        status = fabric_status(self._parts.given.machine.state)
-        return answer(msgspec.structs.replace(status, trouble=self._parts.trouble.text))
+        return answer(self._queries.fabric_status())
 
     async def policies(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
-        return answer(self._parts.given.policies.all())
+        return answer(self._policies.all())
 
     async def put_policies(self, visit: AuthorizedRequest) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
@@ -79,14 +92,14 @@ class FabricHandlers:
         policy contradicts another none is set.
         """
         request = visit.request
-        if self._parts.given.settings.objects:
+        if self._objects:
             raise ConflictError(
                 "the policies of this control plane are FlowMeshCachePolicy objects",
                 where="policies",
                 remedy="`kubectl apply -f FILE` sets one, `kubectl delete fmcp NAME` removes one",
             )
         wanted = await read_body(request, _policies_decoder)
-        policies, only = self._parts.given.policies, flag(request, "only")
+        policies, only = self._policies, flag(request, "only")
         policies.check(wanted, only=only)
         if only:
             await policies.replace_all(wanted)
@@ -97,14 +110,14 @@ class FabricHandlers:
 
     async def cache_stats(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
-        return answer(await self._cleaning.stats())
+        return answer(await self._cache.stats())
 
     async def collect(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
-        return answer(await self._cleaning.collect(dry_run=flag(visit.request, "dry_run")))
+        return answer(await self._cache.collect(dry_run=flag(visit.request, "dry_run")))
 
     async def purge(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
         body = await read_body(visit.request, _purge_decoder)
-        deleted = await self._cleaning.purge(body.scope, engine=body.engine)
+        deleted = await self._cache.purge(body.scope, engine=body.engine)
         return answer(PurgeReport(deleted))

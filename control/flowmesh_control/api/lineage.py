@@ -12,15 +12,18 @@ from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_know
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels
 from flowmesh_control.errors import NotFoundError
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
-from flowmesh_control.records.lineage_index import DERIVATIONS_MAX
+from flowmesh_control.records.lineage_index import DERIVATIONS_MAX, LineageIndex
 from flowmesh_control.records.lineage_keys import PREFIX_MIN
 from flowmesh_control.records.run_artifacts import made_as
 from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_control.records.run_pins import accepted_pins, read_pins
 from flowmesh_control.records.run_records import PinsRecord
-from flowmesh_control.wiring import Parts
+from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.accounting.ledger_lines import StepLine
+from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -36,6 +39,7 @@ from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.recording import recorded
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
 from flowmesh_core.units import Digest
+from flowmesh_store.store import Store
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -60,9 +64,34 @@ class _Asked:
 class LineageHandlers:
     """The handlers of lineage."""
 
-    def __init__(self, parts: Parts, labels: NamespaceLabels) -> None:
-        """Takes the parts that know what was made, and who knows the namespaces' labels."""
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        lineage: LineageIndex,
+        views: RunViews,
+        uploads: UploadStore,
+        store: Store,
+        policies: CachePolicyStore,
+        catalog: Catalog,
+        labels: NamespaceLabels,
+    ) -> None:
+        """Walks ``lineage`` among the runs of ``views``.
+
+        Args:
+            lineage: who made what from what.
+            views: runs and their ledgers.
+            uploads: knows references.
+            store: holds manifests and pins.
+            policies: say what a namespace may read.
+            catalog: the engine contracts, for recorded runs.
+            labels: of namespaces.
+        """
+        self._lineage = lineage
+        self._views = views
+        self._uploads = uploads
+        self._store = store
+        self._policies = policies
+        self._catalog = catalog
         self._labels = labels
 
     def routes(self) -> list[Route]:
@@ -85,7 +114,7 @@ class LineageHandlers:
         """
         asked = await self._asked(visit)
         direction, depth = _direction(visit), _depth(visit)
-        walk = await self._parts.lineage.walk(asked.digest, direction, visit.seen, depth=depth)
+        walk = await self._lineage.walk(asked.digest, direction, visit.seen, depth=depth)
         if not walk.derivations and not await self._is_known(visit, asked, direction):
             raise _unknown(asked.name)
         return answer(walk)
@@ -100,7 +129,7 @@ class LineageHandlers:
     async def rows(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
         asked = await self._asked(visit)
-        walk = await self._parts.lineage.walk(asked.digest, Direction.UP, visit.seen)
+        walk = await self._lineage.walk(asked.digest, Direction.UP, visit.seen)
         if not walk.derivations:
             raise NotFoundError(f"no run that is known made {asked.name}", where="lineage")
         return await self._row_origins(walk)
@@ -124,7 +153,7 @@ class LineageHandlers:
 
     async def made(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/made`` → list of :class:`ProducedArtifact`, as far as made."""
-        lines = await self._parts.views.lines(visit.uid)
+        lines = await self._views.lines(visit.uid)
         ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [
             ProducedArtifact(path, port, a.kind, a.digest, a.rows, a.size_bytes)
@@ -136,7 +165,7 @@ class LineageHandlers:
 
     async def openlineage(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
-        views, uid = self._parts.views, visit.uid
+        views, uid = self._views, visit.uid
         pins = await self._pins(uid)
         run = ExportInput(
             status=await views.status(uid),
@@ -150,14 +179,13 @@ class LineageHandlers:
 
     async def trace(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/trace`` → :class:`RecordedRun`: times, sizes, money; no content."""
-        views, uid = self._parts.views, visit.uid
+        views, uid = self._views, visit.uid
         pins = await self._pins(uid)
         status, lines = await views.status(uid), await views.lines(uid)
-        catalog = self._parts.given.catalog
-        return answer(recorded(pins.plan, pins.scopes, lines, status, catalog))
+        return answer(recorded(pins.plan, pins.scopes, lines, status, self._catalog))
 
     async def _pins(self, uid: str) -> PinsRecord:
-        pins = await accepted_pins(self._parts.given.store.records, uid)
+        pins = await accepted_pins(self._store.records, uid)
         if pins is None:
             raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
         return pins
@@ -184,11 +212,11 @@ class LineageHandlers:
 
     async def _stored(self, blob: Digest) -> Manifest | None:
         with contextlib.suppress(LostBlobError, IdentityError):
-            return decode_manifest(await self._parts.given.store.blobs.get(blob))
+            return decode_manifest(await self._store.blobs.get(blob))
         return None
 
     async def _in_ledger(self, uid: str) -> dict[Digest, Manifest]:
-        lines = await self._parts.views.lines(uid)
+        lines = await self._views.lines(uid)
         ends = (la for la in lines if isinstance(la, StepLine))
         given = (a for end in ends for a in end.outputs.values() if a is not None)
         return {a.digest: a.manifest for a in given if a.manifest is not None}
@@ -196,19 +224,19 @@ class LineageHandlers:
     async def _is_known(self, visit: AuthorizedRequest, asked: _Asked, walked: Direction) -> bool:
         """Whether runs that the user sees know it; the store is asked where it may be told."""
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
-        lineage = self._parts.lineage
+        lineage = self._lineage
         if (await lineage.walk(asked.digest, other, visit.seen, depth=1)).derivations:
             return True
         if not asked.is_theirs and not await visit.sees_all():
             return False
-        return not await self._parts.given.store.blobs.missing([asked.blob])
+        return not await self._store.blobs.missing([asked.blob])
 
     async def _walk_of_run(self, visit: AuthorizedRequest) -> LineageWalk:
         uid, name = visit.uid, visit.request.query.get("name", "")
-        lines = await self._parts.views.lines(uid)
-        pins = await read_pins(self._parts.given.store.records, uid, lines)
+        lines = await self._views.lines(uid)
+        pins = await read_pins(self._store.records, uid, lines)
         digest, step = made_as(name, uid, pins, lines)
-        lineage, depth = self._parts.lineage, _depth(visit)
+        lineage, depth = self._lineage, _depth(visit)
         walk = await walk_run(lineage, digest, (uid, step), visit.seen, depth=depth)
         if step and all((d.uid, d.step) != (uid, step) for d in walk.derivations):
             raise _unknown(f"{uid}/{name}")
@@ -239,26 +267,26 @@ class LineageHandlers:
         named, name = read_reference(text), f"{text[:24]}…"
         if not await visit.sees_all():
             try:
-                self._parts.content.verified(text, *await self._scopes(visit))
+                self._uploads.verified(text, *await self._scopes(visit))
             except InvalidReferenceError:
                 return _Asked(name, named.digest, named.digest)
-        identity = await self._parts.content.identity_of(named)
+        identity = await self._uploads.identity_of(named)
         return _Asked(name, identity, named.digest, is_theirs=True)
 
     async def _scopes(self, visit: AuthorizedRequest) -> list[ScopePlan]:
         """Those of the namespaces whose runs the user may list."""
-        namespaces = {run.namespace for run in self._parts.views.summaries()}
+        namespaces = {run.namespace for run in self._views.summaries()}
         if visit.request.query.get("namespace"):
             namespaces.add(visit.request.query["namespace"])
         found = []
         for namespace in sorted(await visit.seen(namespaces)):
             with contextlib.suppress(SpecError):  # two policies contradict each other there
                 labels = dict(self._labels(namespace))
-                found.append(self._parts.given.policies.scopes(namespace, labels))
+                found.append(self._policies.scopes(namespace, labels))
         return found
 
     async def _beginning(self, visit: AuthorizedRequest, text: str) -> _Asked:
-        found = await self._parts.lineage.named(text, visit.seen)
+        found = await self._lineage.named(text, visit.seen)
         if len(found) == 1:
             return _Asked(found[0][:12], found[0], found[0])
         several = "; ".join(d[:24] for d in found[:4])

@@ -11,7 +11,7 @@ from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known
 from flowmesh_control.api.responses import answer
 from flowmesh_control.errors import NotFoundError
-from flowmesh_control.wiring import Parts
+from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 log = logging.getLogger("flowmesh.control.api")
@@ -26,9 +26,9 @@ _AT_ONCE = 16
 class AllReceipts:
     """The handler below ``/v1/receipts``."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Takes the parts that know runs."""
-        self._parts = parts
+    def __init__(self, views: RunViews) -> None:
+        """Reads receipts by ``views``."""
+        self._views = views
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -38,7 +38,7 @@ class AllReceipts:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of listed runs."""
         query = visit.request.query
         after = _cursor(query.get("after", ""))
-        known = self._parts.views.summaries(query.get("namespace") or None)
+        known = self._views.summaries(query.get("namespace") or None)
         seen = await visit.seen(run.namespace for run in known)
         runs = sorted((r for r in known if r.namespace in seen), key=_place)
         return answer(await self._page([r for r in runs if _place(r) > after]))
@@ -64,10 +64,10 @@ class AllReceipts:
     async def _receipt(self, uid: str) -> Receipt | DamagedRecordError | None:
         """The receipt of a run, or why it cannot be read; None where the run was swept meanwhile.
 
-        Whoever asks for this receipt alone is told which record is damaged.
+        A request for this receipt alone is told which record is damaged.
         """
         try:
-            return await self._parts.views.receipt(uid)
+            return await self._views.receipt(uid)
         except NotFoundError:
             return None
         except DamagedRecordError as e:

@@ -18,18 +18,18 @@ from flowmesh_control.api.authorization import (
     of_run,
     of_workflow,
 )
+from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import decode_body, read_body
 from flowmesh_control.api.responses import answer, flag
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
-from flowmesh_control.queries.explain import explain_step
+from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
-from flowmesh_control.queries.why import why_step
-from flowmesh_control.runs.admission import Submission
-from flowmesh_control.runs.cancellations import cancel
-from flowmesh_control.wiring import Parts
+from flowmesh_control.queries.run_queries import RunQueries
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.runs.admission import Admission, Submission
+from flowmesh_control.runs.repin import RepinService
 from flowmesh_core.errors import SpecError
-from flowmesh_core.machine.events import Amended
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
@@ -44,11 +44,41 @@ _amend_decoder = msgspec.json.Decoder(AmendBody)
 class RunHandlers:
     """The handlers below ``/v1/runs``."""
 
-    def __init__(self, parts: Parts, planner: Planner, labels: NamespaceLabels) -> None:
-        """Takes the parts that know runs, and who knows the namespaces' labels."""
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        commands: RunWriter,
+        views: RunViews,
+        queries: RunQueries,
+        changes: RunChangeFeed,
+        admission: Admission,
+        planner: Planner,
+        repinning: RepinService,
+        labels: NamespaceLabels,
+        objects: bool,
+    ) -> None:
+        """Answers by ``views``, ``queries`` and ``planner``, and changes runs by ``commands``.
+
+        Args:
+            commands: submits, amends and cancels.
+            views: runs as they are shown.
+            queries: why a step waits, and where it could run.
+            changes: wake those who watch.
+            admission: compiles what is only planned.
+            planner: forecasts.
+            repinning: lets runs go on with the newest versions.
+            labels: of namespaces.
+            objects: whether runs are objects of the cluster, which alone may change them.
+        """
+        self._commands = commands
+        self._views = views
+        self._queries = queries
+        self._changes = changes
+        self._admission = admission
         self._planner = planner
+        self._repinning = repinning
         self._labels = labels
+        self._objects = objects
 
     def routes(self) -> list[Route]:
         """Every route of this class."""
@@ -69,7 +99,7 @@ class RunHandlers:
 
     async def submit(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs`` → :class:`RunAccepted`; with ``?check=1`` refuses the unmeetable."""
-        if self._parts.given.settings.objects:
+        if self._objects:
             raise ConflictError(
                 "the runs of this control plane are FlowMeshWorkflow objects",
                 where="runs",
@@ -77,25 +107,25 @@ class RunHandlers:
             )
         submission = await self._submission(visit)
         if flag(visit.request, "check"):
-            compiled = await self._parts.admission.compile(submission)
+            compiled = await self._admission.compile(submission)
             refuse_unmeetable(await self._planner.forecast(compiled))
-        accepted = await self._parts.admission.submit(submission)
+        accepted = await self._commands.submit(submission)
         return answer(accepted, status=200 if accepted.resumed else 201)
 
     async def plan(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
-        compiled = await self._parts.admission.compile(await self._submission(visit))
+        compiled = await self._admission.compile(await self._submission(visit))
         return answer(await self._planner.forecast(compiled))
 
     async def list(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs?namespace=`` → a list of :class:`RunSummary`, oldest first."""
-        found = self._parts.views.summaries(visit.request.query.get("namespace"))
+        found = self._views.summaries(visit.request.query.get("namespace"))
         seen = await visit.seen(s.namespace for s in found)
         return answer([s for s in found if s.namespace in seen])
 
     async def status(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}`` → :class:`RunStatus`; uid, its beginning, or a name."""
-        return answer(await self._parts.views.status(visit.uid))
+        return answer(await self._views.status(visit.uid))
 
     async def watch(self, visit: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/watch`` → a :class:`RunStatus` a line, until the run has ended."""
@@ -106,9 +136,9 @@ class RunHandlers:
         return response
 
     async def _show(self, uid: str, response: web.StreamResponse) -> None:
-        async for _ in self._parts.changes.of(uid):
+        async for _ in self._changes.of(uid):
             started = time.monotonic()
-            status = await self._parts.views.status(uid)
+            status = await self._views.status(uid)
             await response.write(msgspec.json.encode(status) + b"\n")
             if status.phase in ENDED_PHASES:
                 break
@@ -121,49 +151,42 @@ class RunHandlers:
         body = await visit.request.read()
         said = decode_body(body, _cancel_decoder).reason if body else ""
         reason = said or "cancelled by the user"
-        await cancel(self._parts, uid, reason)
-        return answer(await self._parts.views.status(uid))
+        await self._commands.cancel(uid, reason)
+        return answer(await self._views.status(uid))
 
     async def amend(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
         uid = await self._unended(visit)
-        if self._parts.given.settings.objects:
+        if self._objects:
             raise ConflictError(
                 "what this run is to be stands in its FlowMeshWorkflow object",
                 where=f"runs/{uid}",
                 remedy="change that: `fmesh amend`, or `kubectl edit fmw NAME`",
             )
         body = await read_body(visit.request, _amend_decoder)
-        waits = self._parts.given.waiting.get(uid)
-        if waits is not None:
-            raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
-        await self._parts.loop.ask(Amended(uid, _changes(body)))
-        return answer(await self._parts.views.status(uid))
+        await self._commands.amend(uid, _changes(body))
+        return answer(await self._views.status(uid))
 
     async def repin(self, visit: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`: on with the newest versions."""
-        return answer(await self._parts.repinning.repin(await self._unended(visit)))
+        return answer(await self._repinning.repin(await self._unended(visit)))
 
     async def logs(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
         step = visit.request.query.get("step")
-        return answer(await self._parts.views.logs(visit.uid, step))
+        return answer(await self._views.logs(visit.uid, step))
 
     async def why(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/why?step=`` → :class:`Why`."""
-        state = self._parts.given.machine.state
-        return answer(await why_step(state, self._parts.views, visit.uid, _step(visit.request)))
+        return answer(await self._queries.why(visit.uid, _step(visit.request)))
 
     async def explain(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
-        uid, step = visit.uid, _step(visit.request)
-        given = self._parts.given
-        state, now_s = given.machine.state, given.clock()
-        return answer(await explain_step(state, self._parts.views, uid, step, now_s))
+        return answer(await self._queries.explain(visit.uid, _step(visit.request)))
 
     async def receipt(self, visit: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
-        return answer(await self._parts.views.receipt(visit.uid))
+        return answer(await self._views.receipt(visit.uid))
 
     async def _submission(self, visit: AuthorizedRequest) -> Submission:
         """What is handed in, for the namespace that the user was let in to."""
@@ -178,7 +201,7 @@ class RunHandlers:
 
     async def _unended(self, visit: AuthorizedRequest) -> str:
         uid = visit.uid
-        status = await self._parts.views.status(uid)
+        status = await self._views.status(uid)
         if status.phase in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} is {status.phase}: there is nothing to change any more",

@@ -55,7 +55,7 @@ class CapacitySignalSource:
         self._refresh()
         return self._found
 
-    def openings(self) -> dict[str, tuple[Digest, ...]]:
+    def prewarm_plan(self) -> dict[str, tuple[Digest, ...]]:
         """Worker → signatures whose engines it should hold open; as old as :meth:`now`."""
         self._refresh()
         return self._openings

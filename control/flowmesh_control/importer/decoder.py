@@ -28,7 +28,7 @@ _INLINE_NAME = "rows.jsonl"
 _encoder = msgspec.json.Encoder()
 
 
-class Decoder:
+class UploadDecoder:
     """Decodes rows and files of rows, and stores their chunks as they come."""
 
     def __init__(self, blobs: Blobs) -> None:

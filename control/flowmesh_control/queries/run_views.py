@@ -90,7 +90,7 @@ class RunViews:
             NotFoundError: there is no such run.
             DamagedRecordError: a record of it cannot be read.
         """
-        if uid in self._state.runs and uid not in self._archive:
+        if uid in self._state.runs and not self.has_ended(uid):
             return self._live(uid)
         waiting = self._waiting.get(uid)
         if waiting is not None:
@@ -110,6 +110,10 @@ class RunViews:
         if run is None:
             raise NotFoundError(f"run {uid!r} is not under way", where="runs")
         return run
+
+    def has_ended(self, uid: str) -> bool:
+        """Returns whether a run of late has ended and its end is durable."""
+        return uid in self._archive
 
     async def outputs(self, uid: str) -> dict[str, tuple[Artifact, ...]]:
         """The outputs of a run that has ended.

@@ -4,9 +4,13 @@ Stored by the operator, whose objects hold a bounded number of rows and name it;
 for as long as the run's outputs are.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import msgspec
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.decoding import decode
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
@@ -16,27 +20,38 @@ from flowmesh_store.blobs import Blobs
 _KIND = "blob"
 
 
-async def store_document(
-    blobs: Blobs, run: RunStatus, *, private_scope: str, master_key: bytes
-) -> str:
-    """Stores an ended run's status as JSON.
+@dataclass(frozen=True, slots=True)
+class StatusDocuments:
+    """Stores whole statuses.
 
-    Args:
-        blobs: of the store.
-        run: as its ``final`` record has it.
-        private_scope: of its namespace.
-        master_key: signs the reference.
-
-    Returns:
-        The reference by which its namespace reads it.
-
-    Raises:
-        StoreError: it could not be stored.
+    Attributes:
+        policies: say which scope is a namespace's own.
+        master_key: signs references.
     """
-    data = _content(run)
-    digest = digest_bytes(data)
-    await blobs.put(digest, data)
-    return issue(master_key, private_scope, _KIND, digest)
+
+    blobs: Blobs
+    policies: CachePolicyStore
+    master_key: bytes
+
+    async def store(self, run: RunStatus, labels: Mapping[str, str]) -> str:
+        """Stores an ended run's status as JSON.
+
+        Args:
+            run: as its ``final`` record has it.
+            labels: of its namespace.
+
+        Returns:
+            The reference by which its namespace reads it.
+
+        Raises:
+            SpecError: two policies contradict each other in its namespace.
+            StoreError: it could not be stored.
+        """
+        scope = self.policies.scopes(run.namespace, dict(labels)).private
+        data = _content(run)
+        digest = digest_bytes(data)
+        await self.blobs.put(digest, data)
+        return issue(self.master_key, scope, _KIND, digest)
 
 
 def document_artifact(run: RunStatus) -> Artifact:

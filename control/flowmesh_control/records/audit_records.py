@@ -42,7 +42,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> AuditOrder | None:
-        """What is to be checked; None where the run is no audit."""
+        """What is to be checked; None where the run is not an audit."""
         return self.document.order
 
 

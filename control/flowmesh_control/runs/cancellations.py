@@ -5,15 +5,16 @@ Used by the API and the operator to cancel, and by a control plane that starts.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
 from flowmesh_api.v1.enums import Phase
+from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import cancelled_key
 from flowmesh_control.runs.recovery import RecoveredState
-from flowmesh_control.wiring import Parts
 from flowmesh_core.accounting.ledger_lines import VerdictLine
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ConditionFailedError
@@ -39,29 +40,45 @@ async def none_withdrawn(_: Sequence[str]) -> Mapping[str, str]:
     return {}
 
 
-async def cancel(parts: Parts, uid: str, reason: str) -> None:
-    """Stops a run: its wish is durable before anything else happens.
+@dataclass(frozen=True, slots=True)
+class RunCanceller:
+    """Stops runs.
 
-    Args:
-        parts: of the leading control plane.
-        uid: of a run that has not ended.
-        reason: for people.
-
-    Raises:
-        StoreError: the wish could not be written. The run stops all the same, but would be taken
-            up again if the control plane died before its end is written; call it again.
+    Attributes:
+        waiting: runs that cannot be taken up as they are pinned.
+        forget: lets no later submission join a run.
+        cancel_waiting: ends a run of ``waiting``.
+        ask: hands an event to the machine.
     """
-    given = parts.given
-    parts.admission.forget(uid)
-    record = msgspec.json.encode(Cancellation(given.clock(), reason))
-    try:
-        with suppress(ConditionFailedError):  # it was cancelled before
-            await given.store.records.write(cancelled_key(uid), record)
-    finally:
-        if uid in given.waiting:
-            await parts.repinning.cancel(uid, reason)
-        else:
-            await parts.loop.ask(CancelRequested(uid, reason))
+
+    records: RecordStore
+    clock: Clock
+    waiting: Container[str]
+    forget: Callable[[str], None]
+    cancel_waiting: Callable[[str, str], Awaitable[object]]
+    ask: Callable[[CancelRequested], Awaitable[None]]
+
+    async def cancel(self, uid: str, reason: str) -> None:
+        """Stops a run: its wish is durable before anything else happens.
+
+        Args:
+            uid: of a run that has not ended.
+            reason: for people.
+
+        Raises:
+            StoreError: the wish could not be written. The run stops all the same, but would be
+                taken up again if the control plane died before its end is written; call it again.
+        """
+        self.forget(uid)
+        record = msgspec.json.encode(Cancellation(self.clock(), reason))
+        try:
+            with suppress(ConditionFailedError):  # it was cancelled before
+                await self.records.write(cancelled_key(uid), record)
+        finally:
+            if uid in self.waiting:
+                await self.cancel_waiting(uid, reason)
+            else:
+                await self.ask(CancelRequested(uid, reason))
 
 
 async def find_cancelled(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from flowmesh_control.importer.decoder import Decoder
+from flowmesh_control.importer.decoder import UploadDecoder
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
@@ -45,7 +45,7 @@ class UploadStore:
         """Takes the store, and the key that references are made with."""
         self._blobs = blobs
         self._master_key = master_key
-        self._decoder = Decoder(blobs)
+        self._decoder = UploadDecoder(blobs)
 
     async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
         """Stores rows, JSON-like objects, as a dataset.

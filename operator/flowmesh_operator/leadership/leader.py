@@ -8,6 +8,7 @@ import threading
 from typing import Protocol
 
 from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.services import ControlPlaneServices
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.exit_codes import OperatorExitCode
 from flowmesh_operator.kube.client import KubeClient
@@ -21,9 +22,12 @@ from flowmesh_operator.leadership.leader_label import take_label
 from flowmesh_operator.metrics import OperatorCollector
 from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
+from flowmesh_operator.pools.metrics import PoolCollector
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.tasks import first
+from flowmesh_operator.workflows.config_maps import ConfigMapInputs
 from flowmesh_operator.workflows.controller import WorkflowController
+from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_store.store import Store, open_store
 
 log = logging.getLogger("flowmesh.operator")
@@ -118,19 +122,55 @@ async def _reign(
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
         await _start(plane, settings)
-        plane.parts.metrics.add(OperatorCollector(api, mirror))
+        plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
         await settle(api, mirror)
-        policies = PolicyController(api, mirror, plane, settings)
+        services = plane.services
+        pools = PoolController(
+            api,
+            mirror,
+            settings,
+            fleet=services.fleet,
+            signals=services.signals,
+            epoch=services.epoch,
+            catalog=services.catalog,
+        )
+        services.metrics.add(PoolCollector(lambda: pools.figures))
+        policies = PolicyController(mirror, services.policies)
         await policies.bring()  # before a workflow is admitted under them
         controllers: list[Controller] = [
             policies,
-            WorkflowController(api, mirror, plane, settings),
-            PoolController(api, mirror, plane, settings),
+            _workflow_controller(api, mirror, settings, services),
+            pools,
         ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:
         await _stop(plane)
+
+
+def _workflow_controller(
+    api: KubeClient,
+    mirror: InformerCache,
+    settings: OperatorSettings,
+    services: ControlPlaneServices,
+) -> WorkflowController:
+    return WorkflowController(
+        api,
+        mirror,
+        runs=services.runs,
+        commands=services.commands,
+        changes=services.changes,
+        policies=services.policies,
+        epoch=services.epoch,
+        writer=StatusWriter(
+            api,
+            mirror,
+            runs=services.runs,
+            epoch=services.epoch,
+            documents=services.documents,
+        ),
+        config_maps=ConfigMapInputs(api, settings, services.uploads),
+    )
 
 
 async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:

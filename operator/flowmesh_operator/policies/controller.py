@@ -3,15 +3,13 @@
 import logging
 
 from flowmesh_api.v1.fabric import CachePolicy
-from flowmesh_control.control_plane import ControlPlane
 from flowmesh_core.errors import FlowMeshError, SpecError, StoreUnavailableError
 from flowmesh_core.sharing.scopes import plan_scopes
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
 from flowmesh_operator.kube.work_queue import WorkQueue
-from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.ports import CachePolicies
 from flowmesh_operator.tasks import first
 
 log = logging.getLogger("flowmesh.operator")
@@ -23,17 +21,10 @@ _ALL = "all"
 class PolicyController:
     """Makes the control plane's policies those of the mirror."""
 
-    def __init__(
-        self,
-        api: KubeClient,
-        mirror: InformerCache,
-        plane: ControlPlane,
-        settings: OperatorSettings,
-    ) -> None:
-        """Takes what all controllers take."""
-        del api, settings
+    def __init__(self, mirror: InformerCache, policies: CachePolicies) -> None:
+        """Brings the mirror's policies to ``policies``."""
         self._mirror = mirror
-        self._plane = plane
+        self._policies = policies
         self._queue = WorkQueue()
 
     async def run(self) -> None:
@@ -57,7 +48,7 @@ class PolicyController:
             StoreError: they cannot be stored.
         """
         rules = [r for p in self._mirror.policies.values() if (r := _rule(p)) is not None]
-        await self._plane.parts.given.policies.replace_all(rules)
+        await self._policies.replace_all(rules)
 
 
 def _rule(obj: Object) -> CachePolicy | None:

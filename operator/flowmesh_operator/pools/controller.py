@@ -1,22 +1,20 @@
 """Brings pools to what they say, and their sizes to what their work asks for.
 
 Level-triggered and by rounds: what is seen (objects, workers, backlog) gives what is to be done.
-The leader runs it in the event loop of its control plane, so that the machine's state may be read.
+The leader runs it in the event loop of its control plane, so that nothing changes within a step.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.backlog import Backlog
 from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
-from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
-from flowmesh_core.machine.model import Worker
-from flowmesh_core.machine.prewarm import told_to_hold
-from flowmesh_core.machine.state import State
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.kube.client import NOT_FOUND, ApiError, KubeClient
@@ -30,7 +28,6 @@ from flowmesh_operator.pools.autoscaling import (
     ScalingPlan,
 )
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
-from flowmesh_operator.pools.metrics import PoolCollector
 from flowmesh_operator.pools.observation import pod_seen, worker_seen
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
@@ -47,6 +44,7 @@ from flowmesh_operator.pools.status import (
 )
 from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
 from flowmesh_operator.pools.worker_shape import pool_shape
+from flowmesh_operator.ports import CapacitySignals, Epoch, WorkerFleet
 from flowmesh_operator.settings import OperatorSettings
 
 log = logging.getLogger("flowmesh.operator")
@@ -72,15 +70,32 @@ class PoolController:
         self,
         api: KubeClient,
         mirror: InformerCache,
-        plane: ControlPlane,
         settings: OperatorSettings,
         *,
+        fleet: WorkerFleet,
+        signals: CapacitySignals,
+        epoch: Epoch,
+        catalog: Catalog,
         steady_after_s: float = STEADY_AFTER_S,
     ) -> None:
-        """Takes what all controllers take."""
+        """Brings pools to what the mirror's objects say, and their sizes to the signals.
+
+        Args:
+            api: of the leader.
+            mirror: the objects as they stand.
+            settings: say where the pools' pods run.
+            fleet: the connected workers.
+            signals: the work that each pool has before it.
+            epoch: the leader's.
+            catalog: what workers may offer.
+            steady_after_s: nothing shrinks for so long after the start.
+        """
         self._api = api
         self._mirror = mirror
-        self._plane = plane
+        self._fleet = fleet
+        self._signals = signals
+        self._epoch = epoch
+        self._catalog = catalog
         self._around = settings.surroundings
         self._reconciler = Reconciler(api, self._around)
         self._writer = PoolStatusWriter(api, mirror)
@@ -102,9 +117,7 @@ class PoolController:
         Raises:
             LeadershipLostError: a write was stopped.
         """
-        parts = self._plane.parts
-        parts.backlogs.declare(self._views)
-        parts.metrics.add(PoolCollector(lambda: self.figures))
+        self._signals.declare(self._views)
         self._steady_from_s = asyncio.get_running_loop().time() + self._steady_after_s
         changes = asyncio.create_task(self._follow())
         try:
@@ -135,10 +148,6 @@ class PoolController:
     def _views(self) -> list[PoolView]:
         return [pool.view() for _, pool in sorted(self._pools.items())]
 
-    @property
-    def _state(self) -> State:
-        return self._plane.parts.given.machine.state
-
     async def _round(self) -> None:
         await self._read()
         if not self._pools:
@@ -146,7 +155,7 @@ class PoolController:
             return
         await self._look()
         await self._each(self._bring)
-        backlogs = self._plane.parts.backlogs.now()
+        backlogs = self._signals.now()
         for pool in self._pools.values():
             self._plan(pool, backlogs.get(pool.name, Backlog()), None)
         await self._each(self._plan_with_pods)
@@ -169,7 +178,7 @@ class PoolController:
 
     async def _read(self) -> None:
         """Takes in the pools' objects as the mirror has them."""
-        catalog, now_s = self._plane.parts.given.catalog, self._plane.parts.given.clock()
+        catalog, now_s = self._catalog, self._epoch.now_s()
         there = {
             uid: obj
             for uid, obj in self._mirror.pools.items()
@@ -248,20 +257,20 @@ class PoolController:
     def _plan(self, pool: PoolEntry, backlog: Backlog, pods: list[PodObservation] | None) -> None:
         """Plans one pool's size, and takes down its figures."""
         workers = self._workers(pool)
-        for worker in workers.values():
+        for worker in workers:
             pool.learn(worker)
-        ready = sum(self._state.takes_work(w) for w in workers.values())
-        busy = sum(bool(w.held) for w in workers.values())
+        ready = sum(w.takes_work for w in workers)
+        busy = sum(bool(w.attempts) for w in workers)
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
-        now_s = self._plane.parts.given.clock()
-        pool.watch(workers.values(), replicas if deployment is not None else None, now_s)
+        now_s = self._epoch.now_s()
+        pool.watch(workers, replicas if deployment is not None else None, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
             pool.plan = ScalingPlan(pool.object.spec.least, told=pool.object.spec.least)
         else:
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
             scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
-            seen = PoolObservation(replicas, {n: worker_seen(w) for n, w in workers.items()}, pods,
+            seen = PoolObservation(replicas, {w.name: worker_seen(w) for w in workers}, pods,
                         self._steady())  # fmt: skip
             pool.plan = scaler.plan(pool.view(), backlog, seen, now_s)
         start_s = scaler.start_s if scaler is not None else 0.0
@@ -287,7 +296,7 @@ class PoolController:
             return
         selector = f"{POOL_LABEL}={pool.name}"
         listed = await self._api.list(*PODS, self._around.namespace, label_selector=selector)
-        backlogs = self._plane.parts.backlogs.now()
+        backlogs = self._signals.now()
         self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
         waits = not pool.plan.marks and pool.plan.replicas is None
         pool.look_from_s = now + LOOK_AGAIN_S if waits else 0.0
@@ -295,11 +304,10 @@ class PoolController:
 
     def _steady(self) -> bool:
         clock = asyncio.get_running_loop().time()
-        recovering = self._plane.parts.given.clock() < self._state.recovering_until_s
-        return clock >= self._steady_from_s and not recovering
+        return clock >= self._steady_from_s and self._epoch.is_steady()
 
-    def _workers(self, pool: PoolEntry) -> dict[str, Worker]:
-        return {n: w for n, w in self._state.workers.items() if w.shape.pool == pool.name}
+    def _workers(self, pool: PoolEntry) -> Sequence[ConnectedWorker]:
+        return self._fleet.workers(pool.name)
 
     def _tell(self) -> None:
         """Lets others' autoscalers have the figure, now that who may go is cordoned and marked."""
@@ -308,16 +316,15 @@ class PoolController:
             pool.planned = True
 
     async def _cordon(self) -> None:
-        """Tells the machine which workers take nothing new, where that has changed."""
+        """Brings the workers that take nothing new to those that the plans name."""
         names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
-        if names != self._state.cordoned:
-            await self._plane.parts.loop.ask(CordonChanged(names))
+        await self._fleet.cordon(names)
 
     async def _hold_open(self) -> None:
-        """Tells the machine which engines workers hold open ahead of work, where it changed."""
-        openings = self._plane.parts.backlogs.openings()
-        if self._steady() and not told_to_hold(self._state, openings):
-            await self._plane.parts.loop.ask(PrewarmPlanChanged(openings))
+        """Brings the engines that workers hold open ahead of work to what the signals say."""
+        plan = self._signals.prewarm_plan()
+        if self._steady():
+            await self._fleet.prewarm(plan)
 
     async def _size(self, pool: PoolEntry) -> None:
         """Marks the pods that are to go, then writes the pool's size."""
@@ -342,7 +349,7 @@ class PoolController:
         namespace, target = self._around.namespace, object_name(pool.name)
         await self._api.patch(*DEPLOYMENTS, namespace, target, size, subresource="scale")
         self._reconciler.scaled(pool.name, replicas)
-        now_s = self._plane.parts.given.clock()
+        now_s = self._epoch.now_s()
         pool.decisions.appendleft(decision(now_s, before, replicas, reason))
         log.info("pool %s: %d → %d workers: %s", pool.name, before, replicas, reason)
 
@@ -361,13 +368,12 @@ class PoolController:
                 scaled=self._reconciler.scaled_object(pool.name),
             ),
         ]
-        components = warm(self._workers(pool).values())
+        components = warm(self._workers(pool))
         about = self._about(obj)
         await self._writer.write(
             obj, status_of(pool.figures, said, components, list(pool.decisions), about)
         )
 
     def _about(self, obj: Object) -> PoolStatusContext:
-        given = self._plane.parts.given
         generation = obj["metadata"]["generation"]
-        return PoolStatusContext(generation, given.epoch, given.clock(), shown(obj))
+        return PoolStatusContext(generation, self._epoch.number, self._epoch.now_s(), shown(obj))

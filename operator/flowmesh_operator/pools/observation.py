@@ -3,17 +3,17 @@
 from datetime import datetime
 from typing import Any
 
-from flowmesh_core.machine.model import Worker
+from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_operator.kube.labels import DELETION_COST
 from flowmesh_operator.pools.autoscaling import UNMARKED, PodObservation, WorkerObservation
 
 ENDED = frozenset({"Failed", "Succeeded"})
 
 
-def worker_seen(worker: Worker) -> WorkerObservation:
+def worker_seen(worker: ConnectedWorker) -> WorkerObservation:
     """A connected worker."""
     warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
-    return WorkerObservation(len(worker.held), warm_bytes)
+    return WorkerObservation(worker.attempts, warm_bytes)
 
 
 def pod_seen(obj: dict[str, Any]) -> PodObservation:

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import structs
 
+from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.machine.model import Worker
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_KEPT
@@ -89,7 +89,7 @@ class PoolEntry:
     def _start_s(self) -> float:
         return self.scaler.start_s if self.scaler is not None else FIRST_START_S
 
-    def watch(self, workers: Iterable[Worker], replicas: int | None, now_s: float) -> None:
+    def watch(self, workers: Iterable[ConnectedWorker], replicas: int | None, now_s: float) -> None:
         """Notes whether the workers come that there should be.
 
         Args:
@@ -115,7 +115,7 @@ class PoolEntry:
             self.kept = frozenset()
         self.object, self.brought = object_, 0
 
-    def learn(self, worker: Worker) -> None:
+    def learn(self, worker: ConnectedWorker) -> None:
         """What a worker says of itself holds, rather than what one would expect of it."""
         if self.object.spec.cache.claim_name is not None and worker.started_s >= self.since_s:
             self.kept |= {component.digest for component in worker.components}

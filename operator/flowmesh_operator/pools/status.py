@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_core.machine.model import Worker
+from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
 from flowmesh_operator.kube.timestamps import timestamp
@@ -94,7 +94,7 @@ def rounded(value: float) -> int:
     return round(whole, _SHOWN_DIGITS - len(str(abs(whole)))) if whole else 0
 
 
-def warm(workers: Iterable[Worker]) -> list[Json]:
+def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
     """The components that workers hold in host or device memory, the widest spread first."""
     count: Counter[str] = Counter()
     sizes: dict[str, int] = {}

@@ -20,17 +20,17 @@ class UnreadableError(FlowMeshError):
 class ConfigMapInputs:
     """Turns ConfigMap inputs into references."""
 
-    def __init__(self, api: KubeClient, settings: OperatorSettings) -> None:
-        """Takes the way to the API server, and whom a Role must name."""
+    def __init__(self, api: KubeClient, settings: OperatorSettings, uploads: UploadStore) -> None:
+        """Reads through ``api`` and stores in ``uploads``; ``settings`` say whom a Role names."""
         self._api = api
         self._settings = settings
+        self._uploads = uploads
 
-    async def store(self, obj: Object, content: UploadStore, scope: str) -> dict[str, str]:
+    async def store(self, obj: Object, scope: str) -> dict[str, str]:
         """Stores every ConfigMap input of a workflow.
 
         Args:
             obj: the workflow.
-            content: where to store.
             scope: the namespace's own.
 
         Returns:
@@ -43,13 +43,11 @@ class ConfigMapInputs:
         inputs = obj["spec"].get("inputs") or {}
         wanted = {n: i["configMap"] for n, i in inputs.items() if i.get("configMap")}
         return {
-            name: await self._one(name, obj["metadata"]["namespace"], given, content, scope)
+            name: await self._one(name, obj["metadata"]["namespace"], given, scope)
             for name, given in wanted.items()
         }
 
-    async def _one(
-        self, name: str, namespace: str, given: Mapping[str, str], content: UploadStore, scope: str
-    ) -> str:
+    async def _one(self, name: str, namespace: str, given: Mapping[str, str], scope: str) -> str:
         path = f"spec.inputs.{name}.configMap"
         found = await self._read(path, namespace, given["name"])
         data = _bytes(found, given["key"])
@@ -62,7 +60,7 @@ class ConfigMapInputs:
                 remedy="add it, or submit a workflow that names another",
             )
         try:
-            return (await content.put_file(given["key"], data, scope)).reference
+            return (await self._uploads.put_file(given["key"], data, scope)).reference
         except IdentityError as e:
             raise SpecError([Problem(path, f"{given['name']}/{given['key']}: {e}")]) from e
 

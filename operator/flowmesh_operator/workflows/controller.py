@@ -9,12 +9,9 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
-from flowmesh_control.runs.cancellations import cancel
-from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import (
     DamagedRecordError,
     FlowMeshError,
@@ -24,14 +21,13 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from flowmesh_core.machine.events import Amended
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
-from flowmesh_operator.settings import OperatorSettings
+from flowmesh_operator.ports import CachePolicies, Epoch, RunChanges, RunReader, RunWriter
 from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
@@ -63,14 +59,37 @@ class WorkflowController:
         self,
         api: KubeClient,
         mirror: InformerCache,
-        plane: ControlPlane,
-        settings: OperatorSettings,
+        *,
+        runs: RunReader,
+        commands: RunWriter,
+        changes: RunChanges,
+        policies: CachePolicies,
+        epoch: Epoch,
+        writer: StatusWriter,
+        config_maps: ConfigMapInputs,
     ) -> None:
-        """Takes what all controllers take."""
+        """Brings runs to what the mirror's objects say, and their statuses to what the runs are.
+
+        Args:
+            api: of the leader.
+            mirror: the objects as they stand.
+            runs: those that there are.
+            commands: submits, amends and cancels.
+            changes: say whose status to look at.
+            policies: say where ConfigMaps' content belongs.
+            epoch: the leader's.
+            writer: of the statuses; served by this controller.
+            config_maps: reads and stores inputs.
+        """
         self._api = api
-        self._config_maps = ConfigMapInputs(api, settings)
         self._mirror = mirror
-        self._plane = plane
+        self._runs = runs
+        self._commands = commands
+        self._changes = changes
+        self._policies = policies
+        self._epoch = epoch
+        self._writer = writer
+        self._config_maps = config_maps
         self._queue = WorkQueue()
         self._waits: dict[str, _Wait] = {}
 
@@ -81,32 +100,29 @@ class WorkflowController:
             LeadershipLostError: a write was stopped.
             ApiError: the API server does not answer, or a right is missing.
         """
-        parts = self._plane.parts
-        self.writer = StatusWriter(self._api, self._mirror, parts)
         absences = DeletionDetector(
-            self._api, self._mirror, live=lambda: _live(parts), absent=self._queue.add
+            self._api, self._mirror, live=self._runs.live_uids, absent=self._queue.add
         )
         await first(
             absences.run(),
             self._queue.feed(self._mirror.changes("workflows")),
-            self._follow(parts),
+            self._follow(),
             *(self._queue.serve(self._look) for _ in range(LOOKERS)),
-            *(self.writer.serve() for _ in range(WRITERS)),
-            self.writer.serve_large(),
+            *(self._writer.serve() for _ in range(WRITERS)),
+            self._writer.serve_large(),
         )
 
-    async def _follow(self, parts: Parts) -> None:
-        async for uid in parts.changes.all():
-            self.writer.follow(uid)
+    async def _follow(self) -> None:
+        async for uid in self._changes.all():
+            self._writer.follow(uid)
 
     async def _look(self, uid: str) -> None:
         obj = self._mirror.workflows.get(uid)
         if obj is None and (self._mirror.exists(uid) or not self._mirror.complete.is_set()):
             return  # known by name only: the watch, or the first list, brings the rest
-        parts = self._plane.parts
-        live = uid in parts.given.waiting or uid in parts.given.machine.state.runs
+        live = uid in self._runs.live_uids()
         try:
-            await self._do(need(obj, live=live, epoch=parts.given.epoch), uid, obj)
+            await self._do(need(obj, live=live, epoch=self._epoch.number), uid, obj)
         except (StoreUnavailableError, StoreFullError) as e:
             self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
         except DamagedRecordError as e:  # its key and remedy are in the message
@@ -128,42 +144,41 @@ class WorkflowController:
             self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, mistake)
 
     async def _do(self, what: ReconcileDecision, uid: str, obj: Object | None) -> None:
-        parts = self._plane.parts
         if obj is None:
-            self.writer.forget(uid)
+            self._writer.forget(uid)
             self._waits.pop(uid, None)
         match what:
             case ReconcileDecision.CANCEL:
-                await cancel(parts, uid, DELETED)
+                await self._commands.cancel(uid, DELETED)
             case ReconcileDecision.SUBMIT if obj is not None:
-                await self._submit(parts, uid, obj)
+                await self._submit(uid, obj)
             case ReconcileDecision.AMEND if obj is not None:
-                await self._amend(parts, uid, obj)
+                await self._amend(uid, obj)
             case ReconcileDecision.SHOW if obj is not None:
-                self.writer.show(uid, obj["metadata"]["generation"])
+                self._writer.show(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)
 
-    async def _amend(self, parts: Parts, uid: str, obj: Object) -> None:
-        run = parts.given.machine.state.runs.get(uid)
-        if run is not None and (changes := amendments(obj["spec"], run)):
-            await parts.loop.ask(Amended(uid, changes))
+    async def _amend(self, uid: str, obj: Object) -> None:
+        terms = self._runs.terms(uid)
+        if terms is not None and (changes := amendments(obj["spec"], terms)):
+            await self._commands.amend(uid, changes)
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         # One that waits for an engine cannot be told yet; the next leader looks at it again.
-        self.writer.show(uid, obj["metadata"]["generation"] if run is not None else observed)
+        self._writer.show(uid, obj["metadata"]["generation"] if terms is not None else observed)
 
-    async def _submit(self, parts: Parts, uid: str, obj: Object) -> None:
+    async def _submit(self, uid: str, obj: Object) -> None:
         generation = obj["metadata"]["generation"]
         waits = self._waits.get(uid)
         if waits is not None and time.monotonic() < waits.until_s:
             self._queue.add_after(uid, waits.until_s - time.monotonic())
             return
         try:
-            await parts.views.status(uid)
+            await self._runs.status(uid)
         except NotFoundError:
             pass
         else:
-            self.writer.show(uid, generation)
+            self._writer.show(uid, generation)
             return
         meta = obj["metadata"]
         if obj.get("condensed"):
@@ -171,21 +186,21 @@ class WorkflowController:
             if obj["metadata"]["uid"] != uid:
                 return
         try:
-            await parts.admission.submit(await self._submission(parts, obj))
+            await self._commands.submit(await self._submission(obj))
         except SpecError as e:
-            self.writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
+            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
         except InvalidReferenceError as e:
-            self.writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
+            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
         else:
             self._waits.pop(uid, None)
-            self.writer.show(uid, generation)
+            self._writer.show(uid, generation)
             self._queue.add(uid)  # it may have been deleted meanwhile
 
-    async def _submission(self, parts: Parts, obj: Object) -> Submission:
+    async def _submission(self, obj: Object) -> Submission:
         namespace = obj["metadata"]["namespace"]
         labels = self._mirror.namespaces.get(namespace, {})
-        scope = parts.given.policies.scopes(namespace, labels).private
-        uploads = await self._config_maps.store(obj, parts.content, scope)
+        scope = self._policies.scopes(namespace, labels).private
+        uploads = await self._config_maps.store(obj, scope)
         return submission(obj, labels, uploads)
 
     def _held_up(
@@ -193,7 +208,7 @@ class WorkflowController:
     ) -> None:
         log.warning("workflow %s waits: %s", uid, error, extra={"run": uid})
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
-            self.writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
+            self._writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
         known = self._waits.get(uid)
         wait_s = min(2 * known.wait_s, LONGEST_RETRY_S) if known else RETRY_S
         self._waits[uid] = _Wait(wait_s, time.monotonic() + wait_s)
@@ -210,7 +225,3 @@ class WorkflowController:
             self._queue.add_after(uid, left_s)
             return
         await self._api.delete(*WORKFLOWS, meta["namespace"], meta["name"], uid=uid)
-
-
-def _live(parts: Parts) -> list[str]:
-    return [*parts.given.machine.state.runs, *parts.given.waiting]

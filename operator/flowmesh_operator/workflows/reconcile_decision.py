@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from flowmesh_core.machine.model import Run
+from flowmesh_control.queries.live_runs import RunTerms
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.status.conditions import WorkflowCondition
 from flowmesh_operator.kube.informer_cache import ENDED, Object
@@ -61,12 +61,12 @@ def is_refused(status: Mapping[str, Any]) -> bool:
     )
 
 
-def amendments(spec: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
     """What a run has to be told so that it is as the spec wants it; empty where it is.
 
     Args:
         spec: the object's; the API server has checked its fields' form.
-        run: the live run.
+        terms: of the live run.
     """
     wanted: dict[str, Any] = {
         "suspend": bool(spec.get("suspend", False)),
@@ -75,9 +75,9 @@ def amendments(spec: Mapping[str, Any], run: Run) -> dict[str, Any]:
         "deadlineS": seconds(spec["deadline"]) if spec.get("deadline") else 0.0,
     }
     has: dict[str, Any] = {
-        "suspend": run.suspended,
-        "priority": run.priority,
-        "budgetNanousd": run.budget_nanousd,
-        "deadlineS": run.deadline_s,
+        "suspend": terms.suspended,
+        "priority": terms.priority,
+        "budgetNanousd": terms.budget_nanousd,
+        "deadlineS": terms.deadline_s,
     }
     return {key: value for key, value in wanted.items() if has[key] != value}

@@ -14,8 +14,6 @@ from typing import Any
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import NotFoundError
-from flowmesh_control.queries.status_document import store_document
-from flowmesh_control.wiring import Parts
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
@@ -23,6 +21,7 @@ from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
+from flowmesh_operator.ports import Epoch, RunReader, StatusStore
 from flowmesh_operator.workflows import status_projection
 from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate
 from flowmesh_operator.workflows.kubernetes_events import announce_end
@@ -75,12 +74,30 @@ class _Entry:
 class StatusWriter:
     """Brings statuses to what the runs are."""
 
-    def __init__(self, api: KubeClient, mirror: InformerCache, parts: Parts) -> None:
-        """Takes where to write, what is written there, and what should be."""
+    def __init__(
+        self,
+        api: KubeClient,
+        mirror: InformerCache,
+        *,
+        runs: RunReader,
+        epoch: Epoch,
+        documents: StatusStore,
+    ) -> None:
+        """Writes through ``api`` what ``mirror`` does not show of ``runs``.
+
+        Args:
+            api: of the leader.
+            mirror: the objects as they stand; shows at once what was written.
+            runs: say what should stand there.
+            epoch: the leader's, which statuses name.
+            documents: stores statuses that are too large for an object.
+        """
         self._api = api
         self._patient_api = api.impatient(LARGE_TIMEOUT_S)
         self._mirror = mirror
-        self._parts = parts
+        self._runs = runs
+        self._epoch = epoch
+        self._documents = documents
         self._entries: dict[str, _Entry] = {}
         self._queue = WorkQueue()
         self._large = WorkQueue()
@@ -132,9 +149,9 @@ class StatusWriter:
         await self._sleep(REST * (self._clock() - started))
 
     def _is_large(self, uid: str, entry: _Entry) -> bool:
-        run = self._parts.given.machine.state.runs.get(uid)
-        if run is not None:
-            entry.large = len(run.steps) > LARGE_STEPS
+        terms = self._runs.terms(uid)
+        if terms is not None:
+            entry.large = terms.steps > LARGE_STEPS
         return entry.large or entry.wrote_s > SLOW_S
 
     async def _look_at(self, uid: str) -> None:
@@ -188,13 +205,13 @@ class StatusWriter:
         about = WorkflowStatusContext(
             before=obj.get("status") or {},
             generation=entry.generation,
-            epoch=self._parts.given.epoch,
-            now_s=self._parts.given.clock(),
+            epoch=self._epoch.number,
+            now_s=self._epoch.now_s(),
         )
         if entry.said is not None:
             return status_projection.of_refusal(entry.said, about)
         try:
-            run = await self._parts.views.status(uid)
+            run = await self._runs.status(uid)
         except NotFoundError:
             log.warning("run %s is not there any more", uid)
             return None
@@ -206,14 +223,8 @@ class StatusWriter:
         known = str(about.before.get("stepsRef", ""))
         if known:
             return known
-        given = self._parts.given
         labels = self._mirror.namespaces.get(run.namespace, {})
-        return await store_document(
-            given.store.blobs,
-            run,
-            private_scope=given.policies.scopes(run.namespace, dict(labels)).private,
-            master_key=given.master_key,
-        )
+        return await self._documents.store(run, labels)
 
     async def _write(self, obj: Object, changed: Status, *, large: bool) -> None:
         api = self._patient_api if large else self._api

@@ -47,7 +47,7 @@ async def test_a_body_that_cannot_be_read_answers_400_on_every_route_that_reads_
                 continue  # it reads nothing but a reason
             status, told = await answered(there, method, path, body)
             assert (status, told["error"]["where"]) == (400, "body"), (path, told)
-        assert (await there.control.parts.views.status(uid)).phase != "Cancelled"
+        assert (await there.control.services.views.status(uid)).phase != "Cancelled"
 
 
 async def test_an_error_of_a_decoder_within_a_handler_is_a_fault_of_the_control_plane() -> None:

@@ -20,9 +20,9 @@ def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
     backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
     backlogs.declare(lambda: [PoolView("default", shape("any", honours=ASKS), maximum=3)])
     assert backlogs.now()["default"].warm == 1
-    ((worker, (signature,)),) = backlogs.openings().items()
+    ((worker, (signature,)),) = backlogs.prewarm_plan().items()
     assert worker == "w"
-    world.apply(PrewarmPlanChanged(backlogs.openings()))
-    assert told_to_hold(world.machine.state, backlogs.openings())
+    world.apply(PrewarmPlanChanged(backlogs.prewarm_plan()))
+    assert told_to_hold(world.machine.state, backlogs.prewarm_plan())
     ((_, (opening,)),) = world.told
     assert (opening.signature, opening.components) == (signature, {"model": BASE.digest})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from tests.flowmesh_control.exposed import counters, samples, total
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 
@@ -51,13 +51,13 @@ async def busy_fabric(fabric: Fabric) -> None:
 
 async def books_written(fabric: Fabric) -> None:
     """Until the metrics show the accounts as they stand."""
-    parts = fabric.control.parts
-    await until(lambda: not parts.given.machine.state.attempts)
-    book = parts.given.machine.state.book
+    control = fabric.control
+    await until(lambda: not machine_of(control).state.attempts)
+    book = machine_of(control).state.book
     await until(
         lambda: (
-            parts.metrics.kept.book.receipts_nanousd == book.receipts_nanousd
-            and parts.metrics.kept.book.saved_nanousd == book.saved_nanousd
+            control.services.metrics.kept.book.receipts_nanousd == book.receipts_nanousd
+            and control.services.metrics.kept.book.saved_nanousd == book.saved_nanousd
         )
     )
 
@@ -66,7 +66,7 @@ async def test_what_was_run_paid_shared_and_failed_is_told(fabric: Fabric) -> No
     await busy_fabric(fabric)
     await books_written(fabric)
     text = await page(fabric)
-    book = fabric.control.parts.given.machine.state.book
+    book = machine_of(fabric.control).state.book
     paid = total(text, "flowmesh_paid_usd_total")
     assert (
         paid
@@ -116,7 +116,7 @@ async def test_counters_of_the_accounts_go_on_under_the_next_leader(fabric: Fabr
 
 
 async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: Fabric) -> None:
-    contract = fabric.control.parts.given.catalog.newest("test.sleep")
+    contract = fabric.control.services.catalog.newest("test.sleep")
     assert contract is not None
     shape = WorkerShape(
         name="",
@@ -128,10 +128,10 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
         price_nanousd_per_hour=10**9,
         engines={contract.name: (contract.version, contract.implementation)},
     )
-    fabric.control.parts.backlogs.declare(lambda: [PoolView("empty", shape, maximum=3)])
+    fabric.control.services.signals.declare(lambda: [PoolView("empty", shape, maximum=3)])
     await fabric.submit(workflow("slow", {**sleeps(5, 3), "budgetUsd": "2"}))
-    await until(lambda: len(fabric.control.parts.given.machine.state.ready) == 3)
-    fabric.control.parts.backlogs.declare(lambda: [PoolView("empty", shape, maximum=3)])
+    await until(lambda: len(machine_of(fabric.control).state.ready) == 3)
+    fabric.control.services.signals.declare(lambda: [PoolView("empty", shape, maximum=3)])
     text = await page(fabric)
     assert total(text, "flowmesh_backlog_actions", pool="empty") == 3
     assert total(text, "flowmesh_backlog_seconds", pool="empty") > 0
@@ -144,17 +144,17 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
 
 async def test_a_scrape_asks_for_no_decision_and_takes_none_away(fabric: Fabric) -> None:
     await fabric.submit(workflow("slow", sleeps(5)))
-    parts = fabric.control.parts
-    await until(lambda: bool(parts.given.machine.state.ready))
+    control = fabric.control
+    await until(lambda: bool(machine_of(control).state.ready))
     for dirty in (True, False):
-        parts.backlogs.declare(list)  # nothing that was read before is handed out
-        parts.given.machine.state.dirty = dirty
-        list(parts.metrics.collect())
-        assert parts.given.machine.state.dirty is dirty
+        control.services.signals.declare(list)  # nothing that was read before is handed out
+        machine_of(control).state.dirty = dirty
+        list(control.services.metrics.collect())
+        assert machine_of(control).state.dirty is dirty
 
 
 async def test_collectors_of_others_are_shown_too(fabric: Fabric) -> None:
     mine = Gauge("flowmesh_api_watches", "Watches that are open.", registry=CollectorRegistry())
     mine.set(3)
-    fabric.control.parts.metrics.add(mine)
+    fabric.control.services.metrics.add(mine)
     assert total(await page(fabric), "flowmesh_api_watches") == 3

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.metrics.test_exposition import BROKEN
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
@@ -132,7 +132,7 @@ async def test_a_shared_attempt_is_in_every_trace_and_a_next_leader_repeats_noth
     }
     first, second = [await traced.submit(workflow(n, spec)) for n in ("one", "two")]
     traced.worker("w1")
-    state = traced.control.parts.given.machine.state
+    state = machine_of(traced.control).state
     await until(lambda: state.book.executed == 1)
     port = int(traced.control.url.rpartition(":")[2])
     await traced.control.stop()
@@ -157,6 +157,6 @@ async def test_a_shared_attempt_is_in_every_trace_and_a_next_leader_repeats_noth
 
 
 async def test_without_an_endpoint_nothing_is_loaded_or_sent(fabric: Fabric) -> None:
-    assert fabric.control.parts.given.tracing is None
+    assert fabric.control._tracing is None
     assert not wanted({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"})
     assert wanted({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"})

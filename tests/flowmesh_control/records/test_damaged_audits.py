@@ -52,7 +52,7 @@ async def test_a_damaged_report_keeps_no_control_plane_from_starting_nor_the_lis
         await damage(there.store.records, audit_key(bad))
 
         await there.lead_anew()
-        assert sum(there.control.parts.given.audits.counts.values()) == 1
+        assert sum(there.control.services.audits.counts.values()) == 1
         status, listed = await call(there, "GET", "/v1/audits")
         assert (status, [report["uid"] for report in listed]) == (200, [good])
         status, told = await call(there, "GET", f"/v1/audits/{bad}")
@@ -109,7 +109,7 @@ async def test_an_audit_that_meets_a_damaged_class_in_quarantine_ends_and_says_w
     async with place() as there:
         worker = await there.join("w")
         audit = await begun(there, worker)
-        order = await there.control.parts.given.audits.order(audit)
+        order = await there.control.services.audits.order(audit)
         key = quarantine_key(order.checks[0].signature_class)
         await damage(there.store.records, key)
         await end(there, worker, audit, "something else")
@@ -123,8 +123,8 @@ async def test_an_audit_that_meets_a_damaged_class_in_quarantine_ends_and_says_w
 async def test_a_run_submitted_again_by_a_uid_whose_spec_is_damaged_is_told_which_record() -> None:
     async with place() as there:
         submission = Submission(document=workflow("a", noop()), uid="the-uid")
-        await there.control.parts.admission.submit(submission)
+        await there.control.services.admission.submit(submission)
         await damage(there.store.records, spec_key("the-uid"))
         await there.lead_anew()
         with pytest.raises(DamagedRecordError, match=spec_key("the-uid")):
-            await there.control.parts.admission.submit(submission)
+            await there.control.services.admission.submit(submission)

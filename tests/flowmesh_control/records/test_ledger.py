@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.flowmesh_control.fabric import control_plane, workflow
+from tests.flowmesh_control.fabric import control_plane, machine_of, workflow
 
 from flowmesh_control.records.epochs import SupersededError, begin_epoch, check_leads
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
@@ -182,18 +182,18 @@ async def test_a_stray_object_ends_no_start_and_is_named_once(
 ) -> None:
     first = control_plane(tmp_path)
     await first.start()
-    accepted = await first.parts.admission.submit(
+    accepted = await first.services.admission.submit(
         Submission(workflow("w", {"steps": [{"name": "s", "uses": "test.noop"}]}))
     )
-    first.parts.given.ledger.append(accepted.uid, line(0))
+    first._books._ledger.append(accepted.uid, line(0))
     await first.stop()
     key = stray.replace("/u/", f"/{accepted.uid}/")
     await open_store(tmp_path / "store").records.write(key, b"\xffnot ours")
     again = control_plane(tmp_path)
     await again.start()
     try:
-        assert again.parts.given.epoch == 2
-        assert accepted.uid in again.parts.given.machine.state.runs
+        assert again.services.epoch.number == 2
+        assert accepted.uid in machine_of(again).state.runs
     finally:
         await again.stop()
     assert [r.levelname for r in caplog.records if key in r.message] == ["WARNING"]

@@ -41,7 +41,7 @@ class Slow(MemoryRecords):
 
 
 def admission_on(fabric: Fabric, records: MemoryRecords) -> Admission:
-    admission = fabric.control.parts.admission
+    admission = fabric.control.services.admission
     admission._records = records
     return admission
 
@@ -110,7 +110,7 @@ async def test_of_one_resource_handed_in_twice_at_once_there_is_one_run(fabric: 
 async def test_an_unfinished_run_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
     control = control_plane(tmp_path)
     await control.start()
-    accepted = await control.parts.admission.submit(Submission(one("old")))
+    accepted = await control.services.admission.submit(Submission(one("old")))
     await control.stop()
     store = open_store(tmp_path / "store")
     pins = await _as_an_earlier_release_wrote_it(store, accepted.uid)
@@ -123,7 +123,7 @@ async def test_an_unfinished_run_of_an_earlier_release_goes_on(tmp_path: Path) -
             status = await fabric.call("GET", f"/v1/runs/{accepted.uid}")
             assert [step["path"] for step in status["steps"]] == ["s"]
             await fabric.call("GET", f"/v1/runs/{accepted.uid}/openlineage")
-            resumed = await again.parts.admission.submit(Submission(one("old")))
+            resumed = await again.services.admission.submit(Submission(one("old")))
         assert (resumed.uid, resumed.resumed) == (accepted.uid, True)
         assert await accepted_pins(store.records, accepted.uid) == pins
         assert await read_pins(store.records, accepted.uid, []) == pins

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.runs.test_repin import catalog
 
 from flowmesh_control.records.keys import cancelled_key, final_key, segment_key
@@ -73,7 +73,7 @@ async def _ends_cancelled(root: Path, uid: str, reason: str, **more: Any) -> Non
     async with serving(root, **more) as fabric:
         status = await fabric.ended(uid, within_s=60)
         assert (status.phase, status.message) == ("Cancelled", reason)
-        records = fabric.control.parts.given.store.records
+        records = fabric.control.services.store.records
         assert await records.read(final_key(uid)) is not None
     async with serving(root) as fabric:
         assert (await fabric.ended(uid)).phase == "Cancelled"
@@ -83,20 +83,20 @@ async def test_a_wish_is_durable_before_the_machine_hears_of_it(
     tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as fabric:
-        parts = fabric.control.parts
-        apply = parts.given.machine.apply
+        control = fabric.control
+        apply = machine_of(control).apply
 
         def dies(event: Any, now_s: float) -> Any:
             if isinstance(event, CancelRequested):
                 raise _DiedError
             return apply(event, now_s)
 
-        monkeypatch.setattr(parts.given.machine, "apply", dies)
+        monkeypatch.setattr(machine_of(control), "apply", dies)
         await fabric.call("POST", f"/v1/runs/{uid}/cancel", body={"reason": "stop"}, status=500)
         with pytest.raises(_DiedError):
             await fabric.control.wait()
-        assert await parts.given.store.records.read(cancelled_key(uid)) is not None
-        assert await parts.given.store.records.read(final_key(uid)) is None
+        assert await control.services.store.records.read(cancelled_key(uid)) is not None
+        assert await control.services.store.records.read(final_key(uid)) is None
 
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
@@ -156,7 +156,7 @@ async def test_a_run_stops_though_the_wish_cannot_be_written(
     tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as fabric:
-        records = fabric.control.parts.given.store.records
+        records = fabric.control.services.store.records
         write = type(records).write
 
         async def away(self: Any, key: str, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +172,7 @@ async def test_a_run_stops_though_the_wish_cannot_be_written(
 async def test_runs_that_nobody_cancelled_are_taken_up_as_before(tmp_path: Path, uid: str) -> None:
     async with serving(tmp_path, gone={"another": "its object was deleted"}) as fabric:
         assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
-        assert fabric.control.parts.given.machine.state.runs[uid].steps["a"].begun
+        assert machine_of(fabric.control).state.runs[uid].steps["a"].begun
 
 
 async def test_the_same_workflow_does_not_join_a_run_that_is_being_cancelled(
@@ -180,7 +180,7 @@ async def test_the_same_workflow_does_not_join_a_run_that_is_being_cancelled(
 ) -> None:
     async with serving(tmp_path) as fabric:
         uid = await fabric.submit(workflow("w", WAITS))
-        records = fabric.control.parts.given.store.records
+        records = fabric.control.services.store.records
         write, again = records.write, list[str]()
 
         async def submitted_meanwhile(key: str, data: bytes, **more: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.plugins import load_catalog
@@ -67,7 +67,7 @@ async def test_a_re_pinned_run_goes_on_and_stays_re_pinned_after_a_restart(
     async with serving(tmp_path, catalog(2)) as fabric:
         status = await fabric.call("GET", f"/v1/runs/{uid}")
         assert status["phase"] == "Running"
-        (run,) = fabric.control.parts.given.machine.state.runs.values()
+        (run,) = machine_of(fabric.control).state.runs.values()
         assert [step.contract for step in run.plan.steps] == [2]
         (resumed,) = [
             await fabric.call("POST", "/v1/runs", body={"document": workflow("old", NOOP)})
@@ -88,7 +88,7 @@ async def test_a_run_that_waits_can_be_cancelled_for_good(tmp_path: Path, uid: s
     async with serving(tmp_path, catalog(1)) as fabric:
         shown = await fabric.call("GET", f"/v1/runs/{uid}")
         assert (shown["phase"], shown["message"]) == ("Cancelled", "enough")
-        assert fabric.control.parts.given.machine.state.runs == {}
+        assert machine_of(fabric.control).state.runs == {}
 
 
 async def test_a_run_that_goes_on_is_re_pinned_when_the_catalog_has_something_newer(
@@ -98,5 +98,5 @@ async def test_a_run_that_goes_on_is_re_pinned_when_the_catalog_has_something_ne
     async with serving(tmp_path, both) as fabric:
         assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
         await fabric.call("POST", f"/v1/runs/{uid}/repin")
-        (run,) = fabric.control.parts.given.machine.state.runs.values()
+        (run,) = machine_of(fabric.control).state.runs.values()
         assert run.steps["a"].contract.version == 2

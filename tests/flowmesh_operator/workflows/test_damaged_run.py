@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.attacks.by_hand import noop, place
 from tests.flowmesh_control.fabric import workflow
@@ -11,11 +11,13 @@ from tests.flowmesh_control.test_damaged_records import damage
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.status.conditions import WorkflowReason
-from flowmesh_operator.kube.client import KubeClient
-from flowmesh_operator.kube.informer_cache import InformerCache
-from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.workflows.controller import WorkflowController
-from flowmesh_operator.workflows.status_writer import StatusWriter
+
+if TYPE_CHECKING:
+    from flowmesh_operator.kube.client import KubeClient
+    from flowmesh_operator.kube.informer_cache import InformerCache
+    from flowmesh_operator.workflows.config_maps import ConfigMapInputs
+    from flowmesh_operator.workflows.status_writer import StatusWriter
 
 
 @dataclass
@@ -41,19 +43,24 @@ class Shown:
 async def test_a_damaged_record_is_shown_with_its_key_and_remedy() -> None:
     async with place() as there:
         document = workflow("a", noop())
-        await there.control.parts.admission.submit(Submission(document=document, uid="the-uid"))
+        await there.control.services.admission.submit(Submission(document=document, uid="the-uid"))
         await damage(there.store.records, spec_key("the-uid"))
         await there.lead_anew()
         namespace = document["metadata"].get("namespace", "default")
         meta = {"uid": "the-uid", "name": "a", "namespace": namespace, "generation": 1}
         mirror, shown = Mirror({"the-uid": {**document, "metadata": meta}}), Shown()
+        services = there.control.services
         controller = WorkflowController(
-            cast(KubeClient, None),
-            cast(InformerCache, mirror),
-            there.control,
-            cast(OperatorSettings, None),
+            cast("KubeClient", None),
+            cast("InformerCache", mirror),
+            runs=services.runs,
+            commands=services.commands,
+            changes=services.changes,
+            policies=services.policies,
+            epoch=services.epoch,
+            writer=cast("StatusWriter", shown),
+            config_maps=cast("ConfigMapInputs", None),
         )
-        controller.writer = cast(StatusWriter, shown)
         await controller._look("the-uid")
         [accepted, *_] = shown.conditions
         assert accepted.reason == WorkflowReason.UNAVAILABLE

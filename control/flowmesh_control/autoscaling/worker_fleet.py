@@ -1,0 +1,79 @@
+"""The connected workers of a pool, as values, and what may be asked of the fleet.
+
+Used by the operator, whose pools are sized by what their workers hold.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.model import Worker
+from flowmesh_core.machine.prewarm import told_to_hold
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.messages import Component, WorkerShape
+from flowmesh_core.units import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedWorker:
+    """A connected worker at one moment.
+
+    Attributes:
+        components: that it has on disk or in memory.
+        attempts: how many it holds.
+        draining: it ends what it runs and leaves.
+        takes_work: it may be given anything new.
+    """
+
+    shape: WorkerShape
+    started_s: float
+    components: tuple[Component, ...] = ()
+    attempts: int = 0
+    draining: bool = False
+    takes_work: bool = True
+
+    @property
+    def name(self) -> str:
+        """The worker's name, which in a cluster is its pod's."""
+        return self.shape.name
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedFleet:
+    """Shows the workers of a pool, and brings cordons and prewarming to a wanted level.
+
+    Attributes:
+        ask: hands an event to the machine.
+    """
+
+    state: State
+    ask: Callable[[CordonChanged | PrewarmPlanChanged], Awaitable[None]]
+
+    def workers(self, pool: str) -> tuple[ConnectedWorker, ...]:
+        """Returns the connected workers of a pool, in order of their connection."""
+        found = (w for w in self.state.workers.values() if w.shape.pool == pool)
+        return tuple(map(self._observed, found))
+
+    async def cordon(self, names: frozenset[str]) -> None:
+        """Makes these the only workers that take nothing new; does nothing where they are."""
+        if names != self.state.cordoned:
+            await self.ask(CordonChanged(names))
+
+    async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
+        """Makes workers hold these engines open; does nothing where all do.
+
+        Args:
+            plan: worker → signatures; whom it does not name holds none open.
+        """
+        if not told_to_hold(self.state, plan):
+            await self.ask(PrewarmPlanChanged(dict(plan)))
+
+    def _observed(self, worker: Worker) -> ConnectedWorker:
+        return ConnectedWorker(
+            shape=worker.shape,
+            started_s=worker.started_s,
+            components=worker.components,
+            attempts=len(worker.held),
+            draining=worker.draining,
+            takes_work=self.state.takes_work(worker),
+        )

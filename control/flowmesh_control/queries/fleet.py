@@ -1,0 +1,41 @@
+"""What is shown of the fleet and the fabric as a whole."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.loop.store_health import StoreHealth
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.machine.state import State
+from flowmesh_core.status.projection import fabric_status, worker_statuses
+
+
+@dataclass(frozen=True, slots=True)
+class FleetQueries:
+    """Answers questions about workers, engines and accounts."""
+
+    state: State
+    catalog: Catalog
+    health: StoreHealth
+    clock: Clock
+
+    def worker_statuses(self) -> list[WorkerStatus]:
+        """Returns all connected workers in order of name."""
+        return worker_statuses(self.state, self.clock())
+
+    def offered_engines(self) -> list[tuple[EngineContract, list[str]]]:
+        """Returns every contract of the catalog with the names of the workers that offer it."""
+        shapes = [w.shape for w in self.state.workers.values()]
+        found = []
+        for contract in self.catalog:
+            version = (contract.version, contract.implementation)
+            offered = sorted(s.name for s in shapes if s.engines.get(contract.name) == version)
+            found.append((contract, offered))
+        return found
+
+    def fabric_status(self) -> FabricStatus:
+        """Returns accounts and queues, and what keeps the control plane from writing."""
+        return msgspec.structs.replace(fabric_status(self.state), trouble=self.health.text)

@@ -1,0 +1,52 @@
+"""What may be asked of runs: submit, amend, cancel; whether they wait or are under way."""
+
+from collections.abc import Awaitable, Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowmesh_api.v1.runs import RunAccepted, RunStatus
+from flowmesh_control.errors import ConflictError
+from flowmesh_control.runs.admission import Admission, Submission
+from flowmesh_control.runs.cancellations import RunCanceller
+from flowmesh_core.machine.events import Amended
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommands:
+    """Changes runs.
+
+    Attributes:
+        live: runs under way.
+        waiting: runs that cannot be taken up as they are pinned; one that was re-pinned just now
+            may be in both.
+        ask: hands an event to the machine.
+    """
+
+    admission: Admission
+    canceller: RunCanceller
+    live: Container[str]
+    waiting: Mapping[str, RunStatus]
+    ask: Callable[[Amended], Awaitable[None]]
+
+    async def submit(self, submission: Submission) -> RunAccepted:
+        """As :meth:`Admission.submit`."""
+        return await self.admission.submit(submission)
+
+    async def amend(self, uid: str, changes: dict[str, Any]) -> None:
+        """Changes the terms of a run under way.
+
+        Args:
+            uid: of a run that has not ended.
+            changes: as :class:`Amended` has them.
+
+        Raises:
+            ConflictError: it waits for an engine; says which, and the remedy.
+        """
+        waits = self.waiting.get(uid)
+        if waits is not None and uid not in self.live:
+            raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
+        await self.ask(Amended(uid, changes))
+
+    async def cancel(self, uid: str, reason: str) -> None:
+        """As :meth:`RunCanceller.cancel`."""
+        await self.canceller.cancel(uid, reason)

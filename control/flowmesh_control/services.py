@@ -1,0 +1,67 @@
+"""What the leading control plane offers to those who are built on it: its API and the operator.
+
+Neither sees the machine or its state; both pass on what each of their classes needs.
+"""
+
+from dataclasses import dataclass
+
+from flowmesh_control.audit.submission import AuditSubmission
+from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
+from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.loop.epoch import CurrentEpoch
+from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.fleet import FleetQueries
+from flowmesh_control.queries.live_runs import LiveRuns
+from flowmesh_control.queries.planner import Planner
+from flowmesh_control.queries.run_queries import RunQueries
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.runs.admission import Admission
+from flowmesh_control.runs.commands import RunCommands
+from flowmesh_control.runs.repin import RepinService
+from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.settings import ControlSettings
+from flowmesh_control.workers.gateway import WorkerGateway
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import StoreError
+from flowmesh_store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneServices:
+    """The ports and services of one epoch.
+
+    Attributes:
+        refusal: why the store is only read; None where it is written too.
+    """
+
+    epoch: CurrentEpoch
+    settings: ControlSettings
+    catalog: Catalog
+    store: Store
+    runs: LiveRuns
+    commands: RunCommands
+    changes: RunChangeFeed
+    views: RunViews
+    queries: RunQueries
+    admission: Admission
+    repinning: RepinService
+    planner: Planner
+    fleet: ConnectedFleet
+    fleet_queries: FleetQueries
+    gateway: WorkerGateway
+    signals: CapacitySignalSource
+    uploads: UploadStore
+    lineage: LineageIndex
+    documents: StatusDocuments
+    policies: CachePolicyStore
+    audits: AuditRecords
+    auditing: AuditSubmission
+    cache: CacheAdmin
+    metrics: MetricsPage
+    refusal: StoreError | None = None
