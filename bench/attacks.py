@@ -35,8 +35,8 @@ from results import Result, Table
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,

@@ -20,7 +20,15 @@ from fabric import Bench
 from graphs import LOAD_CHAIN, Group, arrivals, graph
 
 PROFILE_LINES = 30
-PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_store", "aiohttp", "asyncio", "msgspec")
+PACKAGES = (
+    "flowmesh_api",
+    "flowmesh_core",
+    "flowmesh_control",
+    "flowmesh_store",
+    "aiohttp",
+    "asyncio",
+    "msgspec",
+)
 
 
 class Fabric:

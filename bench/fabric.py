@@ -10,20 +10,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.loop.event_loop import EventLoop
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.queries.downloads import manifest_of
 from flowmesh_control.runs.admission import Submission
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import fetch_tree

@@ -151,7 +151,7 @@ def _environment(model: Path, scratch: Path, tokens: int) -> dict[str, str]:
         "max_tokens": tokens,
     }
     here = Path(__file__).resolve().parent
-    packages = [str(here.parent / name) for name in ("core", "store", "worker")]
+    packages = [str(here.parent / name) for name in ("api", "core", "store", "worker")]
     folders = os.pathsep.join([str(here), *packages, sysconfig.get_paths()["purelib"]])
     return {
         VARIABLE: json.dumps(given),

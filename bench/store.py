@@ -26,7 +26,7 @@ from blake3 import blake3
 from botocore.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "core"), str(ROOT / "store"), str(ROOT / "tests" / "flowmesh_store")]
+sys.path[:0] = [str(ROOT / f) for f in ("api", "core", "store", "tests/flowmesh_store")]
 
 import versitygw  # noqa: E402 - found on the path set above
 

@@ -11,9 +11,10 @@ from generate import BUILTIN, STEP_SEED, TEMPERATURE, prompts
 from peer import Peer
 from processor import own_s, trees_s
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.machine.commands import Command, LookUp
 from flowmesh_core.machine.events import ActionKey, Event, LookedUp
-from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 
 TENANTS = 8
 NAMESPACES = tuple(f"team-{n}" for n in range(TENANTS))

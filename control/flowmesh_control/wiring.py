@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
@@ -63,7 +64,6 @@ from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Run
 from flowmesh_core.placement import decide
 from flowmesh_core.protocol.wire_ids import attempt_key
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.retrying_blobs import patient
 from flowmesh_store.store import Store

@@ -23,30 +23,9 @@ Errors are translated to exit codes, HTTP statuses and kopf's errors only at the
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class FailureKind(StrEnum):
-    """Why an attempt, step or run failed. The table of remedies is ``docs/names.md``."""
-
-    LOST = "lost"
-    PREEMPTED = "preempted"
-    DRAINED = "drained"
-    OUT_OF_MEMORY = "out-of-memory"
-    HOST_CRASHED = "host-crashed"
-    ENGINE = "engine"
-    BAD_INPUT = "bad-input"
-    USER_CODE = "user-code"
-    TIMEOUT = "timeout"
-    STORE = "store"
-    MISSING_BLOB = "missing-blob"
-    POISON = "poison"
-    BUDGET = "budget"
-    DEADLINE = "deadline"
-    CANCELLED = "cancelled"
-    UPSTREAM = "upstream"
-    UNPLACEABLE = "unplaceable"
-
+from flowmesh_api.v1.enums import FailureKind as FailureKind  # noqa: PLC0414 - for plugins
+from flowmesh_api.v1.problems import Problem
 
 _RETRYABLE = frozenset(
     {
@@ -115,23 +94,6 @@ class FlowMeshError(Exception):
     def __str__(self) -> str:
         """Place, reason and remedy in one line."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong in a user's file.
-
-    Attributes:
-        path: the field, e.g. ``spec.steps[3].inputs.model``.
-        message: what is wrong and what was expected, with the nearest valid name.
-        line: the line in the file, from 1; 0 where there is no file.
-        column: the column, from 1; 0 where unknown.
-    """
-
-    path: str
-    message: str
-    line: int = 0
-    column: int = 0
 
 
 class SpecError(FlowMeshError):

@@ -1,32 +1,9 @@
-"""The states of a step run and of a run, and the one transition table.
+"""The one transition table of step runs, and their final states.
 
 ``docs/states.md`` says each state in prose. An unknown pair raises with the run's story.
 """
 
-from enum import StrEnum
-
-
-class StepState(StrEnum):
-    """Where a step run is."""
-
-    PENDING = "PENDING"
-    READY = "READY"
-    RUNNING = "RUNNING"
-    COMPLETED = "COMPLETED"
-    SKIPPED = "SKIPPED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-
-class Phase(StrEnum):
-    """Where a run is."""
-
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    CANCELLED = "Cancelled"
-
+from flowmesh_api.v1.enums import StepState
 
 ENDED = frozenset({StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED})
 """States in which a step needs nothing more (unless a blob of a completed one is lost)."""
@@ -50,23 +27,3 @@ TRANSITIONS: frozenset[tuple[StepState, StepState]] = frozenset(
     }
 )
 """Every allowed change of a step run's state."""
-
-
-class ActionState(StrEnum):
-    """Where an action is between being named and being published."""
-
-    LOOKING_UP = "looking-up"
-    READY = "ready"
-    RUNNING = "running"
-    PUBLISHING = "publishing"
-    DONE = "done"
-    FAILED = "failed"
-    WITHDRAWN = "withdrawn"
-
-
-class HitKind(StrEnum):
-    """How a step or a chunk of it came to a result without running for this run alone."""
-
-    PUBLISHED = "published"
-    IN_FLIGHT = "in-flight"
-    STEP_LEVEL = "step-level"

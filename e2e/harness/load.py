@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import Json, until
 
+from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
+from flowmesh_api.v1.receipts import Receipt
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.connection.target import Target
-from flowmesh_core.accounting.receipt import Receipt
-from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
 
 CHAINS = 3
 LENGTH = 6

@@ -7,13 +7,14 @@ They see values, never the machine or its state. The leader passes in what the c
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_control.queries.live_runs import RunTerms
-from flowmesh_control.runs.admission import RunAccepted, Submission
+from flowmesh_control.runs.admission import Submission
 from flowmesh_core.autoscaling.backlog import Backlog
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.sharing import CachePolicy, ScopePlan
-from flowmesh_core.status.view import RunStatus
+from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.units import Digest
 
 

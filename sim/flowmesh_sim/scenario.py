@@ -15,8 +15,9 @@ from pydantic.alias_generators import to_camel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.loop.event_loop import TICK_S
-from flowmesh_core.errors import FailureKind, Problem, SpecError
+from flowmesh_core.errors import FailureKind, SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_sim.kernel.constants import read_facts
 from flowmesh_sim.policies import POLICIES

@@ -11,11 +11,12 @@ from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from tests.flowmesh_control import waiting
 from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, loop_of, workflow
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import (
@@ -33,7 +34,6 @@ from flowmesh_core.protocol.messages import (
     encode,
 )
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.store import Store, open_store
 

@@ -8,8 +8,8 @@ import msgspec
 import psutil
 from tests.flowmesh_control.fabric import Fabric
 
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.accounting.ledger_lines import Line, decode_lines
-from flowmesh_core.status.view import RunStatus, StepStatus
 
 if TYPE_CHECKING:
     import subprocess

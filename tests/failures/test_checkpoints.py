@@ -8,12 +8,12 @@ import pytest
 from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.records.archive import Archive
 from flowmesh_core.accounting.ledger_lines import AttemptLine, CheckpointLine
 from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.machine import checkpoints
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.tree import read_tree
 
 pytestmark = pytest.mark.slow

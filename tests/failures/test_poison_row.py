@@ -11,9 +11,9 @@ from tests.failures.seen import step_of, until
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
-from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.catalog.plugins import load_catalog
 
 pytestmark = pytest.mark.slow
 

@@ -1,137 +1,69 @@
-"""The types of version 1 have the JSON that the control plane answers and reads."""
+"""The package stands alone, and the core's messages, lines and contracts convert to its types."""
 
 import ast
-import json
 import sys
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.golden.api import (
-    ANSWER_TYPES,
-    BODY_TYPES,
-    CONTENT_ROUTES,
-    FILLED,
-    NOT_JSON_ROUTES,
-    Answer,
-    answers,
-    filled_texts,
-    without_integers,
-)
+from msgspec import inspect
+from tests.golden.api import ANSWER_TYPES, CONTENT_ROUTES, NOT_JSON_ROUTES, filled
 
 import flowmesh_api
-from flowmesh_api.v1 import (
-    audit,
-    engines,
-    enums,
-    errors,
-    fabric,
-    lineage,
-    plan,
-    receipts,
-    routes,
-    runs,
-    trace,
-    why,
-)
-from flowmesh_control.api import responses as answering
-from flowmesh_control.records.lineage_index import Direction
-from flowmesh_core.audit.report import Verdict
-from flowmesh_core.errors import FailureKind
-from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.lifecycle_states import ActionState, HitKind, Phase, StepState
-from flowmesh_core.sharing.scopes import Sharing
+from flowmesh_api.v1 import routes
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.load import builtin_contracts
+from flowmesh_core.fleet.snapshot import Candidate
+from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.protocol.messages import Component, EngineInstanceState, WorkerShape
+from flowmesh_core.protocol.results import Provenance
+from flowmesh_core.status import convert
 
-ANSWERS: dict[str, Any] = {
-    "POST /v1/runs": runs.RunAccepted,
-    "POST /v1/plan": plan.Forecast,
-    "GET /v1/runs": list[runs.RunSummary],
-    "GET /v1/runs/{uid}": runs.RunStatus,
-    "GET /v1/runs/{uid}/watch": runs.RunStatus,
-    "POST /v1/runs/{uid}/cancel": runs.RunStatus,
-    "POST /v1/runs/{uid}/amend": runs.RunStatus,
-    "POST /v1/runs/{uid}/repin": runs.RepinnedRun,
-    "GET /v1/runs/{uid}/logs": list[runs.StepLogLine],
-    "GET /v1/runs/{uid}/why": why.Why,
-    "GET /v1/runs/{uid}/explain": why.Explanation,
-    "GET /v1/runs/{uid}/receipt": receipts.Receipt,
-    "GET /v1/receipts": receipts.ReceiptPage,
-    "GET /v1/runs/{uid}/outputs": runs.Outputs,
-    "POST /v1/datasets": runs.Uploaded,
-    "POST /v1/trees": runs.Uploaded,
-    "GET /v1/workers": list[fabric.WorkerStatus],
-    "POST /v1/workers/{name}/drain": fabric.DrainAccepted,
-    "GET /v1/engines": list[engines.OfferedEngine],
-    "GET /v1/fabric": fabric.FabricStatus,
-    "GET /v1/policies": list[fabric.CachePolicy],
-    "PUT /v1/policies": list[fabric.CachePolicy],
-    "GET /v1/lineage/{name}": lineage.LineageWalk,
-    "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
-    "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
-    "GET /v1/runs/{uid}/lineage/rows": lineage.RowOrigins,
-    "GET /v1/runs/{uid}/made": list[lineage.ProducedArtifact],
-    "GET /v1/runs/{uid}/trace": trace.RecordedRun,
-    "POST /v1/runs/{uid}/audit": audit.AuditAccepted,
-    "GET /v1/audits": list[audit.AuditReport],
-    "GET /v1/audits/{uid}": audit.AuditReport,
-    "GET /v1/quarantine": list[audit.QuarantineEntry],
-    "DELETE /v1/quarantine/{name}": audit.QuarantineEntry,
-    "GET /v1/cache/stats": fabric.CacheStats,
-    "POST /v1/cache/gc": fabric.CollectionReport,
-    "POST /v1/cache/purge": fabric.PurgeReport,
-    "GET /healthz": fabric.Health,
+CONVERTERS: dict[type, Callable[[Any], msgspec.Struct]] = {
+    AttemptLine: convert.attempt_line,
+    Candidate: convert.candidate,
+    Component: convert.component,
+    EngineInstanceState: convert.engine_instance,
+    HitLine: convert.hit_line,
+    Provenance: convert.provenance_of,
+    UtilityWeights: convert.weights,
+    WorkerShape: convert.worker_shape,
 }
-BODIES: dict[str, Any] = {
-    "POST /v1/runs": runs.SubmitBody,
-    "POST /v1/plan": runs.SubmitBody,
-    "POST /v1/runs/{uid}/cancel": runs.CancelBody,
-    "POST /v1/runs/{uid}/amend": runs.AmendBody,
-    "POST /v1/runs/{uid}/audit": audit.AuditBody,
-    "PUT /v1/policies": list[fabric.CachePolicy],
-    "POST /v1/cache/purge": fabric.PurgeBody,
-}
-OF_ANOTHER_SPECIFICATION = {"GET /v1/runs/{uid}/openlineage"}
-"""Its events are OpenLineage's."""
-STORED = [a for a in answers() if a.is_error or a.route in ANSWERS]
-_FILLED: dict[str, Any] = {
-    **{f"{route} answers": kind for route, kind in ANSWERS.items()},
-    **{f"{route} is sent": kind for route, kind in BODIES.items()},
-    "errors": errors.ErrorDocument,
-}
-FILLED_TYPES = {name: _FILLED[name] for name in json.loads(FILLED.read_text()) if name in _FILLED}
-ENUMS: list[tuple[type[StrEnum], type[StrEnum]]] = [
-    (enums.ActionState, ActionState),
-    (enums.FailureKind, FailureKind),
-    (enums.HitKind, HitKind),
-    (enums.Phase, Phase),
-    (enums.RejectionCause, RejectionCause),
-    (enums.Sharing, Sharing),
-    (enums.StepState, StepState),
-    (enums.Verdict, Verdict),
-    (lineage.Direction, Direction),
-]
 
 
-@pytest.mark.parametrize("answer", STORED, ids=str)
-def test_a_stored_answer_decodes_and_encodes_to_itself(answer: Answer) -> None:
-    kind = errors.ErrorDocument if answer.is_error else ANSWERS[answer.route]
-    encoded = [msgspec.json.encode(msgspec.json.decode(part, type=kind)) for part in answer.parts()]
-    assert encoded == [without_integers(part) for part in answer.parts()]
+@pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
+def test_a_value_of_the_core_converts_to_the_same_json(kind: type) -> None:
+    value = filled(kind)
+    converted = CONVERTERS[kind](value)
+    assert type(converted).__module__.startswith("flowmesh_api.v1.")
+    assert msgspec.json.encode(converted) == msgspec.json.encode(value)
 
 
-@pytest.mark.parametrize("name", FILLED_TYPES)
-def test_a_filled_value_has_the_json_of_the_servers_type(name: str) -> None:
-    recorded = json.loads(FILLED.read_text())[name]
-    assert filled_texts({name: FILLED_TYPES[name]})[name] == recorded
-    decoded = msgspec.json.decode(recorded, type=FILLED_TYPES[name])
-    assert msgspec.json.encode(decoded).decode() == recorded
+@pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
+def test_a_value_with_defaults_alone_converts_to_the_same_json(kind: type) -> None:
+    value = least(kind)
+    assert msgspec.json.encode(CONVERTERS[kind](value)) == msgspec.json.encode(value)
 
 
-def test_every_route_has_a_type() -> None:
-    assert ANSWERS.keys() == ANSWER_TYPES.keys() - OF_ANOTHER_SPECIFICATION
-    assert BODIES.keys() == BODY_TYPES.keys()
+@pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
+def test_a_converted_value_has_no_structure_of_the_core(kind: type) -> None:
+    converted = CONVERTERS[kind](filled(kind))
+    assert modules_in(converted) == {"flowmesh_api"}
+
+
+def test_a_conversion_makes_no_integer_a_float() -> None:
+    shown = convert.provenance_of(Provenance(started_s=0, ended_s=1))
+    assert msgspec.json.encode(shown) == b'{"started_s":0,"ended_s":1}'
+
+
+@pytest.mark.parametrize("contract", builtin_contracts(), ids=lambda contract: contract.name)
+def test_an_offered_engine_is_its_contract_and_the_workers(contract: EngineContract) -> None:
+    expected = {**msgspec.to_builtins(contract), "offered_by": ["w1", "w2"]}
+    shown = convert.offered_engine(contract, ["w1", "w2"])
+    assert msgspec.json.encode(shown) == msgspec.json.encode(expected)
 
 
 def test_every_path_has_a_constant() -> None:
@@ -139,16 +71,6 @@ def test_every_path_has_a_constant() -> None:
         route.partition(" ")[2] for route in ANSWER_TYPES.keys() | CONTENT_ROUTES | NOT_JSON_ROUTES
     }
     assert {path for name, path in vars(routes).items() if name.isupper()} == served
-
-
-@pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=lambda kind: kind.__name__)
-def test_an_enum_has_the_members_of_the_servers(ours: type[StrEnum], theirs: type[StrEnum]) -> None:
-    assert {m.name: m.value for m in ours} == {m.name: m.value for m in theirs}
-
-
-def test_error_codes_are_the_servers() -> None:
-    codes = {errors.DAMAGED_RECORD, errors.STORE_ACCESS}
-    assert codes == {code for _, code in answering._CODES}
 
 
 def test_the_package_imports_msgspec_and_the_standard_library_only() -> None:
@@ -163,3 +85,22 @@ def test_the_package_imports_msgspec_and_the_standard_library_only() -> None:
                 imported.add((node.module or "").partition(".")[0])
     assert imported >= {"msgspec"}
     assert imported - allowed == set()
+
+
+def least(kind: type) -> Any:
+    """A value of a type with the fields alone that have no default."""
+    whole = filled(kind)
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType | inspect.DataclassType)
+    needed = {f.name: getattr(whole, f.name) for f in info.fields if f.required}
+    return kind(**needed)
+
+
+def modules_in(value: Any) -> set[str]:
+    """The packages of the structures in a value."""
+    if isinstance(value, list | tuple):
+        return set().union(*map(modules_in, value))
+    if not isinstance(value, msgspec.Struct):
+        return set()
+    within = [modules_in(getattr(value, name)) for name in value.__struct_fields__]
+    return {type(value).__module__.partition(".")[0]}.union(*within)

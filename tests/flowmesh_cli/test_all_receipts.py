@@ -10,11 +10,11 @@ from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.rights import EDIT, TableOfUsers
 
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.verbs.receipts import read_receipts
 from flowmesh_cli.views.steps import titles_of
 from flowmesh_control.api import receipts
-from flowmesh_control.records.run_records import RunSummary
 
 RUNS = 40
 STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_run
-from flowmesh_core.status.view import RunStatus
 
 
 def test_a_deadline_is_shown_as_the_moment_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:

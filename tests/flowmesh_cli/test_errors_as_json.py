@@ -13,10 +13,11 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 from typer.testing import CliRunner
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError, guarded
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
-from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.errors import FlowMeshError, SpecError
 
 FIELDS = {"kind", "where", "message", "remedy", "problems", "exit_code"}
 

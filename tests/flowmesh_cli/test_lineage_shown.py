@@ -3,9 +3,10 @@
 import pytest
 from tests.flowmesh_control.records.test_lineage_index import d, everybody, made
 
+from flowmesh_api.v1.lineage import Direction
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.lineage import show_walk
-from flowmesh_control.records.lineage_index import Direction, LineageIndex
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_store.memory import MemoryRecords
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_cli.views.live_progress import picture
-from flowmesh_core.status.view import RunStatus, StepStatus
 
 LONG = ", ".join(f"first-answer-{number:08x}" for number in range(9))
 

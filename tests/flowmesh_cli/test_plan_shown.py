@@ -7,9 +7,9 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
+from flowmesh_api.v1.plan import Forecast, PlannedStep
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.plan import show
-from flowmesh_control.queries.planner import Forecast, PlannedStep
 
 HIT = PlannedStep("inputs.base", "model.import", "hit", actions=1, hits=1)
 MEASURED = PlannedStep(

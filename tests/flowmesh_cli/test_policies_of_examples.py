@@ -7,12 +7,13 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.errors import SpecError
-from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 from flowmesh_store.store import open_store
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.why import Why, WhyPart
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.plan import place
 from flowmesh_cli.views import live_progress
@@ -12,9 +15,7 @@ from flowmesh_cli.views.plain_progress import LineProgress
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.views.steps import result, titles_of
 from flowmesh_cli.views.why import show_story
-from flowmesh_control.queries.why import Why, WhyPart
 from flowmesh_control.records.run_records import summary_of
-from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
 WAITS = StepStatus(
     path="first",

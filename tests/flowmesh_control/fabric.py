@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.auth.users import NamespaceLabels, StaticUsers, Users, no_labels
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.loop.clock import Clock, system_clock
 from flowmesh_control.loop.event_loop import EventLoop
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.durability import Durability
 from flowmesh_store.store import open_store
 

@@ -9,8 +9,9 @@ import pytest
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.waiting import until
 
-from flowmesh_core.accounting.receipt import Receipt
-from flowmesh_core.status.view import FabricStatus, RunStatus
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.receipts import Receipt
+from flowmesh_api.v1.runs import RunStatus
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +102,7 @@ async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric)
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     plan = await fabric.call("POST", "/v1/plan", body={"document": workflow("double", DOUBLE)})
     assert {s["expect"] for s in plan["steps"]} == {"hit"}
+    assert not any({"seconds", "joules"} & s.keys() for s in plan["steps"])
     again = await fabric.submit(workflow("double", DOUBLE))
     status = await fabric.ended(again)
     assert (status.executed, status.hits, status.paid_nanousd) == (0, 2, 0)

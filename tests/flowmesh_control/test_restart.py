@@ -15,9 +15,9 @@ from aiohttp import ClientError, ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid, sleeps, status_of
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.status.view import RunStatus
 
 pytestmark = pytest.mark.slow
 

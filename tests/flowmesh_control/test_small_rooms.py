@@ -11,18 +11,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.auth.master_key import load_master_key
 from flowmesh_control.loop.gc_tuning import YOUNG, collect_seldom
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, SpecError
 from flowmesh_core.protocol.messages import AttemptEnd, LogLine, Sync
-from flowmesh_core.sharing import CachePolicy, Sharing, issue, plan_scopes
+from flowmesh_core.sharing import issue, plan_scopes
 from flowmesh_core.units import Digest
 from flowmesh_store.store import Store
 

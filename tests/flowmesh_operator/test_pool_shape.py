@@ -6,8 +6,8 @@ import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
-from flowmesh_control.plugins import load_catalog
 from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S, SUPPLY_RETRY_S
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import ScalingPlan

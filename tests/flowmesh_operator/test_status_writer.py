@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_control.queries.live_runs import RunTerms
-from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.kube.client import ApiError
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.workflows.status_writer import (

@@ -9,13 +9,13 @@ import pytest
 from tests.flowmesh_operator.api_server import ApiServer, until
 from tests.flowmesh_operator.replicas import Objects, Replicas, connected, noop, replicas, sleep
 
-from flowmesh_control.plugins import load_catalog
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.queries.status_document import document_artifact
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.spec.load import load_objects
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
-from flowmesh_core.status.view import RunStatus
 from flowmesh_operator.kube.kinds import WORKFLOWS
 
 pytestmark = pytest.mark.slow

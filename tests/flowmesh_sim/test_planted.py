@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PATCHES = sorted((Path(__file__).parent / "planted").glob("*.patch"))
-PACKAGES = ("core", "store", "control", "sim")
+PACKAGES = ("api", "core", "store", "control", "sim")
 SEEDS = 100
 """Among so many worlds each mistake shows."""
 

@@ -16,30 +16,19 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from flowmesh_control.api.audits import AuditBody
-from flowmesh_control.api.data import UploadAnswer
-from flowmesh_control.api.fabric import PurgeBody
-from flowmesh_control.api.runs import AmendBody, CancelBody, SubmitBody
-from flowmesh_control.audit.submission import AuditAccepted
-from flowmesh_control.cache.admin import CacheStats
-from flowmesh_control.queries.explain import Explanation
-from flowmesh_control.queries.planner import Forecast
-from flowmesh_control.queries.why import Why
-from flowmesh_control.records.lineage_index import LineageWalk, ProducedArtifact
-from flowmesh_control.records.run_logs import StepLogLine
-from flowmesh_control.records.run_records import RunSummary
-from flowmesh_control.runs.admission import RunAccepted
-from flowmesh_control.runs.repin import RepinnedRun
-from flowmesh_core.accounting.receipt import Receipt, ReceiptPage
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditReport
+from flowmesh_api.v1 import (
+    audit,
+    engines,
+    errors,
+    fabric,
+    lineage,
+    plan,
+    receipts,
+    runs,
+    trace,
+    why,
+)
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.errors import Problem
-from flowmesh_core.lineage.rows import RowOrigins
-from flowmesh_core.recording.records import RecordedRun
-from flowmesh_core.sharing.scopes import CachePolicy
-from flowmesh_core.status.view import FabricStatus, RunStatus, WorkerStatus
-from flowmesh_store.collection.collector import CollectionReport
 
 FOLDER = Path(__file__).parent / "api"
 ANSWERS = FOLDER / "answers"
@@ -49,60 +38,60 @@ FILLED = FOLDER / "filled.json"
 JSON = "application/json"
 LINES = "application/x-ndjson"
 UNTYPED = Any
-"""Of answers that the server makes of dictionaries."""
+"""Of an answer in the format of OpenLineage."""
 
 ANSWER_TYPES: dict[str, Any] = {
-    "POST /v1/runs": RunAccepted,
-    "POST /v1/plan": Forecast,
-    "GET /v1/runs": list[RunSummary],
-    "GET /v1/runs/{uid}": RunStatus,
-    "GET /v1/runs/{uid}/watch": RunStatus,
-    "POST /v1/runs/{uid}/cancel": RunStatus,
-    "POST /v1/runs/{uid}/amend": RunStatus,
-    "POST /v1/runs/{uid}/repin": RepinnedRun,
-    "GET /v1/runs/{uid}/logs": list[StepLogLine],
-    "GET /v1/runs/{uid}/why": Why,
-    "GET /v1/runs/{uid}/explain": Explanation,
-    "GET /v1/runs/{uid}/receipt": Receipt,
-    "GET /v1/receipts": ReceiptPage,
-    "GET /v1/runs/{uid}/outputs": UNTYPED,
-    "POST /v1/datasets": UploadAnswer,
-    "POST /v1/trees": UploadAnswer,
-    "GET /v1/workers": list[WorkerStatus],
-    "POST /v1/workers/{name}/drain": UNTYPED,
-    "GET /v1/engines": UNTYPED,
-    "GET /v1/fabric": FabricStatus,
-    "GET /v1/policies": list[CachePolicy],
-    "PUT /v1/policies": list[CachePolicy],
-    "GET /v1/lineage/{name}": LineageWalk,
-    "GET /v1/lineage/{name}/rows": RowOrigins,
-    "GET /v1/runs/{uid}/lineage": LineageWalk,
-    "GET /v1/runs/{uid}/lineage/rows": RowOrigins,
-    "GET /v1/runs/{uid}/made": list[ProducedArtifact],
+    "POST /v1/runs": runs.RunAccepted,
+    "POST /v1/plan": plan.Forecast,
+    "GET /v1/runs": list[runs.RunSummary],
+    "GET /v1/runs/{uid}": runs.RunStatus,
+    "GET /v1/runs/{uid}/watch": runs.RunStatus,
+    "POST /v1/runs/{uid}/cancel": runs.RunStatus,
+    "POST /v1/runs/{uid}/amend": runs.RunStatus,
+    "POST /v1/runs/{uid}/repin": runs.RepinnedRun,
+    "GET /v1/runs/{uid}/logs": list[runs.StepLogLine],
+    "GET /v1/runs/{uid}/why": why.Why,
+    "GET /v1/runs/{uid}/explain": why.Explanation,
+    "GET /v1/runs/{uid}/receipt": receipts.Receipt,
+    "GET /v1/receipts": receipts.ReceiptPage,
+    "GET /v1/runs/{uid}/outputs": runs.Outputs,
+    "POST /v1/datasets": runs.Uploaded,
+    "POST /v1/trees": runs.Uploaded,
+    "GET /v1/workers": list[fabric.WorkerStatus],
+    "POST /v1/workers/{name}/drain": fabric.DrainAccepted,
+    "GET /v1/engines": list[engines.OfferedEngine],
+    "GET /v1/fabric": fabric.FabricStatus,
+    "GET /v1/policies": list[fabric.CachePolicy],
+    "PUT /v1/policies": list[fabric.CachePolicy],
+    "GET /v1/lineage/{name}": lineage.LineageWalk,
+    "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
+    "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
+    "GET /v1/runs/{uid}/lineage/rows": lineage.RowOrigins,
+    "GET /v1/runs/{uid}/made": list[lineage.ProducedArtifact],
     "GET /v1/runs/{uid}/openlineage": UNTYPED,
-    "GET /v1/runs/{uid}/trace": RecordedRun,
-    "POST /v1/runs/{uid}/audit": AuditAccepted,
-    "GET /v1/audits": list[AuditReport],
-    "GET /v1/audits/{uid}": AuditReport,
-    "GET /v1/quarantine": list[QuarantineEntry],
-    "DELETE /v1/quarantine/{name}": QuarantineEntry,
-    "GET /v1/cache/stats": CacheStats,
-    "POST /v1/cache/gc": CollectionReport,
-    "POST /v1/cache/purge": UNTYPED,
-    "GET /healthz": UNTYPED,
+    "GET /v1/runs/{uid}/trace": trace.RecordedRun,
+    "POST /v1/runs/{uid}/audit": audit.AuditAccepted,
+    "GET /v1/audits": list[audit.AuditReport],
+    "GET /v1/audits/{uid}": audit.AuditReport,
+    "GET /v1/quarantine": list[audit.QuarantineEntry],
+    "DELETE /v1/quarantine/{name}": audit.QuarantineEntry,
+    "GET /v1/cache/stats": fabric.CacheStats,
+    "POST /v1/cache/gc": fabric.CollectionReport,
+    "POST /v1/cache/purge": fabric.PurgeReport,
+    "GET /healthz": fabric.Health,
 }
 CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}
 """They answer what users stored or made, not a structure of the API."""
 NOT_JSON_ROUTES = {"GET /worker", "GET /metrics"}
 """A WebSocket, and Prometheus text; the first is in ``tests/golden/wire``."""
 BODY_TYPES: dict[str, Any] = {
-    "POST /v1/runs": SubmitBody,
-    "POST /v1/plan": SubmitBody,
-    "POST /v1/runs/{uid}/cancel": CancelBody,
-    "POST /v1/runs/{uid}/amend": AmendBody,
-    "POST /v1/runs/{uid}/audit": AuditBody,
-    "PUT /v1/policies": list[CachePolicy],
-    "POST /v1/cache/purge": PurgeBody,
+    "POST /v1/runs": runs.SubmitBody,
+    "POST /v1/plan": runs.SubmitBody,
+    "POST /v1/runs/{uid}/cancel": runs.CancelBody,
+    "POST /v1/runs/{uid}/amend": runs.AmendBody,
+    "POST /v1/runs/{uid}/audit": audit.AuditBody,
+    "PUT /v1/policies": list[fabric.CachePolicy],
+    "POST /v1/cache/purge": fabric.PurgeBody,
 }
 ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 500, 503, 507}
 
@@ -149,25 +138,11 @@ def without_integers(answer: bytes) -> bytes:
 _SUMS_OF_NOTHING = re.compile(rb'"(?:done_units|total_units|joules|least_joules)":0(?=[,}])')
 
 
-class ErrorBody(msgspec.Struct, omit_defaults=True):
-    """What ``api.answers`` makes of an error, field by field."""
-
-    message: str
-    where: str
-    remedy: str
-    problems: list[Problem]
-    code: str = ""
-
-
-class ErrorAnswer(msgspec.Struct):
-    error: ErrorBody
-
-
 def types() -> dict[str, Any]:
     """Every type of the API by route: its answer, and what is sent to it."""
     found = {f"{route} answers": kind for route, kind in ANSWER_TYPES.items() if kind != UNTYPED}
     found |= {f"{route} is sent": kind for route, kind in BODY_TYPES.items()}
-    return found | {"errors": ErrorAnswer, "GET /v1/engines names": EngineContract}
+    return found | {"errors": errors.ErrorDocument, "GET /v1/engines names": EngineContract}
 
 
 def filled_texts(kinds: Mapping[str, Any]) -> dict[str, str]:

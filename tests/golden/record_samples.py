@@ -2,11 +2,33 @@
 
 from tests.golden.protocol_samples import DATASET, MANIFEST, METRICS, USAGE, digest
 
+from flowmesh_api.v1 import audit
+from flowmesh_api.v1.audit import (
+    AuditCheck,
+    AuditFinding,
+    AuditOrder,
+    AuditReport,
+    AuditSkip,
+    QuarantineEntry,
+)
+from flowmesh_api.v1.enums import Sharing, Verdict
+from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
+from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
+from flowmesh_api.v1.trace import (
+    AttemptRecord,
+    EngineRecord,
+    PartRecord,
+    RecordedRun,
+    StepDependency,
+    StepRecord,
+    Weights,
+)
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
-from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord, RunSummary
+from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import (
@@ -18,15 +40,6 @@ from flowmesh_core.accounting.ledger_lines import (
     Line,
     StepLine,
     VerdictLine,
-)
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import (
-    AuditCheck,
-    AuditFinding,
-    AuditOrder,
-    AuditReport,
-    AuditSkip,
-    Verdict,
 )
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
@@ -43,19 +56,10 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
-from flowmesh_core.lineage.derivation import ArtifactInfo, Derivation, Producer
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
-from flowmesh_core.recording.records import (
-    AttemptRecord,
-    EngineRecord,
-    PartRecord,
-    RecordedRun,
-    StepDependency,
-    StepRecord,
-)
-from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing
-from flowmesh_core.status.view import RunStatus, StepStatus
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.status.convert import provenance_of
 from flowmesh_store.tree import TreeFile, TreeManifest
 
 PROVENANCE = Provenance(
@@ -67,7 +71,8 @@ PROVENANCE = Provenance(
     started_s=1_700_000_000.5,
     ended_s=1_700_000_001.5,
 )
-_ELSEWHERE = Provenance(worker="w2", pool="cpus", device_class="cpu")
+PUBLISHED_BY = provenance_of(PROVENANCE)
+AGAIN_BY = audit.Provenance(worker="w2", pool="cpus", device_class="cpu")
 
 LEDGER: dict[str, Line] = {
     "attempt": AttemptLine(
@@ -393,8 +398,8 @@ QUARANTINED = QuarantineEntry(
     port="rows",
     published=digest(80),
     again=digest(81),
-    published_by=PROVENANCE,
-    again_by=_ELSEWHERE,
+    published_by=PUBLISHED_BY,
+    again_by=AGAIN_BY,
 )
 CHECK = AuditCheck(
     path="sample.3",
@@ -409,7 +414,7 @@ CHECK = AuditCheck(
     signature_class=digest(83),
     fields={"dtype": "float32"},
     outputs={"rows": digest(84)},
-    published_by=PROVENANCE,
+    published_by=PUBLISHED_BY,
     published_s=1_700_000_061.5,
     bump=4,
 )
@@ -437,7 +442,7 @@ AUDIT = AuditReport(
             check=CHECK,
             verdict=Verdict.DIFFERS,
             again={"rows": digest(86)},
-            again_by=_ELSEWHERE,
+            again_by=AGAIN_BY,
             ports=("rows",),
             quarantines=True,
             detail="made elsewhere",
@@ -489,7 +494,7 @@ TRACE = RecordedRun(
     publish="group-x",
     lookup=("group-x",),
     private="ns-team-a",
-    weights=UtilityWeights(alpha=0.5, beta=2.0, gamma=0.25),
+    weights=Weights(alpha=0.5, beta=2.0, gamma=0.25),
     priority=160,
     budget_nanousd=161,
     deadline_s=16.2,

@@ -18,15 +18,15 @@ from tests.golden.api import (
     LINES,
     NOT_JSON_ROUTES,
     Answer,
-    ErrorAnswer,
     answers,
     filled_texts,
     types,
     without_integers,
 )
 
+from flowmesh_api.v1.errors import ErrorDocument
+from flowmesh_api.v1.why import Why
 from flowmesh_control.api import responses as answering
-from flowmesh_control.queries.why import Why
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.sharing.scopes import ScopePlan
 
@@ -35,7 +35,7 @@ TYPES = types()
 
 
 def _decoded(answer: Answer) -> list[Any]:
-    kind = ErrorAnswer if answer.is_error else ANSWER_TYPES[answer.route]
+    kind = ErrorDocument if answer.is_error else ANSWER_TYPES[answer.route]
     return [msgspec.json.decode(part, type=kind) for part in answer.parts()]
 
 

@@ -14,7 +14,7 @@ from tests.golden.replaying import Replay
 from tests.golden.restarting import ROUNDS, Successor, middle_of, verdicts_of
 from tests.golden.scenarios import SCENARIOS
 
-from flowmesh_core.lifecycle_states import Phase
+from flowmesh_api.v1.enums import Phase
 from flowmesh_core.machine.commands import Command
 from flowmesh_core.machine.events import Event
 

@@ -7,20 +7,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 from tests.golden.wire import Sample, encoded, main, samples, stored
 
+from flowmesh_api.v1 import audit, fabric, lineage, runs, trace
 from flowmesh_cli.connection import owner
 from flowmesh_control.importer import frames as importer_frames
 from flowmesh_control.records import accounts, ended_index, run_logs, run_records
 from flowmesh_control.runs import cancellations
 from flowmesh_core.accounting import ledger_lines
-from flowmesh_core.audit import quarantine, report
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.dataset import manifest, schema
 from flowmesh_core.graph import plan
-from flowmesh_core.lineage import derivation
 from flowmesh_core.protocol import messages, results
-from flowmesh_core.recording import records as trace_records
 from flowmesh_store import tree
 from flowmesh_worker.engines.code import limits, sidecar
 from flowmesh_worker.ipc import frames as host_frames
@@ -28,7 +27,6 @@ from flowmesh_worker.ipc import frames as host_frames
 MODULES = (
     accounts,
     cancellations,
-    derivation,
     ended_index,
     host_frames,
     importer_frames,
@@ -39,17 +37,21 @@ MODULES = (
     messages,
     owner,
     plan,
-    quarantine,
-    report,
     results,
     run_records,
     schema,
     sidecar,
-    trace_records,
     tree,
 )
-OF_THE_API = {"StepLogLine"}
-"""Answered by the API only (``tests/golden/api``)."""
+OF_THE_API = (
+    audit.AuditReport,
+    audit.QuarantineEntry,
+    fabric.CachePolicy,
+    lineage.Derivation,
+    runs.RunStatus,
+    trace.RecordedRun,
+)
+"""Answers of the API that are stored, too."""
 WITHOUT_A_SAMPLE = {"SpecRecord", "TreeManifest"}
 """A base of `AcceptedRecord`; and what `encode_tree` makes of a list of files."""
 SAMPLES = list(samples())
@@ -107,7 +109,15 @@ def test_every_structure_of_the_modules_that_send_or_store_has_a_sample() -> Non
         and kind.__module__ == module.__name__
         and not name.startswith("_")
     }
-    assert defined - there == OF_THE_API | WITHOUT_A_SAMPLE
+    assert defined - there == WITHOUT_A_SAMPLE
+
+
+@pytest.mark.parametrize("kind", OF_THE_API, ids=lambda kind: kind.__name__)
+def test_every_structure_in_a_stored_answer_has_a_sample(kind: type) -> None:
+    there = {type(one) for sample in SAMPLES for one in _structures(sample.value)}
+    within = set(_kinds_in(inspect.type_info(kind)))
+    assert kind in within
+    assert within <= there
 
 
 def _structures(value: Any) -> Iterator[Any]:
@@ -121,6 +131,26 @@ def _structures(value: Any) -> Iterator[Any]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _structures(one)
+
+
+def _kinds_in(info: Any) -> Iterator[type]:
+    """The structures in a type."""
+    match info:
+        case inspect.StructType(cls=kind, fields=fields):
+            yield kind
+            within = [field.type for field in fields]
+        case inspect.UnionType(types=types):
+            within = list(types)
+        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            within = [item]
+        case inspect.TupleType(item_types=items):
+            within = list(items)
+        case inspect.DictType(value_type=value):
+            within = [value]
+        case _:
+            within = []
+    for one in within:
+        yield from _kinds_in(one)
 
 
 def _fields(kind: Any) -> tuple[str, ...]:

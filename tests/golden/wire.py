@@ -15,6 +15,10 @@ from typing import Any
 import msgspec
 from tests.golden import frame_samples, protocol_samples, record_samples
 
+from flowmesh_api.v1.audit import AuditReport, QuarantineEntry
+from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.lineage import Derivation
+from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.importer import frames as importer
 from flowmesh_control.records import run_records
@@ -23,15 +27,10 @@ from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditReport
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.dataset.manifest import decode_manifest, encode_manifest
-from flowmesh_core.lineage.derivation import Derivation
 from flowmesh_core.protocol.messages import decode_control, decode_worker, encode
 from flowmesh_core.protocol.results import decode_result, encode_result
-from flowmesh_core.recording.records import RecordedRun
-from flowmesh_core.sharing.scopes import CachePolicy
 from flowmesh_store.tree import decode_tree, encode_tree
 from flowmesh_worker.engines.code import sidecar
 from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult

@@ -28,6 +28,10 @@ class Phase(StrEnum):
     CANCELLED = "Cancelled"
 
 
+ENDED_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+"""The phases that a run does not leave."""
+
+
 class ActionState(StrEnum):
     """The state of an action between being named and being published."""
 

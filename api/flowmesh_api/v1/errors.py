@@ -2,26 +2,12 @@
 
 import msgspec
 
+from flowmesh_api.v1.problems import Problem
+
 DAMAGED_RECORD = "damaged-record"
 """The code of an error 500 that is no fault of the control plane: a stored record is damaged."""
 STORE_ACCESS = "store-access"
 """The code of an error 500 that is no fault of the control plane: the store is read-only."""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """One mistake in a workflow.
-
-    Attributes:
-        path: the field, e.g. ``spec.steps[3].inputs.model``.
-        message: what is wrong and what was expected, with the nearest valid name.
-        line: the line in the file, from 1; 0 where there is no file.
-        column: the column, from 1; 0 where unknown.
-    """
-
-    path: str
-    message: str
-    line: int = 0
-    column: int = 0
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):

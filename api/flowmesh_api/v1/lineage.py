@@ -13,7 +13,7 @@ class Direction(StrEnum):
     DOWN = "down"
 
 
-class Producer(msgspec.Struct, frozen=True, omit_defaults=True):
+class Producer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where actions of a step ran, in whichever run that was.
 
     Attributes:
@@ -27,7 +27,7 @@ class Producer(msgspec.Struct, frozen=True, omit_defaults=True):
     actions: int = 0
 
 
-class ArtifactInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArtifactInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The properties of an artifact besides its digest.
 
     Attributes:
@@ -40,7 +40,7 @@ class ArtifactInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     blob: str = ""
 
 
-class Derivation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How a step of a run made its outputs.
 
     Attributes:

@@ -2,6 +2,14 @@
 
 import msgspec
 
+GUESS = "guess"
+"""``PlannedStep.sure`` where the cost model has not observed such work."""
+
+
+NOTHING = 0.0
+"""The seconds and joules of a step with nothing to run. ``omit_defaults`` compares by identity:
+this value is left out of the JSON, another 0.0 is not."""
+
 
 class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a step is expected to take.
@@ -12,7 +20,7 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
         actions: known actions, ``hits`` those of them that are published.
         batches: engine instances that the rest shares.
         worker: where it would run best; empty where no connected worker can run it.
-        sure: ``measured`` where the cost model has observed such work, else ``guess``.
+        sure: ``measured`` where the cost model has observed such work, else ``GUESS``.
     """
 
     path: str
@@ -22,8 +30,8 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     hits: int = 0
     batches: int = 0
     nanousd: int = 0
-    seconds: float = 0.0
-    joules: float = 0.0
+    seconds: float = NOTHING
+    joules: float = NOTHING
     worker: str = ""
     sure: str = ""
     detail: str = ""

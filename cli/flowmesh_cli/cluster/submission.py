@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.plan import Forecast
+from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.objects import ExistsError, Object
 from flowmesh_cli.errors import CliError, FilesError
@@ -17,8 +19,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.local_inputs import local_inputs
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_cli.workflows.upload import upload_inputs
-from flowmesh_control.queries.planner import Forecast
-from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_core.errors import SpecError
 
 ENDED = ("Succeeded", "Failed", "Cancelled")

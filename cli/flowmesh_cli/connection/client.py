@@ -13,9 +13,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0

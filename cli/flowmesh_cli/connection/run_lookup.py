@@ -1,10 +1,10 @@
 """Which run is meant: a uid, the beginning of one, a name (the latest so called), or the latest."""
 
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
-from flowmesh_control.records.run_records import RunSummary
 
 
 def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:

@@ -13,8 +13,8 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.runs.admission import check_honoured
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import WorkerShape

@@ -13,8 +13,8 @@ from flowmesh_control.auth.master_key import load_master_key
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_core.machine.settings import Settings
 from flowmesh_store.store import open_store

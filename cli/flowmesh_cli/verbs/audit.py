@@ -6,6 +6,8 @@ from decimal import Decimal, InvalidOperation
 import msgspec
 import typer
 
+from flowmesh_api.v1.audit import AuditAccepted, AuditReport, QuarantineEntry
+from flowmesh_api.v1.enums import Phase, Verdict
 from flowmesh_cli.attach import attach, look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
@@ -17,10 +19,6 @@ from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.run import follow, leave_at_once, wait_for_others
 from flowmesh_cli.views.audit import show_audit, show_audits, show_quarantine
-from flowmesh_control.audit.submission import AuditAccepted
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditReport, Verdict
-from flowmesh_core.lifecycle_states import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from flowmesh_api.v1.audit import QuarantineEntry
+from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -9,11 +11,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.formatting import count, size, usd
-from flowmesh_control.cache.admin import CacheStats
-from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.sharing.scopes import namespace_scope
-from flowmesh_core.status.view import FabricStatus
-from flowmesh_store.collection.collector import CollectionReport
 
 
 def show_stats(*, place: Target, as_json: bool) -> None:

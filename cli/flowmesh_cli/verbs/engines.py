@@ -9,9 +9,9 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
-from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
+from flowmesh_core.catalog.plugins import load_catalog
 
 _TESTING = "test."
 """The beginning of the names of engines that only tests use."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -13,8 +14,6 @@ from flowmesh_cli.verbs.run import put_policies as put
 from flowmesh_cli.views import formatting
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
-from flowmesh_core.sharing.scopes import CachePolicy
-from flowmesh_core.status.view import WorkerStatus
 
 
 def show_workers(*, place: Target, as_json: bool) -> None:

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.plain_progress import LineProgress
-from flowmesh_core.lifecycle_states import Phase
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
-OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 POLL_S = 0.2
 _PATIENCE_S = 30.0
 
@@ -93,7 +93,7 @@ class RunFollower:
         while True:
             try:
                 self._look(uids, statuses)
-                if all(s.phase in OVER for s in statuses.values()):
+                if all(s.phase in ENDED_PHASES for s in statuses.values()):
                     return [statuses[uid] for uid in uids]
                 if self._interrupts.asked and not cancels:
                     return [statuses[uid] for uid in uids]
@@ -108,7 +108,7 @@ class RunFollower:
         http = self._http()
         for uid in uids:
             known = statuses.get(uid)
-            if known is None or known.phase not in OVER:
+            if known is None or known.phase not in ENDED_PHASES:
                 statuses[uid] = http.get(f"/v1/runs/{uid}", RunStatus)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
         self._progress.update([statuses[uid] for uid in uids], fabric, time.time())
@@ -116,7 +116,7 @@ class RunFollower:
     def _cancel(self, statuses: dict[str, RunStatus]) -> None:
         self._progress.note("cancelling; Ctrl-C again leaves at once")
         for uid, status in statuses.items():
-            if status.phase not in OVER:
+            if status.phase not in ENDED_PHASES:
                 document = {"reason": "cancelled by Ctrl-C"}
                 self._http().call("POST", f"/v1/runs/{uid}/cancel", document=document)
 

@@ -2,11 +2,11 @@
 
 import msgspec
 
+from flowmesh_api.v1.plan import Forecast
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_cli.workflows.upload import upload_inputs
-from flowmesh_control.queries.planner import Forecast
 from flowmesh_core.errors import SpecError
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -14,9 +16,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.lineage import show_origins, show_walk
-from flowmesh_control.records.lineage_index import Direction, LineageWalk, ProducedArtifact
-from flowmesh_core.lineage.rows import RowOrigins
-from flowmesh_core.status.view import RunStatus
 
 
 @dataclass(frozen=True, slots=True)

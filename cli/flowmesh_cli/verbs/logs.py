@@ -5,17 +5,16 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from flowmesh_api.v1.enums import ENDED_PHASES, StepState
+from flowmesh_api.v1.runs import RunStatus, StepLogLine
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import OVER, POLL_S
+from flowmesh_cli.verbs.follow import POLL_S
 from flowmesh_cli.verbs.why import find_step
 from flowmesh_cli.views import formatting
-from flowmesh_control.records.run_logs import StepLogLine
-from flowmesh_core.lifecycle_states import StepState
-from flowmesh_core.status.view import RunStatus
 
 _MOMENT_S = 0.05
 """Attempts that share an engine are given each of its lines within so many seconds."""
@@ -32,7 +31,7 @@ def show_logs(run: str, *, step: str, follow: bool, place: Target, as_json: bool
         while True:
             status = http.get(f"/v1/runs/{uid}", RunStatus)
             printer.show(http.get(f"/v1/runs/{uid}/logs", list[StepLogLine], step=path))
-            if not follow or status.phase in OVER:
+            if not follow or status.phase in ENDED_PHASES:
                 break
             time.sleep(POLL_S)
     if not printer.shown:
@@ -103,7 +102,7 @@ def _nothing(status: RunStatus, path: str) -> str:
     who = f"step {path}" if path else status.uid
     if steps and all(s.state == StepState.COMPLETED and not s.executed for s in steps):
         return f"{who} was not run: its results were there already (fmesh why says whose)"
-    if status.phase in OVER:
+    if status.phase in ENDED_PHASES:
         return f"{who} printed nothing"
     if all(s.state in (StepState.PENDING, StepState.READY) for s in steps):
         return f"{who} has not started yet; -f waits for what it prints"

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -13,10 +16,9 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import OVER, POLL_S
+from flowmesh_cli.verbs.follow import POLL_S
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.views.steps import title, titles_of
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
@@ -52,7 +54,7 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
     with look(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
-        if status.phase in OVER:
+        if status.phase in ENDED_PHASES:
             raise CliError(
                 f"run {uid} has already ended ({status.phase})",
                 ExitCode.REFUSED,
@@ -62,7 +64,7 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
             terminal.confirm(question, declined="nothing was cancelled")
         document = {"reason": reason or "cancelled by the user"}
         http.call("POST", f"/v1/runs/{uid}/cancel", document=document)
-        while status.phase not in OVER:
+        while status.phase not in ENDED_PHASES:
             time.sleep(POLL_S)
             status = http.get(f"/v1/runs/{uid}", RunStatus)
     if as_json:
@@ -99,7 +101,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
 
 def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     """Lets a run go on with the newest versions of its engines."""
-    from flowmesh_control.runs.repin import RepinnedRun  # noqa: PLC0415 - as in amend_run
+    from flowmesh_api.v1.runs import RepinnedRun  # noqa: PLC0415 - as in amend_run
 
     terminal = Terminal(as_json=as_json)
     with look(place) as http:

@@ -5,6 +5,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
@@ -12,9 +14,7 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import OVER
 from flowmesh_cli.views.runs import describe_output
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.unpacking import unpack
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -35,7 +35,7 @@ def show_outputs(
     with look(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
-        if status.phase not in OVER:
+        if status.phase not in ENDED_PHASES:
             raise CliError(
                 f"{uid} has not ended: {status.phase}",
                 ExitCode.NOT_FOUND,

@@ -4,6 +4,8 @@ import time
 
 import typer
 
+from flowmesh_api.v1.fabric import WorkerStatus
+from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_cli.attach import attach
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
@@ -15,8 +17,6 @@ from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
 from flowmesh_cli.workflows.selection import WorkflowSelection
-from flowmesh_control.queries.planner import GUESS, Forecast, PlannedStep
-from flowmesh_core.status.view import WorkerStatus
 
 UNKNOWN = "?"
 """In place of a figure that nothing measured backs."""

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.receipts import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -14,9 +16,7 @@ from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric
 from flowmesh_cli.views.steps import titles_of
 from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.accounting.receipt import Receipt, ReceiptLine, ReceiptPage
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.status.view import FabricStatus
 
 _ENGINE_SECONDS = (
     "engine s: time that attempts ran in engines, without loading; of attempts side by side each "

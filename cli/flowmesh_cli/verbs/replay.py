@@ -4,6 +4,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -12,8 +14,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
-from flowmesh_control.queries.run_views import OVER
-from flowmesh_core.recording import RecordedRun
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
@@ -28,7 +28,7 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
     """
     with look(place) as http:
         if every:
-            found = [r.uid for r in all_runs(http) if r.phase in OVER and not r.audit_of]
+            found = [r.uid for r in all_runs(http) if r.phase in ENDED_PHASES and not r.audit_of]
         else:
             found = [find_run(http, name) for name in runs or [""]]
         told = [http.get(f"/v1/runs/{uid}/trace", RecordedRun) for uid in dict.fromkeys(found)]

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import typer
 
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_cli.attach import ReachableFabric, attach, look, need
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
@@ -16,7 +19,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import OVER, JsonProgress, RunFollower, progress_for
+from flowmesh_cli.verbs.follow import JsonProgress, RunFollower, progress_for
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run_summary import show_end
 from flowmesh_cli.verbs.validate import compile_sources
@@ -24,11 +27,8 @@ from flowmesh_cli.views.runs import show_failure, show_outputs
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.workflows.upload import upload_inputs
-from flowmesh_control.runs.admission import RunAccepted
 from flowmesh_core.errors import SpecError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 _WAIT_FOR_OTHERS_S = 0.2
 
@@ -115,7 +115,7 @@ def watch_run(run: str, *, place: Target, as_json: bool) -> None:
                 )
             finally:
                 progress.close()
-    if runs[0].phase not in OVER:
+    if runs[0].phase not in ENDED_PHASES:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not as_json:
         show_outputs(terminal, runs[0])

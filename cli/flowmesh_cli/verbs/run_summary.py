@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.fabric import CachePolicy, FabricStatus
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs
 from flowmesh_cli.terminal import Terminal
@@ -9,9 +12,7 @@ from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
 from flowmesh_cli.views.steps import title, titles_of
-from flowmesh_core.lifecycle_states import Phase
-from flowmesh_core.sharing.scopes import CachePolicy
-from flowmesh_core.status.view import FabricStatus, RunStatus
+from flowmesh_core.sharing.scopes import selects
 
 
 def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
@@ -46,7 +47,7 @@ def _show_sharing(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]
     receipts = [read_receipt(http, run.uid) for run in runs]
     show_sharing(terminal, sharing(receipts, titles_of(all_runs(http))))
     for policy in http.where_allowed("/v1/policies", list[CachePolicy]) or ():
-        tenants = [run.namespace for run in runs if policy.selects(run.namespace, {})]
+        tenants = [run.namespace for run in runs if selects(policy, run.namespace, {})]
         if len(set(tenants)) > 1:
             terminal.text(
                 f"  because cache policy {policy.name} lets {', '.join(dict.fromkeys(tenants))} "

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_cli.attach import FabricSession, attach_here, running
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.connection.run_lookup import all_runs
@@ -15,7 +16,6 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import OVER
 from flowmesh_core.errors import FlowMeshError
 
 _LOOK_EVERY_S = 0.5
@@ -77,7 +77,7 @@ def serve(
 def has_unfinished_runs(http: ApiClient) -> bool:
     """Whether a run has not ended, or may not have, since the fabric does not answer."""
     try:
-        return any(run.phase not in OVER for run in all_runs(http))
+        return any(run.phase not in ENDED_PHASES for run in all_runs(http))
     except FlowMeshError:
         return True
 

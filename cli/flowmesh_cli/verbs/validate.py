@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.workflows.local_inputs import local_inputs, local_path
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, need_workflows, read_sources
-from flowmesh_control.plugins import load_catalog
-from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.render import mermaid as as_mermaid

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+from flowmesh_api.v1.fabric import WorkerStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.why import Explanation, Why
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -12,9 +15,6 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.placement import show_explanation
 from flowmesh_cli.views.why import show_story
-from flowmesh_control.queries.explain import Explanation
-from flowmesh_control.queries.why import Why
-from flowmesh_core.status.view import RunStatus, StepStatus, WorkerStatus
 
 
 def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
+from flowmesh_api.v1.audit import AuditFinding, AuditReport, Provenance, QuarantineEntry
+from flowmesh_api.v1.enums import Verdict
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditFinding, AuditReport, Verdict
-from flowmesh_core.protocol.results import Provenance
 
 _DIGITS = 12
 _SHOWN = 50

@@ -5,12 +5,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from flowmesh_api.v1.lineage import (
+    ArtifactInfo,
+    ChunkOrigin,
+    Derivation,
+    Direction,
+    LineageWalk,
+    RowOrigins,
+)
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_control.records.lineage_index import Direction, LineageWalk
-from flowmesh_core.lineage import ArtifactInfo, Derivation
-from flowmesh_core.lineage.rows import ChunkOrigin, RowOrigins
-from flowmesh_core.units import Digest
 
 _DIGITS = 12
 _OTHERS = 4
@@ -19,7 +23,7 @@ _CHUNKS = 200
 _WAYS = 1
 _END = {True: "; uploaded, or made by no run that is known", False: "; used by no run that ended"}
 
-Line = tuple[int, str, Digest | None]
+Line = tuple[int, str, str | None]
 """Indentation, text, and the artifact whose story follows."""
 
 
@@ -34,7 +38,7 @@ def show_walk(terminal: Terminal, walk: LineageWalk, *, every_way: bool = False)
     """
     up = walk.direction == Direction.UP
     at: defaultdict[str, list[Derivation]] = defaultdict(list)
-    about: dict[Digest, ArtifactInfo] = {}
+    about: dict[str, ArtifactInfo] = {}
     for derivation in walk.derivations:
         about.update(derivation.about)
         for near in set(derivation.outputs.values()) if up else _inputs(derivation):
@@ -64,7 +68,7 @@ def show_walk(terminal: Terminal, walk: LineageWalk, *, every_way: bool = False)
 def _story(
     derivations: Iterable[Derivation],
     level: int,
-    about: dict[Digest, ArtifactInfo],
+    about: dict[str, ArtifactInfo],
     *,
     up: bool,
     ways: int,
@@ -111,7 +115,7 @@ def _work(derivation: Derivation) -> bytes:
     )
 
 
-def _given(derivation: Derivation) -> list[tuple[str, Digest]]:
+def _given(derivation: Derivation) -> list[tuple[str, str]]:
     return [(port, d) for port, digests in sorted(derivation.inputs.items()) for d in digests]
 
 
@@ -140,7 +144,7 @@ def _value(value: object) -> str:
     return text if len(text) <= _PARAM_CHARS else f"{text[: _PARAM_CHARS - 1]}…"
 
 
-def _artifact(digest: Digest, about: dict[Digest, ArtifactInfo]) -> str:
+def _artifact(digest: str, about: dict[str, ArtifactInfo]) -> str:
     known = about.get(digest)
     if known is None:
         return digest[:_DIGITS]
@@ -148,7 +152,7 @@ def _artifact(digest: Digest, about: dict[Digest, ArtifactInfo]) -> str:
     return f"{known.kind} {digest[:_DIGITS]}{rows}, {formatting.size(known.size_bytes)}"
 
 
-def _inputs(derivation: Derivation) -> set[Digest]:
+def _inputs(derivation: Derivation) -> set[str]:
     return {d for digests in derivation.inputs.values() for d in digests}
 
 

@@ -8,11 +8,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views import steps as show
 from flowmesh_cli.views.runs import trouble_line
-from flowmesh_core.lifecycle_states import Phase, StepState
-from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
 MAX_STEPS = 24
 """Of a run with more, only those that move are shown."""

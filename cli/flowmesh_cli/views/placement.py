@@ -2,14 +2,13 @@
 
 from collections.abc import Container
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import StepStatus
+from flowmesh_api.v1.why import AttemptLine, Candidate, Explanation, ScoredWorker
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.why import show_attempts
-from flowmesh_control.queries.explain import Explanation
-from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker
-from flowmesh_core.lifecycle_states import ENDED, StepState
-from flowmesh_core.status.view import StepStatus
+from flowmesh_core.lifecycle_states import ENDED
 
 _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends in", "price", ""]
 

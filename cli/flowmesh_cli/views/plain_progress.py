@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views import steps as show
 from flowmesh_cli.views.runs import trouble_line
-from flowmesh_core.lifecycle_states import StepState
-from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus
 
 EVERY_S = 10.0
 """How often a step that runs or waits says how it goes."""

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.steps import MARKS, doing, result, title
-from flowmesh_control.records.run_records import RunSummary
-from flowmesh_core.lifecycle_states import Phase, StepState
-from flowmesh_core.status.view import FabricStatus, RunStatus
 
 LOG_LINES = 12
 _HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]

@@ -3,12 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from flowmesh_api.v1.enums import RejectionCause, StepState
+from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
 from flowmesh_cli.views import formatting
-from flowmesh_control.records.run_records import RunSummary
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.fleet.snapshot import RejectionCause
-from flowmesh_core.lifecycle_states import StepState
-from flowmesh_core.status.view import RunStatus, StepStatus
 
 MARKS = {
     StepState.PENDING: "·",

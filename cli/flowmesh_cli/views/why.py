@@ -3,11 +3,10 @@
 from collections import Counter
 from typing import Any
 
+from flowmesh_api.v1.enums import HitKind
+from flowmesh_api.v1.why import AttemptLine, HitLine, Why
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_control.queries.why import Why
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
-from flowmesh_core.lifecycle_states import HitKind
 
 _SHOWN = 20
 _HOW = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from flowmesh_core.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.graph.external import is_local
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")

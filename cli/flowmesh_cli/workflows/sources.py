@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.local_inputs import missing_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
-from flowmesh_control.plugins import load_catalog
-from flowmesh_core.errors import Problem
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.spec.document import Document

@@ -9,20 +9,16 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.runs import Uploaded
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.local_inputs import local_inputs, local_path
 from flowmesh_cli.workflows.sources import Source
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 
 _NOT_OF_THE_FILE = (ExitCode.NO_FABRIC, ExitCode.REFUSED, ExitCode.INTERNAL)
-
-
-class Uploaded(msgspec.Struct, frozen=True):
-    """The API's answer to an upload."""
-
-    reference: str
 
 
 def upload_inputs(http: ApiClient, source: Source) -> None:

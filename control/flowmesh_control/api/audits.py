@@ -5,6 +5,7 @@ import logging
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.audit import AuditBody, AuditReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
 from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.responses import answer
@@ -13,17 +14,9 @@ from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.audit_records import AuditRecords
-from flowmesh_core.audit.report import AuditReport
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 log = logging.getLogger("flowmesh.control.api")
-
-
-class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs/{uid}/audit``: a share of the run's actions, drawn by a seed."""
-
-    share: float = 1.0
-    seed: int = 0
 
 
 _body_decoder = msgspec.json.Decoder(AuditBody)

@@ -16,11 +16,12 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_core.errors import FlowMeshError, Problem, SpecError
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
 DEFAULT_NAMESPACE = "default"

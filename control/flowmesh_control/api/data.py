@@ -6,9 +6,9 @@ import tempfile
 import unicodedata
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
@@ -27,17 +27,6 @@ from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
 _CONTROL = frozenset({"Cc", "Cs"})
-
-
-class UploadAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to an upload: the reference, and what it is."""
-
-    reference: str
-    kind: str
-    digest: str
-    size_bytes: int
-    rows: int = 0
-    columns: tuple[str, ...] = ()
 
 
 class DataHandlers:
@@ -189,9 +178,9 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _uploaded(stored: StoredContent) -> UploadAnswer:
+def _uploaded(stored: StoredContent) -> Uploaded:
     artifact = stored.artifact
-    return UploadAnswer(
+    return Uploaded(
         reference=stored.reference,
         kind=artifact.kind,
         digest=artifact.digest,

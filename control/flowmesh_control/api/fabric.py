@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
 from flowmesh_control.api.ports import WorkerDrain
 from flowmesh_control.api.request_body import read_body
@@ -12,15 +13,7 @@ from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.records.cache_policies import CachePolicyStore
-from flowmesh_core.sharing.scopes import CachePolicy
-
-
-class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/cache/purge``: results of a scope, all or some engine's."""
-
-    scope: str
-    engine: str = ""
-
+from flowmesh_core.status.convert import offered_engine
 
 _purge_decoder = msgspec.json.Decoder(PurgeBody)
 _policies_decoder = msgspec.json.Decoder(list[CachePolicy])
@@ -77,12 +70,12 @@ class FabricHandlers:
         name = visit.request.match_info["name"]
         if not self._drain.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
-        return answer({})
+        return answer(DrainAccepted())
 
     async def engines(self, _: AuthorizedRequest) -> web.Response:
-        """``GET /v1/engines`` → a list of :class:`EngineContract`, with ``offered_by`` workers."""
+        """``GET /v1/engines`` → a list of :class:`OfferedEngine`."""
         found = self._queries.offered_engines()
-        return answer([{**msgspec.to_builtins(c), "offered_by": names} for c, names in found])
+        return answer([offered_engine(contract, names) for contract, names in found])
 
     async def fabric(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
@@ -124,6 +117,7 @@ class FabricHandlers:
         return answer(await self._cache.collect(dry_run=flag(visit.request, "dry_run")))
 
     async def purge(self, visit: AuthorizedRequest) -> web.Response:
-        """``POST /v1/cache/purge`` :class:`PurgeBody` → ``{deleted}``."""
+        """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
         body = await read_body(visit.request, _purge_decoder)
-        return answer({"deleted": await self._cache.purge(body.scope, engine=body.engine)})
+        deleted = await self._cache.purge(body.scope, engine=body.engine)
+        return answer(PurgeReport(deleted))

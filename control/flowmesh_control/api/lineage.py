@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk, ProducedArtifact
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known, of_run
 from flowmesh_control.api.responses import answer
 from flowmesh_control.auth.users import NamespaceLabels
@@ -14,13 +15,7 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
-from flowmesh_control.records.lineage_index import (
-    DERIVATIONS_MAX,
-    Direction,
-    LineageIndex,
-    LineageWalk,
-    ProducedArtifact,
-)
+from flowmesh_control.records.lineage_index import DERIVATIONS_MAX, LineageIndex
 from flowmesh_control.records.lineage_keys import PREFIX_MIN
 from flowmesh_control.records.run_artifacts import made_as
 from flowmesh_control.records.run_lineage import walk_run
@@ -39,7 +34,7 @@ from flowmesh_core.errors import (
     SpecError,
 )
 from flowmesh_core.identity import is_digest
-from flowmesh_core.lineage import Derivation, ExportInput, run_events
+from flowmesh_core.lineage import ExportInput, run_events
 from flowmesh_core.lineage.rows import row_origins
 from flowmesh_core.recording import recorded
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
@@ -144,7 +139,7 @@ class LineageHandlers:
         return await self._row_origins(await self._walk_of_run(visit))
 
     async def _row_origins(self, walk: LineageWalk) -> web.Response:
-        digest = walk.digest
+        digest = Digest(walk.digest)
         about = {d: a for made in walk.derivations for d, a in made.about.items()}
         if digest in about and about[digest].kind != "dataset":
             raise FlowMeshError(
@@ -200,7 +195,9 @@ class LineageHandlers:
         found: dict[Digest, Manifest] = {}
         ledgers: dict[str, dict[Digest, Manifest]] = {}
         for made in walked:
-            for digest in (*made.outputs.values(), *made.inputs.get(made.row_port, ())):
+            for digest in map(
+                Digest, (*made.outputs.values(), *made.inputs.get(made.row_port, ()))
+            ):
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from flowmesh_control.runs.admission import RunAccepted, Submission
+from flowmesh_api.v1.runs import RunAccepted, RunStatus
+from flowmesh_control.runs.admission import Submission
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.status.view import RunStatus
 
 
 class RunReader(Protocol):

@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from flowmesh_api.v1.fabric import Health
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric
 from flowmesh_control.api.ports import Epoch
 from flowmesh_control.api.responses import answer
@@ -32,8 +33,8 @@ class ProbeHandlers:
         return found
 
     async def health(self, _: web.Request) -> web.Response:
-        """``GET /healthz`` → ``{epoch}``; needs no token."""
-        return answer({"epoch": self._epoch.number})
+        """``GET /healthz`` → :class:`Health`; needs no token."""
+        return answer(Health(self._epoch.number))
 
     async def metrics(self, _: web.Request) -> web.Response:
         """``GET /metrics`` in the Prometheus text format."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from flowmesh_api.v1.receipts import Receipt, ReceiptPage
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known
 from flowmesh_control.api.responses import answer
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_control.records.run_records import RunSummary
-from flowmesh_core.accounting.receipt import Receipt, ReceiptPage
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 log = logging.getLogger("flowmesh.control.api")

@@ -1,12 +1,15 @@
 """How the API answers: JSON, and errors with the place, the reason and the remedy."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from flowmesh_api.v1.errors import DAMAGED_RECORD, STORE_ACCESS, ErrorDetails, ErrorDocument
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.errors import (
     AuthorizationUnavailableError,
@@ -51,8 +54,8 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (FlowMeshError, 400),
 )
 _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
-    (DamagedRecordError, "damaged-record"),
-    (StoreAccessError, "store-access"),
+    (DamagedRecordError, DAMAGED_RECORD),
+    (StoreAccessError, STORE_ACCESS),
 )
 """Of errors whose status alone would be taken for a fault of the control plane."""
 
@@ -65,7 +68,7 @@ def answer(value: Any, *, status: int = 200) -> web.Response:
 
 
 def refusal(error: FlowMeshError) -> web.Response:
-    """An error as JSON: ``{"error": {message, where, remedy, problems, code?}}``."""
+    """An error as JSON: an :class:`ErrorDocument`."""
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
     response = _error(
         status,
@@ -87,14 +90,12 @@ def _error(
     where: str = "",
     remedy: str = "",
     *,
-    problems: Any = (),
+    problems: Sequence[Problem] = (),
     retry_after_s: float = 0.0,
     code: str = "",
 ) -> web.Response:
-    body = {"message": message, "where": where, "remedy": remedy, "problems": problems}
-    if code:
-        body["code"] = code
-    response = answer({"error": body}, status=status)
+    details = ErrorDetails(message, where, remedy, tuple(problems), code)
+    response = answer(ErrorDocument(details), status=status)
     if retry_after_s:
         response.headers["Retry-After"] = str(max(1, round(retry_after_s)))
     return response

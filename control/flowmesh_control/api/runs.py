@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -23,55 +26,14 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
 from flowmesh_control.queries.run_queries import RunQueries
-from flowmesh_control.queries.run_views import OVER, RunViews
+from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
 """A watcher of a run that is slow to project is shown it less often."""
-
-
-class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs`` and ``POST /v1/plan``; see ``admission.Submission``."""
-
-    document: dict[str, Any]
-    namespace: str = ""
-    uploads: dict[str, str] = {}
-    resume: bool = True
-
-
-class CancelBody(msgspec.Struct, frozen=True):
-    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty."""
-
-    reason: str = ""
-
-
-class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The body of ``POST /v1/runs/{uid}/amend``: the fields of a spec that may change."""
-
-    suspend: bool | None = None
-    priority: int | None = None
-    budget_usd: str | None = None
-    deadline: str | None = None
-
-    def changes(self) -> dict[str, Any]:
-        """As the machine reads it.
-
-        Raises:
-            SpecError: a value is malformed.
-        """
-        found: dict[str, Any] = {}
-        if self.suspend is not None:
-            found["suspend"] = self.suspend
-        if self.priority is not None:
-            found["priority"] = self.priority
-        if self.budget_usd is not None:
-            found["budgetNanousd"] = _read("spec.budgetUsd", budget, self.budget_usd)
-        if self.deadline is not None:
-            found["deadlineS"] = _read("spec.deadline", seconds, self.deadline)
-        return found
 
 
 _submit_decoder = msgspec.json.Decoder(SubmitBody)
@@ -178,7 +140,7 @@ class RunHandlers:
             started = time.monotonic()
             status = await self._views.status(uid)
             await response.write(msgspec.json.encode(status) + b"\n")
-            if status.phase in OVER:
+            if status.phase in ENDED_PHASES:
                 break
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
@@ -202,7 +164,7 @@ class RunHandlers:
                 remedy="change that: `fmesh amend`, or `kubectl edit fmw NAME`",
             )
         body = await read_body(visit.request, _amend_decoder)
-        await self._commands.amend(uid, body.changes())
+        await self._commands.amend(uid, _changes(body))
         return answer(await self._views.status(uid))
 
     async def repin(self, visit: AuthorizedRequest) -> web.Response:
@@ -240,7 +202,7 @@ class RunHandlers:
     async def _unended(self, visit: AuthorizedRequest) -> str:
         uid = visit.uid
         status = await self._views.status(uid)
-        if status.phase in OVER:
+        if status.phase in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} is {status.phase}: there is nothing to change any more",
                 where=f"runs/{uid}",
@@ -254,6 +216,24 @@ def _step(request: web.Request) -> str:
     if not step:
         raise NotFoundError("which step?", where="?step=", remedy="add ?step=NAME")
     return step
+
+
+def _changes(body: AmendBody) -> dict[str, Any]:
+    """Returns what to change as the machine reads it.
+
+    Raises:
+        SpecError: a value is malformed.
+    """
+    found: dict[str, Any] = {}
+    if body.suspend is not None:
+        found["suspend"] = body.suspend
+    if body.priority is not None:
+        found["priority"] = body.priority
+    if body.budget_usd is not None:
+        found["budgetNanousd"] = _read("spec.budgetUsd", budget, body.budget_usd)
+    if body.deadline is not None:
+        found["deadlineS"] = _read("spec.deadline", seconds, body.deadline)
+    return found
 
 
 def _read(path: str, reader: Any, text: str) -> Any:

@@ -6,10 +6,13 @@ import secrets
 import msgspec
 import orjson
 
+from flowmesh_api.v1.audit import AuditAccepted, AuditCheck, AuditOrder, AuditReport, AuditSkip
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.reproducibility import ReproducibilityCheck
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.loop.clock import Clock
-from flowmesh_control.queries.run_views import OVER, RunViews
+from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.audit_records import ORDER, AuditRecords
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.run_pins import accepted_pins
@@ -17,16 +20,15 @@ from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_core.audit.plan import audit_path, audit_plan
 from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
-from flowmesh_core.audit.report import AuditCheck, AuditOrder, AuditReport, AuditSkip, counts_of
+from flowmesh_core.audit.report import counts_of
 from flowmesh_core.audit.sampling import choose
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.run_lifecycle import run_of
 from flowmesh_core.sharing.scopes import audit_scopes
-from flowmesh_core.status.view import RunStatus
+from flowmesh_core.status.convert import provenance_of
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache, StoredResult
 from flowmesh_store.blobs import Blobs
@@ -36,20 +38,6 @@ REPEATS = frozenset({Determinism.EXACT, Determinism.SEEDED})
 """Classes that promise the same result for the same action."""
 _AT_ONCE = 32
 """Records looked up together."""
-
-
-class AuditAccepted(msgspec.Struct, frozen=True):
-    """An audit that was asked for.
-
-    Attributes:
-        uid: of its run; empty where nothing can be checked, and ``report`` is all there is.
-        resumed: it went on already.
-    """
-
-    uid: str
-    resumed: bool
-    checks: int
-    report: AuditReport | None = None
 
 
 class AuditSubmission:
@@ -135,7 +123,7 @@ class AuditSubmission:
             raise ConflictError(
                 f"{uid} is an audit itself", where="audit", remedy=f"audit {status.audit_of}"
             )
-        if status.phase not in OVER:
+        if status.phase not in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} has not ended: {status.phase}",
                 where="audit",
@@ -209,7 +197,7 @@ def _check(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditChe
         signature_class=made.signature_class,
         fields=made.step.fields,
         outputs={port: a.digest for port, a in result.outputs.items()},
-        published_by=result.provenance,
+        published_by=provenance_of(result.provenance),
         published_s=result.created_s,
         bump=bump,
     )

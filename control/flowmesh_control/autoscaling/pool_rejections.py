@@ -7,8 +7,9 @@ changes a pool; the two are told apart here, after each decision.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
+from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
 from flowmesh_core.placement.constraints import CHECKS, remedy, unmet
 
 _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from flowmesh_api.v1.fabric import CacheStats, CollectionReport, ScopeStats
 from flowmesh_control.cache.roots import held_digests, live_artifacts
 from flowmesh_control.cache.stored_roots import kept_artifacts
 from flowmesh_control.loop.clock import Clock
@@ -21,29 +22,13 @@ from flowmesh_core.status.overflow import overflows
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batched_requests import in_batches
-from flowmesh_store.collection.collector import CollectionReport, Collector
+from flowmesh_store.collection.collector import Collector
 from flowmesh_store.collection.mark import mark, mark_results
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.store import Store
 
 _WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
-
-
-class ScopeStats(msgspec.Struct, frozen=True):
-    """Published results of one scope."""
-
-    scope: str
-    results: int
-    size_bytes: int
-
-
-class CacheStats(msgspec.Struct, frozen=True):
-    """What the store holds."""
-
-    blobs: int
-    blob_bytes: int
-    scopes: tuple[ScopeStats, ...]
 
 
 class CacheAdmin:

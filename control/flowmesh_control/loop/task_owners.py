@@ -6,7 +6,7 @@ last asker has left (its run was cancelled, or has ended) is not put to the stor
 
 from collections.abc import Sequence
 
-from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from flowmesh_api.v1.enums import HitKind
 from flowmesh_control.metrics.families import counter, counters, gauge, gauges
 from flowmesh_control.records.accounts import AccountsRecord
-from flowmesh_core.lifecycle_states import HitKind
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import NANO_PER_USD
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from flowmesh_api.v1.enums import Verdict
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.families import counter, counters, gauge, histograms
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.records.audit_records import AuditRecords
-from flowmesh_core.audit.report import Verdict
 
 
 def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:

@@ -6,11 +6,11 @@ from itertools import product
 
 from prometheus_client.core import Metric
 
+from flowmesh_api.v1.enums import Phase
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.metrics.families import counters, gauge, gauges, histograms
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.state import State
 from flowmesh_core.metrics.counters import MachineCounters
 

@@ -3,8 +3,8 @@
 import logging
 from typing import Any
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.state import State
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from blake3 import blake3
 
+from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State

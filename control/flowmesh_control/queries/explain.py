@@ -1,49 +1,15 @@
 """Where a step's actions could go now, and where they went: for ``fmesh explain``."""
 
-import msgspec
-
+from flowmesh_api.v1.why import Explanation, PlacedAction
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.fleet.snapshot import Candidate
 from flowmesh_core.machine.dispatch import as_if_ready
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.explain import candidates_of
+from flowmesh_core.status import convert
 
 ACTIONS_SHOWN = 20
-
-
-class PlacedAction(msgspec.Struct, frozen=True):
-    """An action that waits or runs.
-
-    Attributes:
-        workers: that hold an attempt of it.
-        candidates: the feasible workers, best first, scored on the fleet as it is now.
-    """
-
-    part: int
-    action_id: str
-    state: str
-    workers: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """The placement of a step.
-
-    Attributes:
-        weights: coefficients of throughput, cost and locality.
-        actions: the first of those that wait or run, ``more`` counts the others.
-        attempts: where its actions ran, by the ledger; ``placed`` of the first of a batch says what
-            the decision saw.
-    """
-
-    uid: str
-    step: str
-    weights: tuple[float, float, float]
-    actions: tuple[PlacedAction, ...]
-    more: int
-    attempts: tuple[AttemptLine, ...]
 
 
 async def explain_step(
@@ -60,7 +26,11 @@ async def explain_step(
         weights=(weights.alpha, weights.beta, weights.gamma) if weights else (0.0, 0.0, 0.0),
         actions=tuple(actions),
         more=more,
-        attempts=tuple(la for la in lines if isinstance(la, AttemptLine) and la.step == path),
+        attempts=tuple(
+            convert.attempt_line(la)
+            for la in lines
+            if isinstance(la, AttemptLine) and la.step == path
+        ),
     )
 
 
@@ -83,7 +53,9 @@ def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[Plac
                 action_id=action.key.action_id,
                 state=action.state,
                 workers=tuple(sorted(a.worker for a in action.attempts.values())),
-                candidates=tuple(candidates_of(ready, snapshot, state.model)),
+                candidates=tuple(
+                    map(convert.candidate, candidates_of(ready, snapshot, state.model))
+                ),
             )
         )
     return found, more

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import fabric_status, worker_statuses
-from flowmesh_core.status.view import FabricStatus, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.machine.state import State
-from flowmesh_core.status.view import RunStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.plan import GUESS, NOTHING, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.runs.admission import Compiled
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine.commands import Command, LookUp, Publish
 from flowmesh_core.machine.events import LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
@@ -29,66 +28,6 @@ from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
-GUESS = "guess"
-"""What ``PlannedStep.sure`` says where the cost model has not seen such work."""
-
-
-class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is expected of a step.
-
-    Attributes:
-        expect: ``hit`` (all of it is published), ``run`` (its actions are known, some or all have
-            to run), ``unknown`` (its inputs are not known before others have run) or ``skip``.
-        actions: known actions, ``hits`` those of them that are published.
-        batches: engine instances that the rest shares.
-        worker: where it would run best; empty where no connected worker can.
-        sure: ``measured`` where the cost model has seen such work, else ``guess``.
-    """
-
-    path: str
-    engine: str
-    expect: str
-    actions: int = 0
-    hits: int = 0
-    batches: int = 0
-    nanousd: int = 0
-    seconds: float = 0.0
-    joules: float = 0.0
-    worker: str = ""
-    sure: str = ""
-    detail: str = ""
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """What a workflow is expected to take.
-
-    Attributes:
-        seconds: along the longest path, with what is known; a lower bound where steps are unknown.
-        error: mean relative error of the predictions, 1 for a guess.
-        unknown: steps whose inputs are not known yet; they are estimated from their engine alone.
-        refusals: why a budget or a deadline cannot be met.
-        unmeasured: steps whose figures are guesses, those of ``unknown`` among them.
-        least_nanousd: what the other steps take; so do ``least_seconds``, along the longest path,
-            and ``least_joules``.
-    """
-
-    name: str
-    namespace: str
-    steps: tuple[PlannedStep, ...]
-    actions: int
-    hits: int
-    batches: int
-    nanousd: int
-    seconds: float
-    joules: float
-    error: float
-    unknown: int
-    scopes: tuple[str, ...]
-    refusals: tuple[str, ...]
-    unmeasured: int = 0
-    least_nanousd: int = 0
-    least_seconds: float = 0.0
-    least_joules: float = 0.0
 
 
 @dataclass(slots=True)
@@ -96,8 +35,8 @@ class _Cost:
     """What the actions of one step would take."""
 
     nanousd: int = 0
-    seconds: float = 0.0
-    joules: float = 0.0
+    seconds: float = NOTHING
+    joules: float = NOTHING
     errors: list[float] = field(default_factory=list)
     signatures: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
@@ -206,7 +145,7 @@ class Planner:
                 self._add(cost, by_worker, action, shapes)
         if not step.ended and not keys:
             self._guess(cost, by_worker, step, shapes)
-        cost.seconds = max(by_worker.values(), default=0.0)
+        cost.seconds = max(by_worker.values(), default=NOTHING)
         return cost
 
     def _add(

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from flowmesh_api.v1.why import Explanation, Why
 from flowmesh_control.loop.clock import Clock
-from flowmesh_control.queries.explain import Explanation, explain_step
+from flowmesh_control.queries.explain import explain_step
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_control.queries.why import Why, why_step
+from flowmesh_control.queries.why import why_step
 from flowmesh_core.machine.state import State
 
 

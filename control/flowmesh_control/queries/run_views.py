@@ -4,26 +4,25 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase
+from flowmesh_api.v1.receipts import Receipt
+from flowmesh_api.v1.runs import RunStatus, RunSummary, StepLogLine
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
-from flowmesh_control.records.run_logs import RunLogArchive, StepLogLine
-from flowmesh_control.records.run_records import RunSummary, decode_record, spec_decoder, summary_of
+from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_records import decode_record, spec_decoder, summary_of
 from flowmesh_control.runs.former_references import renewed_final
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
-from flowmesh_core.accounting.receipt import Receipt, receipt
+from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
-
-OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
 class RunViews:
@@ -189,7 +188,7 @@ class RunViews:
 
 def _held_back(status: RunStatus) -> RunStatus:
     """A run whose verdict is not durable yet is still running, for whoever looks."""
-    if status.phase not in OVER:
+    if status.phase not in ENDED_PHASES:
         return status
     return msgspec.structs.replace(status, phase=Phase.RUNNING, ended_s=0.0)
 

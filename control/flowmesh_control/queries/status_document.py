@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.decoding import decode
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.blobs import Blobs
 
 _KIND = "blob"

@@ -4,60 +4,15 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.why import Why, WhyPart
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.model import Attempt, StepPart, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.status.view import StepStatus
+from flowmesh_core.status import convert
 
 PARTS_SHOWN = 50
-
-
-class WhyPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One action of the step.
-
-    Attributes:
-        state: an ``ActionState``.
-        subscribers: runs that wait for it together.
-        attempts: that a worker holds: id, worker, phase, and ``silentS`` where the engine's host
-            has not beaten for longer than usual, in seconds.
-    """
-
-    part: int
-    scope: str
-    action_id: str
-    state: str
-    subscribers: tuple[str, ...] = ()
-    attempts: tuple[dict[str, Any], ...] = ()
-    losses: int = 0
-    failures: dict[str, int] = {}
-    isolated: bool = False
-    avoids: tuple[str, ...] = ()
-    last_failure: str = ""
-
-
-class Why(msgspec.Struct, frozen=True):
-    """The story of a step.
-
-    Attributes:
-        waits_for: parents that have not ended.
-        rejections: why its ready actions were not placed at the last decision.
-        parts: the first of its actions; ``more_parts`` counts the others.
-        hits: what it did not have to run, with who had published it.
-        attempts: what was run for it, with outcome and cost.
-        scopes: where its results are published, and where it looked for them.
-    """
-
-    uid: str
-    step: StepStatus
-    waits_for: tuple[str, ...]
-    rejections: tuple[dict[str, Any], ...]
-    parts: tuple[WhyPart, ...]
-    more_parts: int
-    hits: tuple[HitLine, ...]
-    attempts: tuple[AttemptLine, ...]
-    scopes: dict[str, Any]
 
 
 async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
@@ -83,8 +38,8 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
         rejections=_rejections(state, step) if step is not None else (),
         parts=_parts(state, step) if step is not None else (),
         more_parts=max(0, len(step.parts) - PARTS_SHOWN) if step is not None else 0,
-        hits=tuple(la for la in lines if isinstance(la, HitLine)),
-        attempts=tuple(la for la in lines if isinstance(la, AttemptLine)),
+        hits=tuple(convert.hit_line(la) for la in lines if isinstance(la, HitLine)),
+        attempts=tuple(convert.attempt_line(la) for la in lines if isinstance(la, AttemptLine)),
         scopes=msgspec.to_builtins(run.scopes) if run is not None else {},
     )
 

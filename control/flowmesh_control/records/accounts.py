@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
+from flowmesh_api.v1.enums import HitKind
 from flowmesh_control.records.keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_control.records.known_keys import known_keys
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
-from flowmesh_core.lifecycle_states import HitKind
 from flowmesh_core.machine.state import State
 from flowmesh_core.metrics.counters import UsageRow
 from flowmesh_store.ports import RecordStore

@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.run_records import (
     FinalRecord,
-    RunSummary,
     decode_record,
     final_decoder,
     summary_of,

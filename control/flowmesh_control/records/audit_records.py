@@ -6,10 +6,11 @@ ends in between finds the run unfinished, and the next one compares again.
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from flowmesh_api.v1.audit import AuditFinding, AuditOrder, AuditReport, QuarantineEntry
+from flowmesh_api.v1.enums import Phase
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
@@ -17,15 +18,10 @@ from flowmesh_control.records.keys import audit_key, spec_key
 from flowmesh_control.records.overwrite import put_last
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditFinding, AuditOrder, AuditReport, counts_of, findings_of
+from flowmesh_core.audit.report import counts_of, findings_of
 from flowmesh_core.errors import DamagedRecordError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.model import Run
 from flowmesh_store.ports import RecordStore
-
-if TYPE_CHECKING:
-    from flowmesh_core.units import Digest
 
 log = logging.getLogger("flowmesh.control")
 
@@ -101,7 +97,7 @@ class AuditRecords:
     async def _compared(self, run: Run) -> AuditReport:
         order, cut_off = await self._readable_order(run)
         findings = findings_of(order, run)
-        quarantined: dict[Digest, None] = {}
+        quarantined: dict[str, None] = {}
         for finding in findings:
             try:
                 if finding.quarantines and await self._quarantine(run, order, finding):

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.records.keys import POLICIES, policy_key
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.sharing.scopes import ANY_NAMESPACE, CachePolicy, ScopePlan, plan_scopes
+from flowmesh_core.sharing.scopes import ANY_NAMESPACE, ScopePlan, plan_scopes
 from flowmesh_store.ports import RecordStore
 
 _SOME_NAMESPACE = "any"

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.records.keys import ENDED, ended_key, parse_segment
 from flowmesh_control.records.known_keys import known_keys
-from flowmesh_control.records.run_records import FinalRecord, RunSummary, decode_record, summary_of
+from flowmesh_control.records.run_records import FinalRecord, decode_record, summary_of
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_store.ports import RecordStore
 

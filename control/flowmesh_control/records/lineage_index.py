@@ -11,14 +11,13 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from enum import StrEnum
 
 import msgspec
 
+from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk
 from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, DIGESTS_MAX, run_key
 from flowmesh_control.records.lineage_reader import INDEXES, LineageReader
 from flowmesh_core.errors import ConditionFailedError
-from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 
@@ -29,41 +28,6 @@ OF_ONE_RECORD_MAX = 200
 """So many derivations a record has, at most."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
 """Those of some namespaces whose runs whoever asks may see."""
-
-
-class Direction(StrEnum):
-    """Which way to walk."""
-
-    UP = "up"
-    DOWN = "down"
-
-
-class LineageWalk(msgspec.Struct, frozen=True):
-    """What was found from an artifact.
-
-    Attributes:
-        derivations: nearest first, and of these who ran it before who found it.
-        cut: whether there is more than was walked.
-        others: of an artifact that was followed into one of several runs that made it, how many
-            other runs did.
-    """
-
-    digest: Digest
-    direction: str
-    derivations: tuple[Derivation, ...]
-    cut: bool = False
-    others: dict[Digest, int] = {}
-
-
-class ProducedArtifact(msgspec.Struct, frozen=True):
-    """An artifact that a step of a run made."""
-
-    step: str
-    port: str
-    kind: str
-    digest: Digest
-    rows: int
-    size_bytes: int
 
 
 class LineageIndex:
@@ -203,12 +167,12 @@ async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
     return [d for d in found if d.namespace in visible]
 
 
-_Inputs = dict[str, tuple[Digest, ...]]
+_Inputs = dict[str, tuple[str, ...]]
 
 
 def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
     """Those of each shard, by port."""
-    found: defaultdict[str, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
+    found: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for port, digests in inputs.items():
         for digest in digests:
             found[digest[:2]][port].append(digest)
@@ -250,8 +214,8 @@ def _digests(derivation: Derivation) -> set[Digest]:
 
 
 def _inputs(derivation: Derivation) -> list[Digest]:
-    return [d for digests in derivation.inputs.values() for d in digests]
+    return [Digest(d) for digests in derivation.inputs.values() for d in digests]
 
 
 def _outputs(derivation: Derivation) -> list[Digest]:
-    return list(derivation.outputs.values())
+    return list(map(Digest, derivation.outputs.values()))

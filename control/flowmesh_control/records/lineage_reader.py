@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
+from flowmesh_api.v1.lineage import Derivation
 from flowmesh_control.records.lineage_keys import BY_INPUT, BY_OUTPUT, RUNS, matching
 from flowmesh_core.decoding import decode
-from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flowmesh_api.v1.audit import QuarantineEntry
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.keys import QUARANTINE, quarantine_key
 from flowmesh_control.records.known_keys import digest_keys
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.audit.quarantine import QuarantineEntry
 from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
@@ -35,7 +35,7 @@ class Quarantine:
             record = await self._records.read(key)
             if record is not None:
                 entry = decode_record(_decoder, key, record.data)
-                self._entries[entry.signature_class] = entry
+                self._entries[Digest(entry.signature_class)] = entry
 
     def bumps(self) -> Mapping[Digest, int]:
         """What salts the names of actions accepted now, by class."""
@@ -60,7 +60,7 @@ class Quarantine:
             StoreUnavailableError, StoreFullError: call it again; that adds nothing twice.
         """
         async with self._lock:
-            standing, etag = await self._read(entry.signature_class)
+            standing, etag = await self._read(Digest(entry.signature_class))
             if standing is not None and standing.active:
                 if standing.audit == entry.audit:
                     return True
@@ -88,7 +88,7 @@ class Quarantine:
                     where="quarantine",
                     remedy="`fmesh audit --list` shows them",
                 )
-            standing, etag = await self._read(found[0].signature_class)
+            standing, etag = await self._read(Digest(found[0].signature_class))
             released = msgspec.structs.replace(standing or found[0], active=False)
             await self._write(released, etag)
             return released
@@ -106,4 +106,4 @@ class Quarantine:
             await self._records.write(key, msgspec.json.encode(entry), if_match=etag)
         except ConditionFailedError as e:
             raise StoreUnavailableError("the quarantine changed meanwhile", where=key) from e
-        self._entries[entry.signature_class] = entry
+        self._entries[Digest(entry.signature_class)] = entry

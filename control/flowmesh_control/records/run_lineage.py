@@ -7,15 +7,9 @@ all of them, and each to what it was made from.
 import math
 from dataclasses import dataclass, field
 
-from flowmesh_control.records.lineage_index import (
-    DERIVATIONS_MAX,
-    Direction,
-    LineageIndex,
-    LineageWalk,
-    Seen,
-)
+from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk
+from flowmesh_control.records.lineage_index import DERIVATIONS_MAX, LineageIndex, Seen
 from flowmesh_control.records.lineage_reader import LineageReader
-from flowmesh_core.lineage import Derivation
 from flowmesh_core.units import Digest
 
 
@@ -77,7 +71,7 @@ class _RunWalk:
     reader: LineageReader
     seen: Seen
     found: dict[tuple[str, str], Derivation] = field(default_factory=dict)
-    others: dict[Digest, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
     _met: set[Digest] = field(default_factory=set)
 
     async def follow(self, wanted: _Wanted) -> list[_Wanted]:
@@ -87,7 +81,7 @@ class _RunWalk:
         if maker is None or (maker.uid, maker.step) in self.found:
             return []
         self.found[maker.uid, maker.step] = maker
-        inputs = dict.fromkeys(d for digests in maker.inputs.values() for d in digests)
+        inputs = dict.fromkeys(Digest(d) for digests in maker.inputs.values() for d in digests)
         new = [d for d in inputs if d not in self._met]
         self._met.update(new)
         return [_Wanted(d, maker.uid, before_s=maker.time_s) for d in new]

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from flowmesh_api.v1.enums import HitKind
+from flowmesh_api.v1.runs import StepLogLine
 from flowmesh_control.records.keys import logs_key
 from flowmesh_control.records.overwrite import put_last
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import HitLine
-from flowmesh_core.lifecycle_states import HitKind
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.protocol.messages import LogLine
 from flowmesh_store.ports import RecordStore
@@ -25,15 +26,6 @@ _LEAST_BYTES = 1 << 10
 
 Kept = dict[str, list[tuple[float, str]]]
 """Lines with their times, by attempt, of one step."""
-
-
-class StepLogLine(msgspec.Struct, frozen=True):
-    """A line that an attempt of a step printed."""
-
-    attempt_id: str
-    time_s: float
-    text: str
-    step: str
 
 
 class RunLogRecord(msgspec.Struct, frozen=True):

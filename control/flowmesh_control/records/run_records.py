@@ -4,17 +4,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 
 UNREADABLE = "unreadable"
 """The phase of a run in a list where a record of it is damaged."""
+
+_NOT_ENDED = 0.0
+"""Shown in lists: it is not the default object of the field, which the JSON leaves out."""
 
 _Content = TypeVar("_Content")
 
@@ -75,34 +78,6 @@ class FinalRecord(msgspec.Struct, frozen=True):
     outputs: dict[str, tuple[Artifact, ...]] = {}
 
 
-class RunSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run in a list.
-
-    Attributes:
-        steps: how many there are; ``completed``, ``failed``, ``skipped`` and ``cancelled`` of them
-            have ended so, the others have not ended.
-        audit_of: of an audit, the run whose actions it makes again.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    phase: str
-    created_s: float
-    ended_s: float = 0.0
-    steps: int = 0
-    completed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    cancelled: int = 0
-    executed: int = 0
-    hits: int = 0
-    paid_nanousd: int = 0
-    saved_nanousd: int = 0
-    message: str = ""
-    audit_of: str = ""
-
-
 def summary_of(status: RunStatus) -> RunSummary:
     """A run's line in a list."""
     counts = status.counts
@@ -112,7 +87,7 @@ def summary_of(status: RunStatus) -> RunSummary:
         namespace=status.namespace,
         phase=status.phase,
         created_s=status.created_s,
-        ended_s=status.ended_s,
+        ended_s=status.ended_s or _NOT_ENDED,
         steps=sum(counts.values()),
         completed=counts.get(StepState.COMPLETED, 0),
         failed=counts.get(StepState.FAILED, 0),

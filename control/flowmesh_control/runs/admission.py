@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
@@ -28,7 +30,7 @@ from flowmesh_control.records.run_records import (
 from flowmesh_control.runs.former_references import renewed_spec
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import ContentLimitError, InvalidReferenceError, Problem, SpecError
+from flowmesh_core.errors import ContentLimitError, InvalidReferenceError, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.plan import ArtifactSource, Plan
@@ -64,19 +66,6 @@ class Submission:
     labels: Mapping[str, str] = field(default_factory=dict)
     uid: str = ""
     resume: bool = True
-
-
-class RunAccepted(msgspec.Struct, frozen=True):
-    """A run that exists.
-
-    Attributes:
-        resumed: it had been there before.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    resumed: bool
 
 
 @dataclass(frozen=True, slots=True)

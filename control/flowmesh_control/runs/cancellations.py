@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_api.v1.enums import Phase
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import cancelled_key
 from flowmesh_control.runs.recovery import RecoveredState
 from flowmesh_core.accounting.ledger_lines import VerdictLine
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ConditionFailedError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.events import CancelRequested, Submitted
 from flowmesh_store.ports import RecordStore
 

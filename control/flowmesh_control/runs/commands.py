@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_control.errors import ConflictError
-from flowmesh_control.runs.admission import Admission, RunAccepted, Submission
+from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_core.machine.events import Amended
-from flowmesh_core.status.view import RunStatus
 
 
 @dataclass(frozen=True, slots=True)

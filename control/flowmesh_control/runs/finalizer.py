@@ -2,6 +2,8 @@
 
 import msgspec
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -14,7 +16,6 @@ from flowmesh_control.records.overwrite import put_last
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_records import FinalRecord
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.lineage import derivations
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
@@ -22,7 +23,6 @@ from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import issue
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
 
 

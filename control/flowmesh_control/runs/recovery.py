@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_control.records.accounts import (
     AccountsRecord,
     OpeningBalance,
@@ -40,9 +42,7 @@ from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.machine.events import Submitted
-from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_store.ports import Records, RecordStore
 
 log = logging.getLogger("flowmesh.control")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.runs import RepinnedRun, RunStatus
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import repins_key, spec_key
@@ -21,21 +23,8 @@ from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_core.accounting.ledger_lines import Line, VerdictLine
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.identity import SCHEME
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.events import Repinned, Submitted
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import RecordStore
-
-
-class RepinnedRun(msgspec.Struct, frozen=True):
-    """A run that goes on.
-
-    Attributes:
-        versions: engine → ``1.1 -> 2.1``: contract and implementation, before and now.
-    """
-
-    uid: str
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

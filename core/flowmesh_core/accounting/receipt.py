@@ -4,66 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from flowmesh_api.v1.receipts import Receipt, ReceiptLine
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
-
-
-class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step's part of a receipt.
-
-    Attributes:
-        executed: attempts that this run paid for, in whole or in part.
-        hits: actions that it did not have to run.
-        shared_with: uids of the runs that it shared running actions with, and of those whose
-            published results it used.
-    """
-
-    step: str
-    executed: int = 0
-    hits: int = 0
-    in_flight: int = 0
-    failed_attempts: int = 0
-    paid_nanousd: int = 0
-    load_nanousd: int = 0
-    saved_nanousd: int = 0
-    tokens: int = 0
-    units: int = 0
-    joules: float = 0.0
-    joules_estimated: bool = True
-    run_s: float = 0.0
-    shared_with: tuple[str, ...] = ()
-
-
-class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run's receipt. Σ ``paid_nanousd`` over all runs + fabric = the workers' bill.
-
-    Attributes:
-        audit_of: of an audit, the run that it made again: who asked for the audit pays for it.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    lines: tuple[ReceiptLine, ...]
-    paid_nanousd: int
-    saved_nanousd: int
-    joules: float
-    joules_estimated: bool
-    executed: int
-    hits: int
-    audit_of: str = ""
-
-
-class ReceiptPage(msgspec.Struct, frozen=True):
-    """Some of many receipts, in order of their runs' creation.
-
-    Attributes:
-        next: where the next page begins; empty on the last one.
-        unreadable: runs of this page that have no receipt, since a record of them is damaged.
-    """
-
-    receipts: list[Receipt]
-    next: str = ""
-    unreadable: tuple[str, ...] = ()
 
 
 def receipt(

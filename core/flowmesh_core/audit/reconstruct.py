@@ -7,6 +7,7 @@ Each is named as the run named it, so that its published record can be read.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.catalog.determinism import determinism_of
@@ -14,7 +15,6 @@ from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.quarantine_salt import signature_class
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine.action_spec import name_of
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.step_results import dataset_artifact, manifest_of

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
@@ -148,25 +149,6 @@ class Snapshot:
     fair_share: Mapping[str, float]
     now_s: float
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
-
-
-class RejectionCause(StrEnum):
-    """Why a ready action was not placed in a tick."""
-
-    NO_WORKERS = "no-workers"
-    ENGINE_NOT_OFFERED = "engine-not-offered"
-    VERSION_NOT_OFFERED = "version-not-offered"
-    NOT_HONOURED = "not-honoured"
-    MEMORY = "memory"
-    DEVICES = "devices"
-    LABELS = "labels"
-    USER_CODE = "user-code"
-    NOT_BUILT_IN = "not-built-in"
-    BUSY = "busy"
-    DRAINING = "draining"
-    BACKOFF = "backoff"
-    BUDGET = "budget"
-    SUSPENDED = "suspended"
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.errors import Problem
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import Index, StepInstance
 from flowmesh_core.graph.plan import Source, StepPlan

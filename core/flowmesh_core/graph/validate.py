@@ -4,8 +4,9 @@ A document with wrong fields is compiled too, without them, so that one mistake 
 others; what only follows from a mistake already found is left out.
 """
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.spec.load import ParsedDocument, load_text, without_echoes

@@ -1,6 +1,6 @@
 """Lineage: what was made from what, by which run; a projection of plans and ledgers."""
 
-from flowmesh_core.lineage.derivation import ArtifactInfo, Derivation, Producer, derivations
+from flowmesh_core.lineage.derivation import derivations
 from flowmesh_core.lineage.openlineage import ExportInput, run_events
 
-__all__ = ["ArtifactInfo", "Derivation", "ExportInput", "Producer", "derivations", "run_events"]
+__all__ = ["ExportInput", "derivations", "run_events"]

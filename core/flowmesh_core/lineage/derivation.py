@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, StepLine
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine.model import StepRun
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -23,73 +24,6 @@ PARAM_BYTES_MAX = 2048
 """Larger parameters (code, long templates) are named by digest; the run's pins hold them whole."""
 _SURELY_SHORT = PARAM_BYTES_MAX // 6 - 1
 """A text of so many characters is short however many of them are escaped."""
-
-
-class Producer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where actions of a step really ran, in whatever run that was.
-
-    Attributes:
-        actions: how many of the step's actions ran there.
-    """
-
-    worker: str
-    pool: str = ""
-    device_class: str = ""
-    libraries: dict[str, str] = {}
-    actions: int = 0
-
-
-class ArtifactInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What an artifact is, beside its digest.
-
-    Attributes:
-        blob: of a data set, where its manifest is.
-    """
-
-    kind: str
-    size_bytes: int = 0
-    rows: int = 0
-    blob: str = ""
-
-
-class Derivation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How a step of a run made its outputs.
-
-    Attributes:
-        inputs: identity digests by port; several where sources are concatenated.
-        outputs: identity digests by port.
-        action_ids: the first of its actions, ``actions`` how many.
-        producers: runs that had published what this one found.
-        params: after defaults; one larger than ``PARAM_BYTES_MAX`` is ``{"digest", "bytes"}``.
-        fields: the identity fields (``dtype``, ``batchInvariant`` ...).
-        about: what the artifacts are, by digest.
-        makers: where its actions ran; empty for a hit of a whole step, whose producer says it.
-        row_port: of a row-wise step, the port whose chunk k made chunk k of ``row_output``;
-            both empty where an output is made of every row.
-        partial: some of the inputs only, and nothing of what is not needed to find the whole one.
-    """
-
-    uid: str
-    run: str
-    namespace: str
-    step: str
-    engine: str
-    contract: int
-    implementation: int
-    inputs: dict[str, tuple[Digest, ...]]
-    outputs: dict[str, Digest]
-    time_s: float
-    action_ids: tuple[Digest, ...] = ()
-    actions: int = 0
-    hits: int = 0
-    producers: tuple[str, ...] = ()
-    params: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
-    about: dict[Digest, ArtifactInfo] = {}
-    makers: tuple[Producer, ...] = ()
-    row_port: str = ""
-    row_output: str = ""
-    partial: bool = False
 
 
 def derivations(

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.lineage.derivation import inputs_of
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import REFERENCE_PREFIX
-from flowmesh_core.status.view import RunStatus, StepStatus
 
 PRODUCER = "https://flowmesh.dev/openlineage"
 _EVENT = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -8,42 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from flowmesh_api.v1.lineage import ChunkOrigin, Derivation, RowOrigins
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
-from flowmesh_core.lineage.derivation import Derivation
 from flowmesh_core.units import Digest
-
-
-class ChunkOrigin(msgspec.Struct, frozen=True):
-    """The rows that a chunk came from.
-
-    Attributes:
-        digest: the data set that they are in; ``chunk`` and ``rows_digest`` name the chunk of it.
-        first_row: number of its first row in the data set, from 0; ``rows`` how many.
-        step: the step that took them, of run ``uid``.
-    """
-
-    digest: Digest
-    chunk: int
-    rows_digest: Digest
-    first_row: int
-    rows: int
-    step: str = ""
-    uid: str = ""
-
-
-class RowOrigins(msgspec.Struct, frozen=True):
-    """What a data set's chunks came from.
-
-    Attributes:
-        chunks: for each chunk of it: itself, then what it came from, nearest first.
-        whole: what every chunk is made of in whole beside that, as (step, port, digests).
-        complete: whether all manifests on the way could be read.
-    """
-
-    digest: Digest
-    chunks: tuple[tuple[ChunkOrigin, ...], ...]
-    whole: tuple[tuple[str, str, tuple[Digest, ...]], ...]
-    complete: bool = True
 
 
 def row_origins(
@@ -58,7 +25,7 @@ def row_origins(
     """
     here = manifests.get(digest)
     paths = [] if here is None else [[origin] for origin in _located(digest, here)]
-    whole: list[tuple[str, str, tuple[Digest, ...]]] = []
+    whole: list[tuple[str, str, tuple[str, ...]]] = []
     complete = here is not None
     at, seen = digest, {digest}
     while (made := _maker_of(at, walked)) is not None:
@@ -66,7 +33,7 @@ def row_origins(
         whole += [(made.step, port, ds) for port, ds in made.inputs.items() if port != aligned]
         if not aligned:
             break
-        sources = made.inputs[aligned]
+        sources = tuple(map(Digest, made.inputs[aligned]))
         located = _chunks_of(sources, manifests)
         if located is None or len(located) != len(paths):
             complete = False

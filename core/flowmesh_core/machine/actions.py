@@ -4,10 +4,10 @@ A part of a step subscribes to an action; equal parts subscribe to the same one.
 through ``State.touch``: this module never changes a step's course itself.
 """
 
+from flowmesh_api.v1.enums import ActionState, HitKind, StepState
 from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.errors import Failure
-from flowmesh_core.lifecycle_states import ActionState, HitKind, StepState
 from flowmesh_core.machine import checkpoints, ready_actions
 from flowmesh_core.machine.action_spec import name_of, spec_of
 from flowmesh_core.machine.base_model import base_model

@@ -4,10 +4,10 @@ At least once to run, at most once to publish: the first report of a success is 
 published; whatever comes after it for the same action is settled as fabric.
 """
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine import actions, billing, checkpoints, failure_policy, ready_actions
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.machine.events import ActionKey

@@ -7,8 +7,8 @@ and an action's last try begins at the start where the try before began at a che
 
 from collections.abc import Iterable
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.ledger_lines import CheckpointLine
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine import ready_actions
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
 from flowmesh_core.machine.events import ActionKey

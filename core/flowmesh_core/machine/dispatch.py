@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flowmesh_api.v1.enums import ActionState, RejectionCause
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -12,13 +13,11 @@ from flowmesh_core.fleet.snapshot import (
     InstanceView,
     Placement,
     Rejection,
-    RejectionCause,
     SignatureInfo,
     Snapshot,
     Tier,
     WorkerView,
 )
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine import (
     actions,
     attempts,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.enums import ActionState, Phase, StepState
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.catalog.contract import EngineContract
@@ -18,7 +19,7 @@ from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
-from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS, ActionState, Phase, StepState
+from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS

@@ -7,8 +7,8 @@ whose publication is under way wait for space too, whether or not they were trie
 
 from dataclasses import replace
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.errors import Failure
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine import actions, attempts
 from flowmesh_core.machine.events import ActionKey, PublishDelayed, Published, PublishFailed
 from flowmesh_core.machine.model import Attempt

@@ -6,9 +6,9 @@ plane first, so that the new one takes their place.
 
 from collections.abc import Collection
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.errors import Failure
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
 from flowmesh_core.machine.model import Action, Run, StepRun

@@ -4,6 +4,7 @@ Its steps begin anew by the new plan. Those whose engines have not changed find 
 look-up; the others are made again. What the run has paid stays paid.
 """
 
+from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_core.accounting import ledger_lines
 from flowmesh_core.accounting.ledger_lines import AmendmentLine
 from flowmesh_core.machine import actions, run_lifecycle
@@ -20,7 +21,7 @@ def repinned(state: State, event: Repinned, now_s: float) -> None:
     run = event.run
     before = state.runs.get(run.uid)
     if before is not None:
-        if before.phase in run_lifecycle.OVER or before.finishing:
+        if before.phase in ENDED_PHASES or before.finishing:
             return
         _let_go(state, before)
     run_lifecycle.submitted(state, run, now_s)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flowmesh_api.v1.enums import ENDED_PHASES, ActionState, Phase, StepState
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
@@ -17,7 +18,6 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.lifecycle_states import ActionState, Phase, StepState
 from flowmesh_core.machine import actions, checkpoints, ready_actions, repair, steps
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
@@ -28,8 +28,6 @@ from flowmesh_core.units import Digest, usd_text
 
 STEP_S = 1.0
 """What a step counts on the critical path: only the order of lengths matters."""
-
-OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
 def submitted(state: State, event: Submitted, now_s: float) -> None:
@@ -126,7 +124,7 @@ def _restore_ends(run: Run, lines: Iterable[Line]) -> None:
 def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) -> None:
     """Changes what may be changed of a run that goes on."""
     run = state.runs.get(uid)
-    if run is None or run.phase in OVER:
+    if run is None or run.phase in ENDED_PHASES:
         return
     state.append(run, AmendmentLine(now_s, dict(changes)))
     _apply(run, changes)
@@ -149,7 +147,7 @@ def _apply(run: Run, changes: Mapping[str, Any]) -> None:
 def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
     """Stops a run: open steps are cancelled, actions that nobody else wants are withdrawn."""
     run = state.runs.get(uid)
-    if run is None or run.phase in OVER or run.finishing:
+    if run is None or run.phase in ENDED_PHASES or run.finishing:
         return
     if failure.kind is not FailureKind.CANCELLED and not (run.failure or run.cancel_reason):
         run.failure = failure
@@ -256,7 +254,7 @@ def finalised(state: State, uid: str) -> None:
 def deadlines(state: State, now_s: float) -> None:
     """Stops runs that have passed their deadline."""
     for run in list(state.runs.values()):
-        if run.phase in OVER or now_s <= run.deadline_at_s:
+        if run.phase in ENDED_PHASES or now_s <= run.deadline_at_s:
             continue
         failure = Failure(
             FailureKind.DEADLINE,

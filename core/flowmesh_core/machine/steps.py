@@ -8,6 +8,7 @@ chunk k of its parent is published.
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.catalog.contract import Port
 from flowmesh_core.catalog.resolved_contract import output_ports
@@ -15,7 +16,7 @@ from flowmesh_core.dataset.manifest import Manifest, concat
 from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
 from flowmesh_core.graph.conditions import evaluate
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
-from flowmesh_core.lifecycle_states import ENDED, StepState
+from flowmesh_core.lifecycle_states import ENDED
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.action_spec import name_of
 from flowmesh_core.machine.cache_scopes import scopes_of

@@ -3,10 +3,10 @@
 Each may get a replica on another worker: the first publication wins and the other stops.
 """
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.costmodel.model import CostKey
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 

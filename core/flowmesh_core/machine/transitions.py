@@ -3,7 +3,7 @@
 Step runs have their table in ``lifecycle_states``. ``docs/states.md`` says both in prose.
 """
 
-from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_api.v1.enums import ActionState
 
 ACTION_TRANSITIONS: frozenset[tuple[ActionState, ActionState]] = frozenset(
     {

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine import actions, attempts, billing, checkpoints
 from flowmesh_core.machine.commands import ConfirmAttempts
 from flowmesh_core.machine.model import Action, Attempt, Worker

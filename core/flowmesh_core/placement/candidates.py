@@ -4,8 +4,9 @@ Hard constraints first (``constraints``), then what the worker holds: an open la
 full or not, or room for a new one without evicting anything that holds work (``sites``).
 """
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import RejectionCause, Tier
+from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.constraints import CHECKS, remedy
 from flowmesh_core.placement.cycle import SchedulingCycle

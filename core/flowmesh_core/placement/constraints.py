@@ -5,7 +5,8 @@ They concern what a worker *is*, not what it holds; called once per signature an
 
 from collections.abc import Mapping, Sequence
 
-from flowmesh_core.fleet.snapshot import RejectionCause, Requirement
+from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_core.fleet.snapshot import Requirement
 from flowmesh_core.placement.engine_variants import VariantRequest, problem
 from flowmesh_core.protocol.messages import WorkerShape
 

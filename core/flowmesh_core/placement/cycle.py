@@ -2,15 +2,10 @@
 
 from collections import defaultdict
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import (
-    RejectionCause,
-    SignatureInfo,
-    Snapshot,
-    Tier,
-    WorkerView,
-)
+from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot, Tier, WorkerView
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
 from flowmesh_core.placement.capacity import InstanceCapacity, WorkerCapacity, open_accounts
 from flowmesh_core.placement.constraints import unmet

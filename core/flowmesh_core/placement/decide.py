@@ -7,8 +7,9 @@ laptop mode and the simulator.
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, RejectionCause, Snapshot
+from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
 from flowmesh_core.placement.action_groups import groups_of
 from flowmesh_core.placement.alternatives import Alternatives
 from flowmesh_core.placement.cycle import SchedulingCycle

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import chain
 
-from flowmesh_core.fleet.snapshot import RejectionCause
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.capacity import RUN, WAIT
 from flowmesh_core.placement.cycle import SchedulingCycle

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import RejectionCause
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
 from flowmesh_core.placement.candidates import CandidateFinder
 from flowmesh_core.placement.capacity import WAIT

@@ -4,11 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
-from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.graph.plan import Plan, StepPlan, StepSource
-from flowmesh_core.recording.records import (
+from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.trace import (
     AttemptRecord,
     EngineRecord,
     PartRecord,
@@ -16,8 +13,12 @@ from flowmesh_core.recording.records import (
     StepDependency,
     StepRecord,
 )
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.graph.plan import Plan, StepPlan, StepSource
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.status.view import RunStatus
+from flowmesh_core.status import convert
 
 MADE = frozenset({"published", "adopted", "shared"})
 """Outcomes of attempts that gave a run what it needed."""
@@ -47,7 +48,7 @@ def recorded(
         publish=scopes.publish,
         lookup=scopes.lookup,
         private=scopes.private,
-        weights=plan.weights,
+        weights=convert.weights(plan.weights),
         priority=status.priority,
         budget_nanousd=status.budget_nanousd,
         deadline_s=status.deadline_s,

@@ -10,9 +10,7 @@ from flowmesh_core.sharing.references import (
 )
 from flowmesh_core.sharing.scopes import (
     ALL_SCOPE,
-    CachePolicy,
     ScopePlan,
-    Sharing,
     group_scope,
     namespace_scope,
     plan_scopes,
@@ -21,10 +19,8 @@ from flowmesh_core.sharing.scopes import (
 __all__ = [
     "ALL_SCOPE",
     "REFERENCE_PREFIX",
-    "CachePolicy",
     "Reference",
     "ScopePlan",
-    "Sharing",
     "former_digest",
     "group_scope",
     "issue",

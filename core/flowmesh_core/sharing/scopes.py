@@ -6,52 +6,17 @@ a namespace shares with nobody.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.problems import Problem
+from flowmesh_core.errors import SpecError
 
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
 AUDIT_SCOPE = "audit-"
 """Begins the scope of an audit's actions; nobody else publishes or looks there."""
-
-
-class Sharing(StrEnum):
-    """Whom a policy shares with."""
-
-    PRIVATE = "private"
-    GROUP = "group"
-    ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class CachePolicy:
-    """An administrator's rule for the namespaces that it selects.
-
-    Attributes:
-        name: the policy's name.
-        scope: whom they share with.
-        group: the group's name, where the scope is ``group``.
-        namespaces: the namespaces by name; ``*`` selects every one.
-        labels: namespaces that carry all of these labels are selected too; none where empty.
-        salt: enters the names of their actions; a new salt starts their cache anew.
-        ttl_s: how long their results are kept, in seconds; the store's default where None.
-    """
-
-    name: str
-    scope: Sharing = Sharing.PRIVATE
-    group: str = ""
-    namespaces: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    salt: str = ""
-    ttl_s: float | None = None
-
-    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether the policy is for this namespace."""
-        if namespace in self.namespaces or ANY_NAMESPACE in self.namespaces:
-            return True
-        return bool(self.labels) and self.labels.items() <= labels.items()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +38,13 @@ class ScopePlan:
     salt: str = ""
     ttl_s: float | None = None
     policy: str = ""
+
+
+def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
+    """Whether a policy is for a namespace."""
+    if namespace in policy.namespaces or ANY_NAMESPACE in policy.namespaces:
+        return True
+    return bool(policy.labels) and policy.labels.items() <= labels.items()
 
 
 def namespace_scope(namespace: str) -> str:
@@ -105,7 +77,7 @@ def plan_scopes(
         SpecError: a policy is malformed, or two that select the namespace do not say the same.
     """
     selecting = sorted(
-        (p for p in policies if p.selects(namespace, labels or {})), key=lambda p: p.name
+        (p for p in policies if selects(p, namespace, labels or {})), key=lambda p: p.name
     )
     own = namespace_scope(namespace)
     if not selecting:

@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from flowmesh_core.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.paths import Key, path_keys, path_text
 from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from flowmesh_core.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.fields import PATTERN_WORDS
 from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.suggestions import did_you_mean, nearest

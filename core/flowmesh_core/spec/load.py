@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_api.v1.problems import Problem
+from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.document import MAX_TEXT_BYTES, Document, parse_documents
 from flowmesh_core.spec.error_messages import RULE, describe, location, problems_of
 from flowmesh_core.spec.paths import Key, path_keys

@@ -5,7 +5,8 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from flowmesh_core.sharing.scopes import CachePolicy, Sharing
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
 from flowmesh_core.spec.metadata import Metadata

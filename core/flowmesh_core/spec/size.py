@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from flowmesh_core.errors import Problem
+from flowmesh_api.v1.problems import Problem
 
 MOST_OBJECT_BYTES = 1_200_000
 """As JSON. etcd refuses requests beyond 1.5 MiB, and the fullest status has to fit in too."""

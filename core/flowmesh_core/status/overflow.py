@@ -1,7 +1,7 @@
 """Whether a run has more to show than the status of its object holds."""
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.spec.status import MOST_ROWS
-from flowmesh_core.status.view import RunStatus
 
 
 def overflows(run: RunStatus) -> bool:

@@ -6,12 +6,14 @@ Called by the control plane whenever a run has changed; nothing here is read bac
 from collections.abc import Sequence
 from typing import Any
 
-from flowmesh_core.lifecycle_states import StepState
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.machine.model import Attempt, Run, StepRun, Worker
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.status.view import FabricStatus, RunStatus, StepStatus, WorkerStatus
+from flowmesh_core.status import convert
 
 _PHASES = {
     name: n for n, name in enumerate(("fetching", "loading", "queued", "running", "storing"), 1)
@@ -160,10 +162,10 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
     idle = "ready" if state.takes_work(worker) else "cordoned"
     busy = "busy" if worker.held else idle
     return WorkerStatus(
-        shape=worker.shape,
+        shape=convert.worker_shape(worker.shape),
         state="draining" if worker.draining else busy,
-        lanes=worker.lanes,
-        components=worker.components,
+        lanes=tuple(map(convert.engine_instance, worker.lanes)),
+        components=tuple(map(convert.component, worker.components)),
         held=tuple(worker.held),
         last_seen_s=worker.last_seen_s,
         lifetime_s=max(0.0, now_s - worker.started_s),

@@ -4,8 +4,8 @@ from functools import partial
 
 from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.plugins import load_catalog
 from flowmesh_control.settings import ControlSettings
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
 from flowmesh_operator.access.users import ReviewedUsers

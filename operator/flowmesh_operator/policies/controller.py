@@ -2,8 +2,8 @@
 
 import logging
 
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.errors import FlowMeshError, SpecError, StoreUnavailableError
-from flowmesh_core.sharing import CachePolicy
 from flowmesh_core.sharing.scopes import plan_scopes
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
-from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.kube.timestamps import timestamp
 
 MOST_CHARS = 16_384

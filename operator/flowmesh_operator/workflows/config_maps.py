@@ -3,8 +3,9 @@
 import base64
 from collections.abc import Mapping
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.runs.uploads import UploadStore
-from flowmesh_core.errors import FlowMeshError, IdentityError, Problem, SpecError
+from flowmesh_core.errors import FlowMeshError, IdentityError, SpecError
 from flowmesh_operator.access.grants import grant
 from flowmesh_operator.kube.client import FORBIDDEN, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kube.informer_cache import Object

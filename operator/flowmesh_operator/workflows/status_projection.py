@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_core.lifecycle_states import StepState
+from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
 from flowmesh_core.status.conditions import WorkflowCondition
-from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_core.units import usd_text
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.workflows import conditions

@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import NotFoundError
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
-from flowmesh_core.status.view import RunStatus
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_control.runs.admission import Submission
-from flowmesh_core.errors import Problem, SpecError
+from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.size import oversized
 from flowmesh_operator.kube.informer_cache import Object
 

@@ -6,11 +6,11 @@ was durable.
 
 from typing import TYPE_CHECKING, Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.machine.events import Amended, CancelRequested, Event, Submitted
-from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.control.control import SimulatedControlPlane
 from flowmesh_sim.control.gateway import SimGateway
 from flowmesh_sim.control.records import SimBucket

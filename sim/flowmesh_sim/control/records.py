@@ -6,11 +6,11 @@ rules of ``flowmesh_control.runs.recovery`` and, for the money, by the same code
 
 from dataclasses import dataclass, field
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.accounts import AccountsRecord, OpeningBalance, bring_up_to_date
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.status.view import RunStatus
 
 
 @dataclass(slots=True)

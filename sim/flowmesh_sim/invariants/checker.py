@@ -8,12 +8,12 @@ Here is who looks, and when; what is looked at stands in rooms of its own: money
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey, Event
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 from flowmesh_sim.invariants.fairness import FairnessInvariants
 from flowmesh_sim.invariants.guarantees import ActionInvariants

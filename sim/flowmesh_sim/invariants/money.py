@@ -3,14 +3,14 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.accounting.meter import NANOSECONDS_PER_HOUR
-from flowmesh_core.lifecycle_states import Phase, StepState
 from flowmesh_core.machine.events import Event, WorkerConnected
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.kernel.violation import wrong
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from flowmesh_core.lifecycle_states import ActionState
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.state import State
 from flowmesh_sim.kernel.violation import wrong

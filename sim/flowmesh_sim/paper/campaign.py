@@ -22,7 +22,7 @@ from flowmesh_sim.paper.measure import Figures, measure
 from flowmesh_sim.paper.plan import Cell, Json
 from flowmesh_sim.scenario import scenario_of
 
-PACKAGES = ("flowmesh_core", "flowmesh_control", "flowmesh_sim")
+PACKAGES = ("flowmesh_api", "flowmesh_core", "flowmesh_control", "flowmesh_sim")
 SAYS_ONLY = {
     "__main__.py",
     "campaign.py",

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey, Event, WorkerLost, WorkerSynced
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import parse_attempt_id
-from flowmesh_core.status.view import RunStatus
 from flowmesh_sim.control.fabric import EPOCH_S
 from flowmesh_sim.invariants.checker import Checker
 

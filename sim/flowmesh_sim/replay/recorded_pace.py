@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flowmesh_api.v1.trace import AttemptRecord, EngineRecord
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import WorkSize
-from flowmesh_core.recording import AttemptRecord, EngineRecord
 from flowmesh_core.units import Digest
 
 MADE = frozenset({"published", "adopted"})

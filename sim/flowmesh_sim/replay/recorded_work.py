@@ -7,6 +7,7 @@ in the recording is equal here; what a run found published, and no recorded run 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from flowmesh_api.v1.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
 from flowmesh_core.errors import FlowMeshError
@@ -19,13 +20,13 @@ from flowmesh_core.graph.plan import (
     Source,
     StepPlan,
     StepSource,
+    UtilityWeights,
 )
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.recording import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.units import Digest
 from flowmesh_sim.models.content import SimContents
 from flowmesh_sim.models.devices import Device, HardwareCatalog
@@ -113,7 +114,7 @@ class RecordedWork:
             run.tenant,
             tuple(steps),
             last,
-            weights=run.weights,
+            weights=UtilityWeights(run.weights.alpha, run.weights.beta, run.weights.gamma),
             priority=run.priority,
             budget_nanousd=run.budget_nanousd,
             deadline_s=run.deadline_s,

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.decoding import decode
-from flowmesh_core.errors import FlowMeshError, Problem, SpecError
-from flowmesh_core.lifecycle_states import Phase
-from flowmesh_core.recording import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
+from flowmesh_core.errors import FlowMeshError, SpecError
 
 VERSION = 1
 

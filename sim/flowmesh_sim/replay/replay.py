@@ -13,12 +13,13 @@ from pydantic import Field, FiniteFloat, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.state import encode_model
-from flowmesh_core.errors import FlowMeshError, Problem, SpecError
-from flowmesh_core.lifecycle_states import Phase
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.machine.events import Submitted
-from flowmesh_core.recording import RecordedRun
 from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.control.fabric import SimulatedFabric

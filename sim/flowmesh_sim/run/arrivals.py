@@ -3,8 +3,10 @@
 from math import log
 from random import Random
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.machine.events import Submitted
-from flowmesh_core.sharing.scopes import CachePolicy, ScopePlan, Sharing, plan_scopes
+from flowmesh_core.sharing.scopes import ScopePlan, plan_scopes
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.models.devices import HardwareCatalog

@@ -3,11 +3,11 @@
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flowmesh_core.lifecycle_states import Phase
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import NANO_PER_USD
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from flowmesh_api.v1.enums import Phase
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.lifecycle_states import Phase
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.control.fabric import EPOCH_S, SimulatedFabric

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-PACKAGES = ("flowmesh_core", "flowmesh_store", "flowmesh_control", "flowmesh_sim")
+PACKAGES = ("flowmesh_api", "flowmesh_core", "flowmesh_store", "flowmesh_control", "flowmesh_sim")
 
 
 def code_hash() -> str:

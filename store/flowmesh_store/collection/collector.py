@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 
+from flowmesh_api.v1.fabric import CollectionReport
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, decoded
 from flowmesh_store.batched_requests import in_batches
@@ -21,31 +21,6 @@ from flowmesh_store.keys import ACTIONS
 from flowmesh_store.ports import RecordStore, StoredBlob
 
 Live = Callable[[], Awaitable[AbstractSet[Digest]]]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionReport:
-    """What a collection did, or would do.
-
-    Attributes:
-        dry_run: nothing was deleted; the figures say what would have been.
-        blobs: how many were there, with ``size_bytes`` in all.
-        live: how many are needed.
-        young: how many nobody needs, but are younger than the grace.
-        deleted: how many were deleted, with ``deleted_bytes`` in all.
-        expired_results: action results deleted because their time had passed.
-        unfinished: pieces of writes that were never completed.
-    """
-
-    dry_run: bool
-    blobs: int = 0
-    size_bytes: int = 0
-    live: int = 0
-    young: int = 0
-    deleted: int = 0
-    deleted_bytes: int = 0
-    expired_results: int = 0
-    unfinished: int = 0
 
 
 class Collector:

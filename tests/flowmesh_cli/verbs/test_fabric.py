@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.verbs.fabric import no_worker
 from flowmesh_cli.verbs.up import has_unfinished_runs
-from flowmesh_control.records.run_records import RunSummary, summary_of
-from flowmesh_core.status.view import RunStatus
+from flowmesh_control.records.run_records import summary_of
 
 
 def test_workers_of_a_cluster_are_started_by_pools() -> None:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from flowmesh_api.v1.runs import StepLogLine
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.logs import LogPrinter
-from flowmesh_control.records.run_logs import StepLogLine
 
 
 def shown(capsys: pytest.CaptureFixture[str], *lines: StepLogLine) -> list[str]:

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from flowmesh_api.v1.receipts import Receipt
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.receipts import cancelled_attempts, show_lines
 from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.accounting.receipt import Receipt, receipt
+from flowmesh_core.accounting.receipt import receipt
 
 
 def attempt(step: str, outcome: str, run_s: float = 0.0) -> AttemptLine:

@@ -4,7 +4,7 @@ import msgspec
 from tests.attacks.by_hand import Place, end_of, noop, place
 from tests.flowmesh_control.test_damaged_records import damage
 
-from flowmesh_core.accounting.receipt import ReceiptPage
+from flowmesh_api.v1.receipts import ReceiptPage
 
 
 async def ended(there: Place, value: str) -> str:

@@ -10,8 +10,9 @@ from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.rights import EDIT, VIEW, TableOfUsers
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.settings import ControlSettings
-from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 
 RIGHTS = {
     "root": {"*": EDIT},

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.flowmesh_core.placement.builders import action, signature, snapshot, worker
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.autoscaling.pool_rejections import counting_on
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.snapshot import Decision, RejectionCause, Snapshot, WorkerView
+from flowmesh_core.fleet.snapshot import Decision, Snapshot, WorkerView
 from flowmesh_core.placement import decide
 
 LLM = signature("llm", memory_mib=4000)

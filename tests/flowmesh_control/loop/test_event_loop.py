@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from tests.flowmesh_control.waiting import until
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.loop.command_executor import CommandExecutor
 from flowmesh_control.loop.event_loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, EventLoop
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
-from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause, Snapshot
+from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.machine.commands import (
     Assign,

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 from tests.flowmesh_core.machine.world import World, plan, step
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.queries.explain import explain_step
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.why import why_step
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import RunStatus
 
 
 class Views:

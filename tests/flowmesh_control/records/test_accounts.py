@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.accounts import (
     AccountsRecord,
     AccountStore,
@@ -17,7 +18,6 @@ from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, encode_lines
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.store import Store
 
 D = digest_bytes(b"action")

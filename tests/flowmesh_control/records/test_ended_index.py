@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.ended_index import LINES, EndedRunIndex, read_ended
@@ -19,7 +20,6 @@ from flowmesh_core.accounting.ledger_lines import AttemptLine, encode_lines
 from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.status.view import RunStatus
 from flowmesh_store.ports import Record, Records
 from flowmesh_store.store import Store
 

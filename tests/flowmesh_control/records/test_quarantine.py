@@ -4,16 +4,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowmesh_api.v1.audit import AuditOrder, AuditReport, QuarantineEntry
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import ORDER, AuditRecords
 from flowmesh_control.records.keys import audit_key, spec_key
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_records import FinalRecord, SpecRecord
-from flowmesh_core.audit.quarantine import QuarantineEntry
-from flowmesh_core.audit.report import AuditOrder, AuditReport
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 from flowmesh_store.store import Store
 

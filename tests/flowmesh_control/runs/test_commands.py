@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import ConflictError
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_core.machine.events import Amended
-from flowmesh_core.status.view import RunStatus
 
 WAITS = RunStatus("w", "w", "team-a", "Pending", 1.0, message="waits for x", remedy="repin it")
 

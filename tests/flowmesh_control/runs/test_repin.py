@@ -10,8 +10,8 @@ import pytest
 from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 
-from flowmesh_control.plugins import load_catalog
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.plugins import load_catalog
 
 NOOP = {"steps": [{"name": "a", "uses": "test.noop", "with": {"value": 1}}], "outputs": {}}
 

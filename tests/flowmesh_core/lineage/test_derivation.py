@@ -1,6 +1,7 @@
 from tests.flowmesh_core.machine.world import MAP, World, dataset, metrics, plan, rows_of, step
 
-from flowmesh_core.lineage import Derivation, derivations
+from flowmesh_api.v1.lineage import Derivation
+from flowmesh_core.lineage import derivations
 from flowmesh_core.lineage.derivation import PARAM_BYTES_MAX
 from flowmesh_core.lineage.rows import row_origins
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.flowmesh_core.machine.world import World, plan, step
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.catalog.builtin.importing import RESOLVE
-from flowmesh_core.fleet.snapshot import RejectionCause
 
 MODEL = "smollm2-135m-instruct"
 

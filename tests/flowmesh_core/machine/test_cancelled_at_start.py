@@ -5,9 +5,9 @@ from typing import Any, NoReturn
 import pytest
 from tests.flowmesh_core.machine.world import World, after, plan, step
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import PINS, AmendmentLine, Line, StepLine
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.lifecycle_states import StepState
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 

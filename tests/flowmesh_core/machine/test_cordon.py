@@ -2,7 +2,7 @@
 
 from tests.flowmesh_core.machine.world import SOLO, World, plan, step
 
-from flowmesh_core.fleet.snapshot import RejectionCause
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.machine.events import CordonChanged
 from flowmesh_core.status.projection import worker_statuses
 

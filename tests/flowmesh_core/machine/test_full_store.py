@@ -2,6 +2,7 @@
 
 from tests.flowmesh_core.machine.world import SOLO, World, only, plan, step
 
+from flowmesh_api.v1.runs import StepStatus
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import (
@@ -15,7 +16,6 @@ from flowmesh_core.machine.publications import FULL_FOR_S
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import StepStatus
 
 FULL = Failure(FailureKind.STORE, "the result could not be published: no space is left", "free it")
 DAY_S = 86400.0

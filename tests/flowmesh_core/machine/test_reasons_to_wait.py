@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tests.flowmesh_core.machine.world import SOLO, World, plan, step
 
-from flowmesh_core.fleet.snapshot import Decision, Rejection, RejectionCause
+from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_core.fleet.snapshot import Decision, Rejection
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings

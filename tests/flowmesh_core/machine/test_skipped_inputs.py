@@ -17,13 +17,13 @@ from tests.flowmesh_core.machine.world import (
     step,
 )
 
+from flowmesh_api.v1.runs import StepStatus
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Edge, StepSource
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.status.view import StepStatus
 
 BASE = Artifact("model", digest_bytes(b"base"), digest_bytes(b"base"), 10)
 ROWS = dataset("one")

@@ -3,8 +3,8 @@
 import pytest
 from tests.flowmesh_core.machine.world import World, only, plan, step
 
+from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.errors import InvariantError
-from flowmesh_core.lifecycle_states import ActionState
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
 
 

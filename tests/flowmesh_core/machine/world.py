@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.builtin.importing import RESOLVE
 from flowmesh_core.catalog.catalog import Catalog
@@ -37,7 +38,6 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.projection import run_status
-from flowmesh_core.status.view import RunStatus
 from flowmesh_core.units import Digest
 
 PRICE = 3_600_000_000  # $3.60 an hour: a micro-dollar a millisecond

@@ -14,9 +14,10 @@ from tests.flowmesh_core.placement.builders import (
     worker,
 )
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import WorkSize
-from flowmesh_core.fleet.snapshot import RejectionCause, Tier
+from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement import candidates_of, decide
 from flowmesh_core.protocol.messages import EngineVariant

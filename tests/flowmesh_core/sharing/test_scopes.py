@@ -2,8 +2,10 @@ import itertools
 
 import pytest
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.errors import SpecError
-from flowmesh_core.sharing import CachePolicy, Sharing, plan_scopes
+from flowmesh_core.sharing import plan_scopes
 
 RESEARCH = CachePolicy("research", Sharing.GROUP, "x", namespaces=("team-a", "team-b"))
 LABELLED = CachePolicy("by-label", Sharing.ALL, labels={"tier": "open", "env": "dev"})

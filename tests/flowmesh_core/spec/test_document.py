@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowmesh_core.errors import Problem
+from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.document import parse_documents
 from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 

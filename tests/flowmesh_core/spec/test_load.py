@@ -2,8 +2,9 @@
 
 import pytest
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.errors import SpecError
-from flowmesh_core.sharing.scopes import CachePolicy, Sharing
 from flowmesh_core.spec.load import load_objects, load_text, parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.workflow import FlowMeshWorkflow

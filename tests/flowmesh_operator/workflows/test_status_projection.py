@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_ROWS, WorkflowStatus
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_core.status.overflow import overflows
-from flowmesh_core.status.view import RunStatus, StepStatus
 from flowmesh_operator.workflows.conditions import held_up, refused
 from flowmesh_operator.workflows.status_projection import (
     WorkflowStatusContext,

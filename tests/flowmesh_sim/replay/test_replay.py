@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from flowmesh_core.errors import FlowMeshError, SpecError
-from flowmesh_core.recording import (
+from flowmesh_api.v1.trace import (
     AttemptRecord,
     EngineRecord,
     PartRecord,
     RecordedRun,
     StepDependency,
 )
-from flowmesh_core.recording import StepRecord as Step
+from flowmesh_api.v1.trace import StepRecord as Step
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_sim.replay.recorded_pace import RecordedDurations, batches_of
 from flowmesh_sim.replay.recording import Recording, anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import replay, replay_of

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from backends import Backend
 
+from flowmesh_api.v1.fabric import CollectionReport
 from flowmesh_core.protocol.results import ActionResult, Artifact, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
-from flowmesh_store.collection.collector import CollectionReport, Collector
+from flowmesh_store.collection.collector import Collector
 from flowmesh_store.collection.mark import mark, mark_results
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.identity.engines import GENERATE
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.dataset import Manifest
 from flowmesh_core.identity import action_id
-from flowmesh_core.sharing import CachePolicy, Sharing, plan_scopes
+from flowmesh_core.sharing import plan_scopes
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets import rows_to_chunks
 

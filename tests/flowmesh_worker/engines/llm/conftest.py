@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-PACKAGES = ("core", "store", "worker")
+PACKAGES = ("api", "core", "store", "worker")
 Drive = Callable[[dict[str, Any]], dict[str, Any]]
 
 

@@ -121,7 +121,7 @@ FROZEN = {
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_built_in_model_is_the_same_bytes_everywhere(tmp_path: Path) -> None:
-    path = os.pathsep.join(str(ROOT / p) for p in ("core", "store", "worker"))
+    path = os.pathsep.join(str(ROOT / p) for p in ("api", "core", "store", "worker"))
     subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), "builtin:smollm2-135m-instruct"],
         check=True,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-PACKAGES = ("core", "store", "worker")
+PACKAGES = ("api", "core", "store", "worker")
 Train = Callable[..., list[dict[str, Any]]]
 
 
