@@ -1,0 +1,86 @@
+"""How a worker leaves: it takes nothing new, ends what it has, and waits to be acknowledged.
+
+Attempts that end within half of the grace period do. The others are asked for a checkpoint then,
+which the second half is for storing. What is left at the end is handed back.
+"""
+
+from flowmesh_core.worker_agent.attempts import Attempts
+from flowmesh_core.worker_agent.instructions import ClearTimer, Leave, SetTimer
+from flowmesh_core.worker_agent.outbox import Outbox
+from flowmesh_core.worker_agent.prewarm import Prewarmer
+from flowmesh_core.worker_agent.reports import Reports
+from flowmesh_core.worker_agent.standby import StandbyHosts
+from flowmesh_core.worker_agent.state import AgentState
+
+ACKNOWLEDGED_WITHIN_S = 5.0
+TIMER = "drain"
+_HALF, _END, _LEAVE = (TIMER, "half"), (TIMER, "end"), (TIMER, "leave")
+
+
+class Drain:
+    """Drains the worker once."""
+
+    def __init__(
+        self,
+        state: AgentState,
+        out: Outbox,
+        attempts: Attempts,
+        prewarmer: Prewarmer,
+        standby: StandbyHosts,
+        reports: Reports,
+        *,
+        grace_s: float,
+    ) -> None:
+        self._state = state
+        self._out = out
+        self._attempts = attempts
+        self._prewarmer = prewarmer
+        self._standby = standby
+        self._reports = reports
+        self._grace_s = grace_s
+        self._empty = False
+        self._left = False
+
+    def begin(self) -> None:
+        """Takes nothing new from now on; harmless when it drains already."""
+        if self._reports.draining:
+            return
+        self._reports.drain()
+        self._prewarmer.replace(())  # nothing is fetched beside what is to be stored
+        self._standby.close()
+        self._attempts.hand_back(running=False)
+        half_s = self._grace_s / 2
+        self._attempts.request_checkpoints(half_s)
+        self._out.add(SetTimer(_HALF, self._out.now_s + half_s))
+
+    def hurry(self) -> None:
+        """Hands everything back at once."""
+        self._attempts.hand_back(running=True)
+
+    def timer_fired(self, name: str) -> None:
+        """A part of the grace period has passed."""
+        if (TIMER, name) == _HALF:
+            self._attempts.request_checkpoints(0.0)
+            self._out.add(SetTimer(_END, self._out.now_s + self._grace_s / 2))
+        elif (TIMER, name) == _END:
+            self.hurry()
+        else:
+            self._leave()
+
+    def advance(self) -> None:
+        """Leaves once nothing is left and every end has been acknowledged, or in 5 s."""
+        if not self._reports.draining or self._left or self._state.attempts:
+            return
+        if not self._empty:
+            self._empty = True
+            self._out.add(ClearTimer(_HALF))
+            self._out.add(ClearTimer(_END))
+            self._out.add(SetTimer(_LEAVE, self._out.now_s + ACKNOWLEDGED_WITHIN_S))
+        if not self._reports.ended:
+            self._leave()
+
+    def _leave(self) -> None:
+        if not self._left:
+            self._left = True
+            self._out.add(ClearTimer(_LEAVE))
+            self._out.add(Leave())

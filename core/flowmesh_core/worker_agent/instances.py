@@ -1,0 +1,316 @@
+"""All engine instances of a worker: one a signature, kept loaded, closed only for room.
+
+An attempt whose signature has an instance joins its queue. Any other needs memory. Who may be
+closed for whom:
+
+| for | is closed | only if |
+| --- | --- | --- |
+| an attempt | standby hosts that reserve memory | that makes enough room |
+| an attempt | the idle instance used longest ago that is not on the prewarm list | none closes |
+| an attempt | the idle instance used longest ago that is on it | no other is idle, none closes |
+| an entry of the prewarm list | standby hosts that reserve memory | that makes enough room |
+| an entry of the prewarm list | the idle instance used longest ago, neither on the list nor of a \
+signature whose attempt fetches its inputs | no attempt waits, and closing all such would suffice |
+| an isolated attempt | its own instance | the attempt has ended |
+
+An attempt closes one instance at a time and looks again when its memory is free: sizes are
+estimates of the control plane, and one may be enough.
+"""
+
+import heapq
+from collections.abc import Collection
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
+from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.events import AttemptFinished, HostExited, HostLoaded
+from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, ReleaseFiles, StartHost
+from flowmesh_core.worker_agent.memory import MemoryBudget, Reservation
+from flowmesh_core.worker_agent.outbox import Outbox
+from flowmesh_core.worker_agent.ports import EngineFacts
+from flowmesh_core.worker_agent.reports import Reports
+from flowmesh_core.worker_agent.standby import StandbyHosts
+from flowmesh_core.worker_agent.state import AgentState, Attempt, Instance
+from flowmesh_core.worker_agent.transitions import InstanceState
+
+CLOSE_WITHIN_S = 10.0
+OVERUSE = 1.25
+"""A host may exceed its reservation by a quarter before it is killed."""
+SILENT_MAX_S = 120.0
+"""A host without a heartbeat for this long is killed: a stopped process would be billed forever."""
+
+
+class Instances:
+    """Starts, fills and closes engine instances.
+
+    Attributes:
+        prewarmed: signatures of the prewarm list, whose idle instances are closed last.
+    """
+
+    def __init__(
+        self,
+        state: AgentState,
+        out: Outbox,
+        facts: EngineFacts,
+        memory: MemoryBudget,
+        standby: StandbyHosts,
+        reports: Reports,
+    ) -> None:
+        self._state = state
+        self._out = out
+        self._facts = facts
+        self._memory = memory
+        self._standby = standby
+        self._reports = reports
+        self.prewarmed: Collection[Digest] = ()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an engine loads, or an attempt waits for the memory to."""
+        loading = (InstanceState.STARTING, InstanceState.LOADING)
+        return bool(self._state.waiting) or any(
+            instance.state in loading for instance in self._state.instances.values()
+        )
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def too_large(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
+        """Why an empty worker would not have the memory; None where it would."""
+        devices = self._devices(wanted)
+        if self._memory.can_ever(wanted.memory_mib, devices):
+            return None
+        return FailureReport(
+            FailureKind.OUT_OF_MEMORY.value,
+            f"{wanted.engine} needs {wanted.memory_mib} MiB on {max(1, devices)} device(s); "
+            f"this worker has {self._memory.total_mib(devices)} MiB",
+            "use a pool with more memory, or a smaller model",
+        )
+
+    def find(self, attempt: Attempt) -> Instance | None:
+        """The instance whose queue the attempt may join; None where there is none."""
+        instance = self._state.instances.get(attempt.instance_key)
+        return instance if instance and instance.state is not InstanceState.CLOSING else None
+
+    def place(self, attempt: Attempt) -> Instance | None:
+        """Finds or starts an instance for the first attempt that waits; None: not yet.
+
+        Where memory is short, one idle instance is closed.
+        """
+        key = attempt.instance_key
+        instance = self._state.instances.get(key)
+        if instance is not None:
+            # One that is closing frees its memory soon, and is started anew then.
+            return None if instance.state is InstanceState.CLOSING else instance
+        instance = self._start(key, attempt.assignment)
+        if instance is None:
+            self._make_room()
+            return None
+        instance.isolated_for = attempt.id if attempt.assignment.isolate else ""
+        return instance
+
+    def prewarm(self, spec: PrewarmSpec, needed: Collection[Digest]) -> bool:
+        """Starts an instance that no attempt has asked for; false where there is no room yet.
+
+        Args:
+            spec: what the host loads.
+            needed: signatures of attempts that are about to ask for their instance.
+        """
+        if self._state.waiting or spec.signature in self._state.instances:
+            return False
+        if self._start(spec.signature, spec) is not None:
+            return True
+        self._make_room_ahead(spec, needed)
+        return False
+
+    def _devices(self, wanted: Assignment | PrewarmSpec) -> int:
+        return self._facts.devices(wanted.engine, wanted.tensor_parallel)
+
+    def _start(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
+        reservation = self._reserve(wanted)
+        if reservation is None:
+            return None
+        standby = self._standby.take(wanted)
+        instance = Instance(
+            next(self._state.numbers),
+            key,
+            wanted.signature,
+            wanted.engine,
+            reservation,
+            self._out.now_s,
+        )
+        self._state.instances[key] = self._state.by_id[instance.id] = instance
+        standby_id = standby.id if standby is not None else None
+        self._out.add(StartHost(instance.id, wanted, reservation, standby_id))
+        return instance
+
+    def _reserve(self, wanted: Assignment | PrewarmSpec) -> Reservation | None:
+        """Sets memory aside; standby hosts give way if that is enough."""
+        devices = self._devices(wanted)
+        reservation = self._memory.reserve(wanted.memory_mib, devices)
+        if reservation is not None:
+            return reservation
+        if not self._memory.suffices(wanted.memory_mib, devices, self._standby.reservations):
+            return None
+        self._standby.give_way()
+        return self._memory.reserve(wanted.memory_mib, devices)
+
+    # -- making room -----------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        idle = self._closable()
+        if idle:
+            self._close(min(idle, key=lambda i: (i.signature in self.prewarmed, i.last_used_s)))
+
+    def _make_room_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
+        spared = {*self.prewarmed, *needed}
+        idle = [i for i in self._closable() if i.signature not in spared]
+        freed = [*self._standby.reservations, *(i.reservation for i in idle)]
+        if idle and self._memory.suffices(spec.memory_mib, self._devices(spec), freed):
+            self._close(min(idle, key=lambda i: i.last_used_s))
+
+    def _closable(self) -> list[Instance]:
+        """Idle instances; none while one closes, whose memory may be enough."""
+        instances = self._state.instances.values()
+        if any(i.state is InstanceState.CLOSING for i in instances):
+            return []
+        return [i for i in instances if i.idle]
+
+    def _close(self, instance: Instance) -> None:
+        instance.move(InstanceState.CLOSING)
+        self._out.add(CloseHost(instance.id, CLOSE_WITHIN_S))
+        self.changed(instance)
+
+    # -- hosts -----------------------------------------------------------------------------------
+
+    def get(self, instance_id: int) -> Instance | None:
+        """An instance by number; None once it is gone."""
+        return self._state.by_id.get(instance_id)
+
+    def started(self, instance: Instance) -> None:
+        """The host's process runs and loads."""
+        if instance.state is InstanceState.STARTING:
+            instance.move(InstanceState.LOADING)
+            self.changed(instance)
+
+    def loaded(self, instance: Instance, event: HostLoaded) -> None:
+        """The host takes attempts."""
+        if instance.state is InstanceState.STARTING:
+            instance.move(InstanceState.LOADING)
+        instance.move(InstanceState.READY)
+        instance.has_loaded = True
+        instance.capacity = event.capacity
+        instance.load_s = event.load_s
+        instance.libraries = event.libraries
+
+    def exited(self, instance: Instance, event: HostExited) -> FailureReport:
+        """The host is gone: frees its memory.
+
+        Returns:
+            What its attempts fail with.
+        """
+        failure = instance.ending or event.failure
+        if not failure.detail:
+            failure = FailureReport(
+                failure.kind, failure.message, failure.remedy, instance.last_lines()
+            )
+        if instance.state is not InstanceState.CLOSING:
+            instance.failure = failure
+        instance.move(InstanceState.GONE)
+        instance.retained.clear()
+        del self._state.instances[instance.key], self._state.by_id[instance.id]
+        self._memory.release(instance.reservation)
+        self.changed(instance)
+        return failure
+
+    def kill(self, instance: Instance, failure: FailureReport) -> None:
+        """Ends a host at once; everything in it fails with the first such failure."""
+        if instance.ending is None:
+            instance.ending = failure
+            self._out.add(KillHost(instance.id))
+
+    def measured(self, instance: Instance, used_mib: int) -> None:
+        """Records the memory of a host; kills one that outgrows its reservation."""
+        for attempt in instance.running.values():
+            attempt.peak_memory_mib = max(attempt.peak_memory_mib, used_mib)
+        reserved = instance.reservation.memory_mib
+        if instance.reservation.devices or not reserved or used_mib <= reserved * OVERUSE:
+            return
+        self.kill(
+            instance,
+            FailureReport(
+                FailureKind.OUT_OF_MEMORY.value,
+                f"the host of {instance.engine} used {used_mib} MiB where {reserved} MiB were "
+                "reserved",
+                "ask for more with resources.memory, or give it less at once",
+            ),
+        )
+
+    def silent(self, instance: Instance, silent_s: float) -> None:
+        """Records how long a host has sent no heartbeat; kills one that stands still."""
+        instance.silent_s = silent_s
+        self._reports.instances_changed()
+        if silent_s > SILENT_MAX_S:
+            self.kill(
+                instance,
+                FailureReport(
+                    FailureKind.HOST_CRASHED.value,
+                    f"the host of {instance.engine} stood still: no heartbeat for {silent_s:.0f} s",
+                    detail=instance.last_lines(),
+                ),
+            )
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def enqueue(self, instance: Instance, attempt: Attempt) -> None:
+        """Puts an attempt into the queue of an instance."""
+        attempt.instance = instance
+        attempt.first_line = instance.lines_seen
+        instance.last_used_s = self._out.now_s
+        heapq.heappush(instance.queue, (-attempt.assignment.priority, attempt.serial, attempt))
+
+    def dequeue(self, instance: Instance) -> Attempt | None:
+        """Takes the next attempt that the host has a place for; None where it has none."""
+        if instance.state is not InstanceState.READY:
+            return None
+        while instance.queue and len(instance.running) < instance.capacity:
+            attempt = heapq.heappop(instance.queue)[2]
+            if attempt.ended:
+                continue
+            if not instance.running:  # what was printed while it waited is another tenant's
+                attempt.first_line = max(attempt.first_line, instance.lines_ended)
+            instance.running[attempt.id] = attempt
+            instance.has_run = True
+            return attempt
+        return None
+
+    def finish(self, instance: Instance, event: AttemptFinished) -> Attempt | None:
+        """The host has ended an attempt; returns it, unless it was stopped before."""
+        attempt = instance.running.pop(event.attempt_id, None)
+        instance.last_used_s = self._out.now_s
+        if event.libraries is not None:
+            instance.libraries = event.libraries
+        if event.keeps_files:
+            instance.retained.add(event.attempt_id)
+        live = attempt if attempt is not None and not attempt.ended else None
+        if live is not None:
+            live.log = instance.last_lines(live.first_line)
+            live.libraries = instance.libraries
+        instance.lines_ended = instance.lines_seen
+        if event.keeps_files and live is None:
+            self.release_files(instance, event.attempt_id)
+        return live
+
+    def release_files(self, instance: Instance, attempt_id: str) -> None:
+        """The host need not keep the files of an attempt; harmless where it does not."""
+        if attempt_id in instance.retained:
+            instance.retained.discard(attempt_id)
+            self._out.add(ReleaseFiles(instance.id, attempt_id))
+            if not instance.running:
+                self.changed(instance)
+
+    def changed(self, instance: Instance) -> None:
+        """Reports a change; closes the instance of an isolated attempt that has ended."""
+        self._reports.instances_changed()
+        self._reports.components_changed()
+        if instance.isolated_for and instance.idle:
+            self._close(instance)

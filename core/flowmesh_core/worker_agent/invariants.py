@@ -1,0 +1,92 @@
+"""What is true of a worker agent after every event; checked in tests and in the simulator."""
+
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.worker_agent.instructions import FetchInputs, Instruction, StartHost
+from flowmesh_core.worker_agent.machine import WorkerAgent
+from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState, PrewarmState
+
+_WAITS_IN_QUEUE = (AttemptPhase.LOADING, AttemptPhase.QUEUED)
+
+
+def check_agent(agent: WorkerAgent, done: list[Instruction] | None = None) -> None:
+    """Returns if all invariants hold.
+
+    Args:
+        agent: after an event.
+        done: the instructions of that event.
+
+    Raises:
+        InvariantError: the first that does not, named.
+    """
+    for broken in (
+        _memory(agent),
+        _attempts(agent),
+        _instances(agent),
+        _reports(agent),
+        _prewarms(agent),
+        _draining(agent, done or []),
+    ):
+        if broken:
+            raise InvariantError(f"worker agent: {broken}")
+
+
+def _memory(agent: WorkerAgent) -> str:
+    host, devices = agent.memory.free_mib
+    if host < 0 or any(free < 0 for free in devices):
+        return f"more memory is reserved than there is: {host} MiB, {devices} MiB are free"
+    return ""
+
+
+def _attempts(agent: WorkerAgent) -> str:
+    """Each attempt is in exactly one place, and that is where its phase says."""
+    state = agent.state
+    queued = [a for i in state.instances.values() for _, _, a in i.queue if not a.ended]
+    running = [a for i in state.instances.values() for a in i.running.values() if not a.ended]
+    for attempt in state.attempts.values():
+        places = (state.waiting.count(attempt), queued.count(attempt), running.count(attempt))
+        phase = attempt.phase
+        expected = (
+            int(phase is AttemptPhase.WAITING),
+            int(phase in _WAITS_IN_QUEUE),
+            int(phase is AttemptPhase.RUNNING),
+        )
+        if places != expected:
+            return f"attempt {attempt.id} is {phase.value} and in {places} of the three places"
+    known = state.attempts
+    if any(a.id not in known for a in (*state.waiting, *queued, *running)):
+        return "an attempt has a place that is not known"
+    return ""
+
+
+def _instances(agent: WorkerAgent) -> str:
+    for instance in agent.state.instances.values():
+        if len(instance.running) > instance.capacity:
+            return f"engine instance {instance.id} runs more than its capacity"
+        busy = instance.running or instance.has_queue() or instance.retained
+        if instance.state is InstanceState.CLOSING and busy:
+            return f"engine instance {instance.id} is closing and not idle"
+    return ""
+
+
+def _reports(agent: WorkerAgent) -> str:
+    if set(agent.reports.progress) != set(agent.state.attempts):
+        return "other attempts are reported than there are"
+    return ""
+
+
+def _prewarms(agent: WorkerAgent) -> str:
+    fetches = [e for e in agent.prewarmer.entries.values() if e.pending and e.remote]
+    if len(fetches) > 1:
+        return "two components are fetched ahead of work at once"
+    for signature, entry in agent.prewarmer.entries.items():
+        if entry.state is PrewarmState.OPEN and signature not in agent.state.instances:
+            return f"the prewarm of {entry.spec.engine} is open without an engine instance"
+    return ""
+
+
+def _draining(agent: WorkerAgent, done: list[Instruction]) -> str:
+    started = any(isinstance(i, FetchInputs) for i in done)
+    prewarmed = any(isinstance(i, StartHost) and not hasattr(i.wanted, "attempt_id") for i in done)
+    if agent.reports.draining and (started or prewarmed):
+        return "something new was started while draining"
+    return ""

@@ -1,0 +1,198 @@
+"""Engines to load before work comes: what the control plane lists is fetched and started in order.
+
+The list is a level: a new one replaces it, and every change is judged against the whole of it.
+Attempts go first: no fetch begins beside an attempt that fetches, and no engine is started while an
+attempt waits for memory. An entry that waits for memory holds up nothing else. An instance that was
+started so is like any other; off the list it stays loaded until its memory is needed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flowmesh_core.protocol.messages import FailureReport, PrewarmSpec
+from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.instances import Instances
+from flowmesh_core.worker_agent.instructions import (
+    FetchComponent,
+    PrewarmFailed,
+    ReleaseComponents,
+)
+from flowmesh_core.worker_agent.outbox import Outbox
+from flowmesh_core.worker_agent.ports import EngineFacts
+from flowmesh_core.worker_agent.standby import StandbyHosts
+from flowmesh_core.worker_agent.state import AgentState, Instance
+from flowmesh_core.worker_agent.transitions import (
+    AttemptPhase,
+    InstanceState,
+    PrewarmState,
+    check_transition,
+)
+
+
+@dataclass(slots=True, eq=False)
+class PrewarmEntry:
+    """One entry of the list.
+
+    Attributes:
+        missing: ports of components that have not been fetched, in order.
+        pending: the port whose ``FetchComponent`` is unanswered; empty where there is none.
+        remote: whether that one comes from the store.
+    """
+
+    spec: PrewarmSpec
+    state: PrewarmState = PrewarmState.LISTED
+    missing: list[str] = field(default_factory=list)
+    pending: str = ""
+    remote: bool = False
+
+    @property
+    def fetches(self) -> bool:
+        """Whether it holds components on the disk, or is getting them."""
+        return self.state in (PrewarmState.FETCHING, PrewarmState.FETCHED)
+
+    def move(self, state: PrewarmState) -> None:
+        """Changes the state.
+
+        Raises:
+            InvariantError: the table does not allow it.
+        """
+        check_transition(self.state, state, f"prewarm of {self.spec.engine}")
+        self.state = state
+
+
+class Prewarmer:
+    """Follows the list as far as attempts and memory allow.
+
+    Attributes:
+        entries: by signature, in the order of the list.
+    """
+
+    def __init__(
+        self,
+        state: AgentState,
+        out: Outbox,
+        facts: EngineFacts,
+        instances: Instances,
+        standby: StandbyHosts,
+    ) -> None:
+        self._state = state
+        self._out = out
+        self._facts = facts
+        self._instances = instances
+        self._standby = standby
+        self._local: frozenset[Digest] = frozenset()
+        self.entries: dict[Digest, PrewarmEntry] = {}
+
+    def replace(self, specs: Iterable[PrewarmSpec]) -> None:
+        """Follows this list from now on."""
+        before, self.entries = self.entries, {}
+        for spec in specs:
+            known = before.get(spec.signature)
+            if known is not None and known.spec == spec:
+                self.entries[spec.signature] = before.pop(spec.signature)
+            else:
+                self.entries[spec.signature] = PrewarmEntry(spec)
+        for entry in before.values():
+            self._release(entry, PrewarmState.DELISTED)
+        self._instances.prewarmed = frozenset(self.entries)
+
+    def components_changed(self, local: frozenset[Digest]) -> None:
+        """These components are on the local disk now."""
+        self._local = local
+
+    def component_fetched(self, signature: Digest, port: str) -> None:
+        """A component is here to stay."""
+        entry = self.entries.get(signature)
+        if entry is not None and entry.pending == port:
+            entry.pending = ""
+            entry.missing.remove(port)
+            if not entry.missing:
+                entry.move(PrewarmState.FETCHED)
+
+    def component_failed(self, signature: Digest, failure: FailureReport) -> None:
+        """A component cannot be had."""
+        entry = self.entries.get(signature)
+        if entry is not None and entry.pending:
+            self._fail(entry, failure)
+
+    def instance_gone(self, instance: Instance) -> None:
+        """An engine that failed before it served anything is not tried again."""
+        entry = self.entries.get(instance.signature)
+        if entry is None or instance.isolated_for:
+            return
+        if instance.failure is not None and not instance.has_run:
+            self._fail(entry, instance.failure)
+
+    def advance(self, *, may_start: bool) -> None:
+        """Does what can be done now.
+
+        Args:
+            may_start: whether anything new may be fetched or started.
+        """
+        for entry in self.entries.values():
+            self._see(entry)
+        if not may_start:
+            return
+        for entry in self.entries.values():
+            if entry.state is PrewarmState.LISTED:
+                self._begin(entry)
+            if entry.state is PrewarmState.FETCHING and not entry.pending:
+                self._fetch(entry)
+        for entry in self.entries.values():
+            if entry.state is PrewarmState.FETCHED:
+                fetching = self._state.in_phase(AttemptPhase.FETCHING)
+                needed = {attempt.assignment.signature for attempt in fetching}
+                if self._instances.prewarm(entry.spec, needed):
+                    self._release(entry, PrewarmState.OPEN)
+
+    def _see(self, entry: PrewarmEntry) -> None:
+        """Notices an instance that an attempt has started, or one that is gone."""
+        signature = entry.spec.signature
+        if entry.state is PrewarmState.FAILED:
+            instance = self._state.instances.get(signature)
+            if instance is not None and instance.state is InstanceState.READY:
+                entry.move(PrewarmState.OPEN)
+        elif entry.state is PrewarmState.OPEN:
+            if not self._state.has_instance(signature):
+                entry.move(PrewarmState.LISTED)
+        elif self._state.has_instance(signature):
+            self._release(entry, PrewarmState.OPEN)
+
+    def _begin(self, entry: PrewarmEntry) -> None:
+        spec = entry.spec
+        failure = self._facts.refusal(spec) or self._instances.too_large(spec)
+        if failure is not None:
+            self._fail(entry, failure)
+            return
+        self._standby.request(spec)
+        entry.missing = list(spec.components)
+        entry.move(PrewarmState.FETCHING if entry.missing else PrewarmState.FETCHED)
+
+    def _fetch(self, entry: PrewarmEntry) -> None:
+        """Fetches the next component: at once from the disk, in turn from the store."""
+        port = entry.missing[0]
+        digest = entry.spec.components[port]
+        remote = digest not in self._local
+        if remote and not self._is_next(entry):
+            return
+        entry.pending, entry.remote = port, remote
+        self._out.add(FetchComponent(entry.spec.signature, port, digest))
+
+    def _is_next(self, entry: PrewarmEntry) -> bool:
+        if any(e.pending and e.remote for e in self.entries.values()):
+            return False
+        if self._state.in_phase(AttemptPhase.FETCHING):
+            return False
+        wanted = (PrewarmState.LISTED, PrewarmState.FETCHING)
+        return next(e for e in self.entries.values() if e.state in wanted) is entry
+
+    def _fail(self, entry: PrewarmEntry, failure: FailureReport) -> None:
+        if entry.state is not PrewarmState.FAILED:
+            self._release(entry, PrewarmState.FAILED)
+            self._out.add(PrewarmFailed(entry.spec, failure))
+
+    def _release(self, entry: PrewarmEntry, state: PrewarmState) -> None:
+        if entry.fetches:
+            self._out.add(ReleaseComponents(entry.spec.signature))
+        entry.pending, entry.missing = "", []
+        entry.move(state)

@@ -1,0 +1,189 @@
+"""What the worker agent knows: attempts, engine instances and their memory."""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from flowmesh_core.protocol.messages import Assignment, EngineInstanceState, FailureReport
+from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.events import AttemptFinished
+from flowmesh_core.worker_agent.memory import Reservation
+from flowmesh_core.worker_agent.progress_rate import ProgressRate
+from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState, check_transition
+
+LOG_LINES_MAX = 50
+"""Lines of a host that its attempts' ends can quote."""
+SILENCE_REPORTED_FROM_S = 15.0
+"""From here on the control plane is told how long a host has sent no heartbeat."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt, from its assignment to its end. Times are of the machine's clock.
+
+    Attributes:
+        serial: in the order of assignment.
+        inline: whether all its inputs came with the assignment.
+        fetch_s: seconds that fetching its inputs took.
+        queued_s: when it asked for an engine instance.
+        load_s: seconds that it waited for its engine to load.
+        sent_s: when a host got it; 0 before.
+        storing_s: when its outputs began to be stored; 0 before.
+        resumed: whether it begins at a checkpoint.
+        first_line: lines of its host before this one are not about it.
+        finished: how its host ended it; None before.
+        log: what its host printed during it, once that is over.
+    """
+
+    assignment: Assignment
+    serial: int
+    started_s: float
+    started_wall_s: float
+    phase: AttemptPhase = AttemptPhase.NEW
+    instance: "Instance | None" = None
+    inline: bool = False
+    fetch_s: float = 0.0
+    queued_s: float = 0.0
+    load_s: float = 0.0
+    sent_s: float = 0.0
+    storing_s: float = 0.0
+    resumed: bool = False
+    peak_memory_mib: int = 0
+    first_line: int = 0
+    finished: AttemptFinished | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    log: str = ""
+    rate: ProgressRate = field(default_factory=ProgressRate)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.assignment.attempt_id
+
+    @property
+    def instance_key(self) -> str:
+        """What attempts share that run in one engine instance; its own where it runs isolated."""
+        return self.assignment.attempt_id if self.assignment.isolate else self.assignment.signature
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end has been reported; its host may still be stopping it."""
+        return self.phase is AttemptPhase.ENDED
+
+    def move(self, phase: AttemptPhase) -> None:
+        """Changes the phase.
+
+        Raises:
+            InvariantError: the table does not allow it.
+        """
+        check_transition(self.phase, phase, f"attempt {self.id} of {self.assignment.engine}")
+        self.phase = phase
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One engine host with its queue and memory.
+
+    Attributes:
+        key: where attempts look for it; see ``Attempt.instance_key``.
+        isolated_for: the attempt that has it alone; empty otherwise.
+        capacity: attempts that it runs at once.
+        running: what its host runs, attempts included that have ended and do not stop yet.
+        retained: attempts whose files the host still keeps.
+        queue: ``(-priority, serial, attempt)``, a heap; those that have ended are skipped.
+        ending: why the machine has it killed; None where it has not.
+        failure: why its host is gone, where nobody closed it.
+        has_run: whether an attempt ever ran in it.
+    """
+
+    id: int
+    key: str
+    signature: Digest
+    engine: str
+    reservation: Reservation
+    last_used_s: float
+    isolated_for: str = ""
+    state: InstanceState = InstanceState.STARTING
+    capacity: int = 1
+    load_s: float = 0.0
+    silent_s: float = 0.0
+    has_loaded: bool = False
+    has_run: bool = False
+    running: dict[str, Attempt] = field(default_factory=dict)
+    retained: set[str] = field(default_factory=set)
+    queue: list[tuple[int, int, Attempt]] = field(default_factory=list)
+    ending: FailureReport | None = None
+    failure: FailureReport | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES_MAX))
+    lines_seen: int = 0
+    lines_ended: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is loaded and nothing needs it: neither work nor files being stored."""
+        busy = self.running or self.retained or self.has_queue()
+        return self.state is InstanceState.READY and not busy
+
+    @property
+    def gone(self) -> bool:
+        """Whether its host has ended."""
+        return self.state is InstanceState.GONE
+
+    def has_queue(self) -> bool:
+        """Whether any attempt waits for a place in it."""
+        return any(not attempt.ended for _, _, attempt in self.queue)
+
+    def move(self, state: InstanceState) -> None:
+        """Changes the state.
+
+        Raises:
+            InvariantError: the table does not allow it.
+        """
+        check_transition(self.state, state, f"engine instance {self.id} of {self.engine}")
+        self.state = state
+
+    def report(self) -> EngineInstanceState:
+        """What the control plane is told of it."""
+        return EngineInstanceState(
+            signature=self.signature,
+            engine=self.engine,
+            state=self.state.value,
+            capacity=self.capacity,
+            memory_mib=self.reservation.memory_mib,
+            load_s=self.load_s,
+            silent_s=self.silent_s if self.silent_s > SILENCE_REPORTED_FROM_S else 0.0,
+        )
+
+    def last_lines(self, first_line: int = 0) -> str:
+        """The last lines that its host printed, none before ``first_line``."""
+        new = min(self.lines_seen - first_line, len(self.lines))
+        return "\n".join(list(self.lines)[-new:]) if new > 0 else ""
+
+
+class AgentState:
+    """Attempts and engine instances.
+
+    Attributes:
+        attempts: that have not ended, by id.
+        instances: by key, all whose host is not gone.
+        by_id: the same by number.
+        waiting: attempts that wait for memory, first come first served.
+    """
+
+    def __init__(self) -> None:
+        self.attempts: dict[str, Attempt] = {}
+        self.instances: dict[str, Instance] = {}
+        self.by_id: dict[int, Instance] = {}
+        self.waiting: list[Attempt] = []
+        self.numbers: Iterator[int] = itertools.count(1)
+
+    def in_phase(self, phase: AttemptPhase) -> list[Attempt]:
+        """All attempts in a phase."""
+        return [attempt for attempt in self.attempts.values() if attempt.phase is phase]
+
+    def has_instance(self, signature: Digest) -> bool:
+        """Whether attempts of a signature would find an instance."""
+        instance = self.instances.get(signature)
+        return instance is not None and instance.state is not InstanceState.CLOSING

@@ -1,0 +1,137 @@
+"""Every allowed change of state of an attempt, an engine instance, a standby host and a prewarm.
+
+``check_transition`` holds the machine to these tables; ``docs/states.md`` says them in prose.
+"""
+
+from enum import StrEnum
+
+from flowmesh_core.errors import InvariantError
+
+
+class AttemptPhase(StrEnum):
+    """Where an attempt is on its worker."""
+
+    NEW = "new"
+    FETCHING = "fetching"
+    WAITING = "waiting"
+    """It waits for an engine instance, for want of memory; reported as ``queued``."""
+    LOADING = "loading"
+    QUEUED = "queued"
+    RUNNING = "running"
+    STORING = "storing"
+    ENDED = "ended"
+
+
+class InstanceState(StrEnum):
+    """Where an engine instance is in its life; all but ``gone`` are reported."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    READY = "ready"
+    CLOSING = "closing"
+    GONE = "gone"
+
+
+class StandbyState(StrEnum):
+    """Where a standby host is in its life."""
+
+    IMPORTING = "importing"
+    READY = "ready"
+    TAKEN = "taken"
+    GONE = "gone"
+
+
+class PrewarmState(StrEnum):
+    """How far an engine is that the control plane wants loaded before work comes."""
+
+    LISTED = "listed"
+    FETCHING = "fetching"
+    FETCHED = "fetched"
+    """Its components are on the disk and stay there; it waits for memory."""
+    OPEN = "open"
+    """There is an engine instance for it, whoever asked for that."""
+    FAILED = "failed"
+    """It is not tried again before the control plane changes the entry or an attempt loads it."""
+    DELISTED = "delisted"
+
+
+State = AttemptPhase | InstanceState | StandbyState | PrewarmState
+
+_A, _I, _S, _P = AttemptPhase, InstanceState, StandbyState, PrewarmState
+
+ATTEMPT_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_A.NEW, _A.FETCHING),
+        (_A.NEW, _A.ENDED),  # refused
+        (_A.FETCHING, _A.WAITING),
+        (_A.FETCHING, _A.LOADING),
+        (_A.FETCHING, _A.QUEUED),
+        (_A.FETCHING, _A.ENDED),
+        (_A.WAITING, _A.LOADING),
+        (_A.WAITING, _A.QUEUED),
+        (_A.WAITING, _A.ENDED),
+        (_A.LOADING, _A.QUEUED),
+        (_A.LOADING, _A.ENDED),
+        (_A.QUEUED, _A.RUNNING),
+        (_A.QUEUED, _A.WAITING),  # its host died before the attempt began
+        (_A.QUEUED, _A.ENDED),
+        (_A.RUNNING, _A.STORING),
+        (_A.RUNNING, _A.ENDED),
+        (_A.STORING, _A.ENDED),
+    }
+)
+INSTANCE_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_I.STARTING, _I.LOADING),
+        (_I.STARTING, _I.GONE),
+        (_I.LOADING, _I.READY),
+        (_I.LOADING, _I.GONE),
+        (_I.READY, _I.CLOSING),
+        (_I.READY, _I.GONE),
+        (_I.CLOSING, _I.GONE),
+    }
+)
+STANDBY_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_S.IMPORTING, _S.READY),
+        (_S.IMPORTING, _S.TAKEN),
+        (_S.IMPORTING, _S.GONE),
+        (_S.READY, _S.TAKEN),
+        (_S.READY, _S.GONE),
+    }
+)
+PREWARM_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_P.LISTED, _P.FETCHING),
+        (_P.LISTED, _P.FETCHED),  # it has no components
+        (_P.LISTED, _P.OPEN),
+        (_P.LISTED, _P.FAILED),
+        (_P.LISTED, _P.DELISTED),
+        (_P.FETCHING, _P.FETCHED),
+        (_P.FETCHING, _P.OPEN),
+        (_P.FETCHING, _P.FAILED),
+        (_P.FETCHING, _P.DELISTED),
+        (_P.FETCHED, _P.OPEN),
+        (_P.FETCHED, _P.FAILED),
+        (_P.FETCHED, _P.DELISTED),
+        (_P.OPEN, _P.LISTED),
+        (_P.OPEN, _P.FAILED),
+        (_P.OPEN, _P.DELISTED),
+        (_P.FAILED, _P.OPEN),
+        (_P.FAILED, _P.DELISTED),
+    }
+)
+TRANSITIONS = ATTEMPT_TRANSITIONS | INSTANCE_TRANSITIONS | STANDBY_TRANSITIONS | PREWARM_TRANSITIONS
+
+
+def check_transition(before: State, after: State, about: str) -> None:
+    """Returns if the tables allow the change.
+
+    Raises:
+        InvariantError: they do not; the message names both states and ``about``.
+    """
+    if (before, after) not in TRANSITIONS:
+        raise InvariantError(
+            f"{about} cannot change from {before.value!r} to {after.value!r}",
+            remedy="please report it with the worker's log",
+        )
