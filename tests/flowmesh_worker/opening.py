@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from flowmesh_core.protocol.messages import Assignment, InputRef
     from flowmesh_core.units import Digest
     from flowmesh_worker.agent.agent import Agent
-    from flowmesh_worker.instances.instance import EngineInstance
+    from flowmesh_worker.instances.engine_hosts import EngineHost
 
 FIRST, SECOND, THIRD, FOURTH = (digest_bytes(bytes([i])) for i in range(4))
-SAID = "flowmesh_worker.instances.prewarm"
+SAID = "flowmesh_worker.agent.shell"
 
 
 class Gates:
@@ -64,13 +64,13 @@ async def pass_by(world: "World", **changes: Any) -> None:
     assert (await world.gateway.do(world.assignment("test.noop", **changes))).failure is None
 
 
-def lane_of(agent: "Agent", signature: "Digest") -> "EngineInstance":
-    (lane,) = (lane for lane in agent._lanes if lane.signature == signature)
+def lane_of(agent: "Agent", signature: "Digest") -> "EngineHost":
+    (lane,) = (lane for lane in agent.hosts if lane.signature == signature)
     return lane
 
 
 def fetched_to(agent: "Agent", signature: "Digest") -> Path:
-    (component,) = lane_of(agent, signature).components.values()
+    (component,) = lane_of(agent, signature).start.components.values()
     return Path(component.paths[0])
 
 

@@ -121,7 +121,7 @@ async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> No
     blobs.open(digest)
     assert (await world.gateway.end(work.attempt_id)).failure is None
     assert blobs.asked == [digest]
-    assert agent._lanes._count == 1
+    assert agent._scratch.host_folders == 1
 
 
 async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the_list(
@@ -190,4 +190,4 @@ async def test_a_new_list_stops_the_fetch_of_what_left_it_and_closes_nothing(
     blobs.open(digest)
     await pass_by(world, signature=THIRD)
     assert not agent._components.holds(digest)
-    assert {lane.signature for lane in agent._lanes} == {FIRST, THIRD}
+    assert {lane.signature for lane in agent.hosts} == {FIRST, THIRD}

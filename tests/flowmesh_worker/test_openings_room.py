@@ -54,12 +54,12 @@ async def test_room_is_made_of_idle_hosts_that_are_not_listed_and_of_no_others(
     await until_open(world, FIRST, THIRD, FOURTH)  # the first was idle for longer
     await world.gateway.desire(hold_open=listed)
     await until_open(world, *(o.signature for o in listed))
-    pids = {lane.process.pid for lane in agent._lanes}
+    pids = {lane.process.pid for lane in agent.hosts}
     more = world.opening("test.noop", signature=SECOND, **alike)
     await world.gateway.desire(hold_open=(*listed, more))
     await pass_by(world, signature=FIRST)
     await pass_by(world, signature=FOURTH)
-    assert {lane.process.pid for lane in agent._lanes} == pids
+    assert {lane.process.pid for lane in agent.hosts} == pids
 
 
 async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
@@ -155,6 +155,6 @@ async def test_hosts_whose_room_does_not_suffice_stay_open(world: "World") -> No
     for _ in range(3):
         await pass_by(world, signature=FOURTH, memory_mib=100)
         await pass_by(world, signature=SECOND, memory_mib=200)
-    assert agent._lanes._count == 3
+    assert agent._scratch.host_folders == 3
     await world.gateway.desire(cancel=(busy.attempt_id,))
     await until_open(world, THIRD)

@@ -29,7 +29,7 @@ async def test_attempts_of_one_signature_share_a_host_and_run_at_once(world: "Wo
     for a in work:
         await world.gateway.end(a.attempt_id)
     assert loop.time() - began < 5
-    assert len(list(agent._lanes)) == 1
+    assert len(list(agent.hosts)) == 1
 
 
 async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None:
@@ -40,8 +40,8 @@ async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None
         assert (await world.gateway.do(a)).failure is None
     a = world.assignment("test.noop", signature=signatures[2], memory_mib=400)
     assert (await world.gateway.do(a)).failure is None
-    assert {lane.signature for lane in agent._lanes} == {signatures[0], signatures[2]}
-    assert sum(lane.reservation.memory_mib for lane in agent._lanes) <= 1000
+    assert {lane.signature for lane in agent.hosts} == {signatures[0], signatures[2]}
+    assert sum(i.reservation.memory_mib for i in agent.machine.state.instances.values()) <= 1000
 
 
 async def test_work_waits_for_memory_that_busy_hosts_hold(world: "World") -> None:
@@ -73,11 +73,11 @@ async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it
 ) -> None:
     agent = await world.worker()
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
-    shared = {lane.process.pid for lane in agent._lanes}
+    shared = {lane.process.pid for lane in agent.hosts}
     alone = world.assignment("test.noop", isolate=True)
     assert (await world.gateway.do(alone)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
-    assert {lane.process.pid for lane in agent._lanes} == shared
+    assert {lane.process.pid for lane in agent.hosts} == shared
 
 
 class WatchedBlobs:
@@ -94,7 +94,7 @@ class WatchedBlobs:
     async def put(self, digest: "Digest", data: bytes | Path) -> None:
         if isinstance(data, Path):
             assert self.agent is not None
-            self.states += [lane.state for lane in self.agent._lanes]
+            self.states += [i.state for i in self.agent.machine.state.instances.values()]
         await self._inner.put(digest, data)
 
 
@@ -111,7 +111,7 @@ async def test_a_host_is_not_closed_before_the_files_of_its_attempt_are_stored(
     assert blobs.states == ["ready"]
     assert (await world.gateway.end(waiting.attempt_id)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
-    assert [lane.engine for lane in agent._lanes] == ["test.noop"]
+    assert [lane.engine for lane in agent.hosts] == ["test.noop"]
 
 
 async def test_higher_priority_runs_first_among_those_that_wait(world: "World") -> None:
@@ -147,7 +147,7 @@ async def test_the_log_of_an_attempt_begins_after_that_of_the_one_it_waited_for(
 async def test_a_host_that_outgrows_its_reservation_is_ended_as_out_of_memory(
     world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowmesh_worker.agent.agent.WATCH_EVERY_S", 0.1)
+    monkeypatch.setattr("flowmesh_worker.instances.memory_watch.WATCH_EVERY_S", 0.1)
     await world.worker()
     query = (
         "select count(distinct a.range * 200000 + b.range) as c from range(8000) a, range(8000) b"
@@ -173,7 +173,7 @@ async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_show
     watch = "flowmesh_worker.instances.heartbeat_watch"
     monkeypatch.setattr("flowmesh_worker.instances.host_process.BEAT_S", 0.05)
     monkeypatch.setattr(f"{watch}.BEAT_S", 0.1)
-    monkeypatch.setattr("flowmesh_worker.instances.instance.SILENCE_SHOWN_FROM_S", 1.0)
+    monkeypatch.setattr("flowmesh_core.worker_agent.state.SILENCE_REPORTED_FROM_S", 1.0)
     monkeypatch.setattr(f"{watch}.SILENCE_SHOWN_FROM_S", 1.0)
     await world.worker()
     healthy = world.assignment("test.sleep", params={"seconds": 12.0, "value": 2}, isolate=True)

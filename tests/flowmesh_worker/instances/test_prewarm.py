@@ -55,7 +55,7 @@ async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
     end = await world.gateway.do(world.assignment("test.noop", **using(ref)))
     assert end.failure is None
     assert end.usage.load_s == 0
-    assert [lane.process.pid for lane in agent._lanes] == [host]
+    assert [lane.process.pid for lane in agent.hosts] == [host]
 
 
 async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World") -> None:
@@ -83,7 +83,7 @@ async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World")
     )
     await world.gateway.assign(work)
     await until_open(world, FIRST, SECOND)
-    first, second = (lane_of(agent, s)._start_message for s in (FIRST, SECOND))
+    first, second = (lane_of(agent, s).start for s in (FIRST, SECOND))
     assert msgspec.structs.replace(first, scratch=second.scratch) == second
     assert (first.mixed, first.signature_params) == (("adapter",), {"dtype": "float32"})
 
@@ -117,7 +117,7 @@ async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_o
         "nowhere",
         "unheard-of",
     ]
-    assert agent._lanes._count == 2
+    assert agent._scratch.host_folders == 2
 
 
 async def test_a_host_that_dies_before_it_served_is_left_to_the_work_that_shares_it(
@@ -135,12 +135,12 @@ async def test_a_host_that_dies_before_it_served_is_left_to_the_work_that_shares
     assert [r.name for r in caplog.records] == [SAID]
     assert "SIGKILL" in caplog.text
     await until_open(world, SECOND)
-    assert {lane.signature for lane in agent._lanes} == {SECOND}
+    assert {lane.signature for lane in agent.hosts} == {SECOND}
     await pass_by(world, signature=FIRST)  # opens it by itself, and so it is wanted again
     dead = lane_of(agent, FIRST).process.pid
     os.kill(dead, signal.SIGKILL)
     await world.gateway.until(
-        lambda: [x for x in agent._lanes if x.signature == FIRST and x.process.pid not in (0, dead)]
+        lambda: [x for x in agent.hosts if x.signature == FIRST and x.process.pid not in (0, dead)]
     )
     await until_open(world, FIRST, SECOND)
 
@@ -157,7 +157,7 @@ async def test_an_isolated_attempt_neither_uses_nor_counts_as_a_host_held_open(
     await world.gateway.desire(cancel=(alone.attempt_id,))
     await until_open(world, FIRST)
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
-    assert [lane.isolated_for for lane in agent._lanes] == [""]
+    assert [i.isolated_for for i in agent.machine.state.instances.values()] == [""]
 
 
 async def test_a_worker_that_drains_opens_nothing(world: "World") -> None:
@@ -180,7 +180,7 @@ async def test_a_worker_that_drains_opens_nothing(world: "World") -> None:
     assert end.failure is not None
     assert end.failure.kind == FailureKind.DRAINED
     await world.gateway.until(lambda: world.gateway.syncs[-1].goodbye)
-    assert agent._lanes._count == 1
+    assert agent._scratch.host_folders == 1
 
 
 async def test_a_worker_that_nobody_welcomes_opens_nothing_and_keeps_its_list(
@@ -202,6 +202,6 @@ async def test_a_worker_that_nobody_welcomes_opens_nothing_and_keeps_its_list(
     await world.gateway.until(lambda: agent._components.holds(digest))
     later = len(world.gateway.hellos)
     await world.gateway.until(lambda: len(world.gateway.hellos) > later)
-    assert agent._lanes._count == 0
+    assert agent._scratch.host_folders == 0
     world.gateway.refuse = None
     await until_open(world, FIRST)
