@@ -174,7 +174,7 @@ async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_show
     monkeypatch.setattr("flowmesh_worker.instances.host_process.BEAT_S", 0.05)
     monkeypatch.setattr(f"{watch}.BEAT_S", 0.1)
     monkeypatch.setattr("flowmesh_core.worker_agent.state.SILENCE_REPORTED_FROM_S", 1.0)
-    monkeypatch.setattr(f"{watch}.SILENCE_SHOWN_FROM_S", 1.0)
+    monkeypatch.setattr(f"{watch}.SILENCE_REPORTED_FROM_S", 1.0)
     await world.worker()
     healthy = world.assignment("test.sleep", params={"seconds": 12.0, "value": 2}, isolate=True)
     await world.gateway.assign(healthy)
@@ -187,7 +187,7 @@ async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_show
     await until(lambda: bool(hosts() - others))
     (host,) = hosts() - others
     os.kill(host, signal.SIGSTOP)
-    monkeypatch.setattr(f"{watch}.SILENT_MAX_S", 5.0)
+    monkeypatch.setattr("flowmesh_core.worker_agent.instances.SILENT_MAX_S", 5.0)
     end = await world.gateway.end(stopped.attempt_id)
     assert end.failure is not None
     assert end.failure.kind == FailureKind.HOST_CRASHED
