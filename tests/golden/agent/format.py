@@ -26,6 +26,8 @@ from typing import Any
 import msgspec
 
 OLD = Path(__file__).parent / "old"
+UNITS = 100
+"""The work of each attempt, of which it reports how much is done."""
 _MILLISECONDS = 3
 
 
@@ -48,7 +50,7 @@ class EffectKind(StrEnum):
     FETCH_COMPONENT_CANCELLED = "fetch-component-cancelled"  # digest
     STORE = "store"  # attempt: its outputs
     STORE_CANCELLED = "store-cancelled"  # attempt
-    STORE_CHECKPOINT = "store-checkpoint"  # attempt, how far it was
+    STORE_CHECKPOINT = "store-checkpoint"  # attempt, units done
     PHASE = "phase"  # attempt, phase, where it is another than at the end of the last instant
     END = "end"  # attempt, failure or "completed", fetch, load, run and put seconds, resumed, log
     HELLO = "hello"  # a Message
@@ -67,9 +69,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker reports: all of it in a Hello, the changes in a Sync.
 
     Attributes:
-        progress: of each attempt its phase, how far it is, and of how much, by id.
+        progress: of each attempt its phase and how many of 100 units are done, by id.
         ended: attempts.
-        checkpoints: of each attempt how far its newest one was, or -1 where the one that it was
+        checkpoints: of each attempt the units done at its newest one; -1 where the one that it was
             assigned is spoiled.
         instances_changed: whether a Sync has all instances.
         instances: signature, state, capacity, memory and load seconds of each, in order; None where
@@ -80,7 +82,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         goodbye: the worker leaves.
     """
 
-    progress: dict[str, tuple[str, float, float]] = {}
+    progress: dict[str, tuple[str, float]] = {}
     ended: tuple[str, ...] = ()
     checkpoints: dict[str, float] = {}
     instances_changed: bool = False
@@ -97,7 +99,8 @@ class Preload(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         memory_mib: reserved on a worker without devices.
-        failure: ``import`` where the host reports that it cannot, ``exit`` where it exits instead.
+        failure: ``import`` where the host reports that it cannot, ``exit`` where it exits instead,
+            ``start`` where its process cannot be started.
     """
 
     name: str
@@ -174,7 +177,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
         failure: how it ends: a kind of failure, ``crash`` where its host exits, or empty.
         kernel_oom: at its end the kernel has killed a process for want of memory.
         cancel_s: seconds until it obeys a cancellation; None where it never does.
-        progress: how far it is when it reports progress, of 100 units.
+        progress: how far it is, from 0 to 1, when it reports progress.
         checkpoints: how far it is when it hands over a checkpoint.
         lines: how far it is when its host prints a line.
         stop_s: seconds until it obeys a request to stop; None where it never does.
@@ -332,9 +335,18 @@ def seconds(value: float) -> float:
     return round(value, _MILLISECONDS) + 0.0
 
 
+def done_units(fraction: float) -> float:
+    """Returns the units that are done where an attempt is so far, from 0 to 1."""
+    return round(fraction * UNITS, _MILLISECONDS)
+
+
 def ordered(effects: list[Effect]) -> list[Effect]:
-    """Returns effects by time, and within an instant in an order that only depends on them."""
-    return sorted(effects, key=lambda effect: (effect[0], msgspec.json.encode(effect)))
+    """Returns effects as a recording has them.
+
+    They are sorted by time, and within an instant in an order that only depends on them.
+    """
+    in_order = sorted(effects, key=lambda effect: (effect[0], msgspec.json.encode(effect)))
+    return msgspec.json.decode(msgspec.json.encode(in_order), type=list[Effect])
 
 
 def path_of(name: str, folder: Path = OLD) -> Path:

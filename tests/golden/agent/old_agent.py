@@ -26,6 +26,7 @@ from unittest.mock import patch
 
 from tests.golden.agent.format import (
     OLD,
+    UNITS,
     Attempt,
     Connect,
     Disconnect,
@@ -40,6 +41,7 @@ from tests.golden.agent.format import (
     Scenario,
     Send,
     Sigterm,
+    done_units,
     ordered,
     seconds,
     write_recording,
@@ -108,7 +110,6 @@ if TYPE_CHECKING:
 
 _BEGIN_S = 1000.0  # some places take a monotonic time of 0 for none
 _EPOCH_S = 1_700_000_000.0
-_UNITS = 100
 _TICK_DIGITS = 9
 _SYNC_S = 1.0
 _ENDS_AGAIN_BEATS = 30
@@ -330,13 +331,15 @@ class _Host:
 
     async def _start(self) -> None:
         if self.preload:
-            await asyncio.sleep(self._world.preloads[self.preload].start_s)
+            preload = self._world.preloads[self.preload]
+            start_s, fails = preload.start_s, preload.failure == "start"
         else:
             signature = self._world.signatures[self.signature]
-            await asyncio.sleep(signature.start_s)
-            if signature.start_fails:
-                self.exited.set()
-                raise OSError("no room for another process")
+            start_s, fails = signature.start_s, signature.start_fails
+        await asyncio.sleep(start_s)
+        if fails:
+            self.exited.set()
+            raise OSError("no room for another process")
         self.started = True
         if self._killed:
             self._soon_killed()
@@ -460,10 +463,10 @@ class _Host:
         self._on_line(text)
 
     def _progress(self, attempt: Attempt, fraction: float) -> None:
-        self._on_message(Progressed(attempt.id, _UNITS * fraction, _UNITS, "steps"))
+        self._on_message(Progressed(attempt.id, done_units(fraction), UNITS, "steps"))
 
     def _checkpoint(self, attempt: Attempt, fraction: float) -> None:
-        self._on_message(Checkpointed(attempt.id, attempt.id, _UNITS * fraction))
+        self._on_message(Checkpointed(attempt.id, attempt.id, done_units(fraction)))
 
     def _finish(self, running: _Running) -> None:
         attempt = running.attempt
@@ -486,7 +489,7 @@ class _Host:
             outputs = {"out": HostOutput("blob", path=path)}
         run_s = self._world.clock.now_s - running.began_s
         keeps = failure is None and attempt.keeps_files
-        usage = HostUsage(run_s=run_s, units=_UNITS)
+        usage = HostUsage(run_s=run_s, units=UNITS)
         self._on_message(AttemptEnded(attempt.id, outputs, failure, usage, keeps))
 
     def _cancel(self, attempt_id: str) -> None:
@@ -512,7 +515,7 @@ class _Host:
         if attempt.stop_checkpoint:
             began = attempt.resume_at if running.resumed else 0.0
             elapsed_s = self._world.clock.now_s - running.began_s
-            self._checkpoint(attempt, round(began + elapsed_s / attempt.run_s, 3))
+            self._checkpoint(attempt, began + elapsed_s / attempt.run_s)
         self._end(running, _failure("drained"))
 
     def _close(self) -> None:
@@ -749,8 +752,8 @@ def _ids(ends: Collection[AttemptEnd]) -> tuple[str, ...]:
     return tuple(sorted(end.attempt_id for end in ends))
 
 
-def _progress(reports: Collection[AttemptProgress]) -> dict[str, tuple[str, float, float]]:
-    return {p.attempt_id: (p.phase, p.done, p.total) for p in _by_attempt(reports)}
+def _progress(reports: Collection[AttemptProgress]) -> dict[str, tuple[str, float]]:
+    return {p.attempt_id: (p.phase, p.done) for p in _by_attempt(reports)}
 
 
 def _checkpoints(reports: Collection[Checkpoint]) -> dict[str, float]:

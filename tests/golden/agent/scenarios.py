@@ -20,7 +20,7 @@ from tests.golden.agent.format import (
 )
 from tests.golden.agent.random_scenarios import random_scenario
 
-SEEDS = range(60)
+SEEDS = range(50)
 _PLAIN = Engine("plain")
 _PAIR = Engine("pair", capacity=2)
 _MODEL = Engine("model", accelerated=True, capacity=2, mixable=("adapter",), preload="torch")
@@ -115,6 +115,36 @@ def _about_memory() -> list[Scenario]:
             _FIRST,
             Send(0.5, assign=("too-large", "fits-1", "too-large-after-fetch")),
             until_s=5.0,
+        ),
+        _scenario(
+            "An attempt waits for a device while an instance without one is idle",
+            Signature("host", "plain", memory_mib=500, close_s=0.2),
+            Signature("idle", "model", memory_mib=400, close_s=0.2),
+            Signature("busy", "model", memory_mib=400),
+            Signature("wants", "model", memory_mib=600),
+            Attempt("a1", "host"),
+            Attempt("a2", "idle", run_s=2.0),
+            Attempt("a3", "busy", run_s=12.0),
+            Attempt("a4", "wants"),
+            _FIRST,
+            Send(0.1, assign=("a1", "a2", "a3")),
+            Send(5.0, assign=("a4",)),
+            devices=1,
+            device_mib=1000,
+            until_s=20.0,
+        ),
+        _scenario(
+            "An attempt waits for more memory than closing idle instances gives back",
+            *_signatures("busy", "idle", "idle-too", memory_mib=300, close_s=0.2),
+            Signature("large", "plain", memory_mib=1000),
+            Attempt("a1", "busy", run_s=12.0),
+            Attempt("a2", "idle"),
+            Attempt("a3", "idle-too"),
+            Attempt("a4", "large"),
+            _FIRST,
+            Send(0.1, assign=("a1", "a2", "a3")),
+            Send(5.0, assign=("a4",)),
+            until_s=20.0,
         ),
         _scenario(
             "An instance gets the devices with the most free memory",
@@ -237,6 +267,18 @@ def _about_instances() -> list[Scenario]:
             Attempt("gone", "s1", failure="crash", kernel_oom=True, run_s=2.0),
             _FIRST,
             Send(0.1, assign=("starved", "broken", "misused", "gone")),
+            until_s=9.0,
+        ),
+        _scenario(
+            "An attempt fails after the kernel has killed another host",
+            *_signatures("s1", "s2", "s3"),
+            Attempt("killed", "s1", run_s=9.0),
+            Attempt("fails", "s2", run_s=4.0, failure="engine"),
+            Attempt("fails-later", "s3", failure="engine"),
+            _FIRST,
+            Send(0.1, assign=("killed", "fails")),
+            Fault(3.0, "s1", "oom-kill"),
+            Send(4.0, assign=("fails-later",)),
             until_s=9.0,
         ),
         _scenario(
@@ -573,6 +615,17 @@ def _about_standby_hosts() -> list[Scenario]:
             until_s=30.0,
         ),
         _scenario(
+            "A standby host and the instance that could take it do not fit together",
+            Signature("s1", **torch),
+            Signature("s2", **{**torch, "memory_mib": 900}),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s2"),
+            _PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(15.0, assign=("a2",)),
+            until_s=30.0,
+        ),
+        _scenario(
             "A standby host that is taken gives its reservation to the instance",
             *_signatures("s1", "s2", "s3", **torch),
             Attempt("a1", "s1", run_s=30.0),
@@ -590,12 +643,15 @@ def _about_standby_hosts() -> list[Scenario]:
             *_signatures("s2", engine="second", memory_mib=50),
             *_signatures("s3", engine="third", memory_mib=50),
             *_signatures("s4", engine="fourth", memory_mib=50),
+            *_signatures("s5", engine="fifth", memory_mib=50),
             *(Attempt(f"a{i}", f"s{i}", run_s=0.5) for i in (1, 2, 3, 4)),
+            Attempt("a6", "s5"),
             Attempt("a5", "s2"),
             _PREWARM_FIRST,
             Send(0.1, assign=("a1", "a2", "a3", "a4")),
             Send(20.0, assign=("a5",)),
             Fault(25.0, "four", "standby-crash"),
+            Send(30.0, assign=("a6",)),
             engines=tuple(
                 Engine(name, accelerated=True, preload=preload)
                 for name, preload in (
@@ -603,6 +659,7 @@ def _about_standby_hosts() -> list[Scenario]:
                     ("second", "two"),
                     ("third", "three"),
                     ("fourth", "four"),
+                    ("fifth", "five"),
                 )
             ),
             preloads=(
@@ -610,6 +667,7 @@ def _about_standby_hosts() -> list[Scenario]:
                 Preload("two", memory_mib=100, import_s=2.0, failure="import"),
                 Preload("three", memory_mib=100, import_s=2.0, failure="exit"),
                 Preload("four", memory_mib=100, import_s=2.0),
+                Preload("five", memory_mib=100, start_s=0.5, failure="start"),
             ),
             until_s=40.0,
         ),
@@ -734,13 +792,36 @@ def _about_leaving() -> list[Scenario]:
             until_s=40.0,
         ),
         _scenario(
-            "A stopping worker ends standby hosts, and one that is being started too",
+            "A prewarm list comes while the worker drains",
+            Signature("s1", "plain", load_s=0.5),
+            Signature("s2", "model", memory_mib=200, load_s=0.5, components=("m1",)),
+            Signature("s3", "model", memory_mib=200, load_s=0.5),
+            Component("m1", fetch_s=0.5),
+            Attempt("a1", "s1", run_s=9.0),
+            _FIRST,
+            Send(0.1, assign=("a1",)),
+            Sigterm(2.0),
+            _listed(3.0, "s2", "s3"),
+            until_s=60.0,
+        ),
+        _scenario(
+            "A worker stops while the process of a standby host is being started",
             Signature("s1", "model", memory_mib=100, load_s=0.5),
             Attempt("a1", "s1", run_s=8.0, stop_s=0.2),
             _PREWARM_FIRST,
             Send(0.1, assign=("a1",)),
             Sigterm(2.0),
             preloads=(Preload("torch", memory_mib=150, start_s=5.0),),
+            until_s=60.0,
+        ),
+        _scenario(
+            "A worker stops while one checkpoint is fetched and another stored",
+            *_signatures("s1"),
+            Attempt("resumes", "s1", resume_s=9.0),
+            Attempt("stores", "s1", failure="engine", checkpoints=(0.5,), checkpoint_store_s=9.0),
+            _FIRST,
+            Send(0.1, assign=("resumes", "stores")),
+            Sigterm(3.0),
             until_s=60.0,
         ),
     ]
