@@ -799,6 +799,14 @@ def _about_leaving() -> list[Scenario]:
             until_s=40.0,
         ),
         _scenario(
+            "A worker stops while the process of an instance is being started",
+            Signature("s1", "plain", start_s=2.0, load_s=0.5),
+            _FIRST,
+            _listed(0.1, "s1"),
+            Sigterm(1.0),
+            until_s=40.0,
+        ),
+        _scenario(
             "A worker that finds no control plane hands everything back and leaves",
             *_signatures("s1", "s2"),
             Attempt("a1", "s1", run_s=60.0, cancel_s=0.5),
