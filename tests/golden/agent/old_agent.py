@@ -993,7 +993,7 @@ def main() -> None:
         check=True,
         text=True,
     ).stdout.strip()
-    about = f"Effects of the agent of flowmesh_worker.agent and flowmesh_worker.instances, {commit}"
+    about = f"Effects of flowmesh_worker.agent and flowmesh_worker.instances as of commit {commit}"
     OLD.mkdir(exist_ok=True)
     for path in OLD.glob("*.json"):
         path.unlink()
