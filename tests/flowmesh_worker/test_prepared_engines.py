@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.flowmesh_worker.opening import FIRST, SECOND, lane_of
+from tests.flowmesh_worker.prewarming import FIRST, SECOND, host_of
 
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
@@ -62,4 +62,4 @@ async def test_an_engine_draws_the_same_in_a_prepared_host(
     )
     ready = hosts()[preparation].process.pid
     assert await drawn(SECOND) == first
-    assert lane_of(agent, SECOND).process.pid == ready != lane_of(agent, FIRST).process.pid
+    assert host_of(agent, SECOND).process.pid == ready != host_of(agent, FIRST).process.pid

@@ -44,30 +44,6 @@ async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None
     assert sum(i.reservation.memory_mib for i in agent.machine.state.instances.values()) <= 1000
 
 
-async def test_work_waits_for_memory_that_busy_hosts_hold(world: "World") -> None:
-    await world.worker(memory_mib=1000)
-    first = world.assignment(
-        "test.sleep", params={"seconds": 60}, signature=digest_bytes(b"1"), memory_mib=800
-    )
-    await world.gateway.assign(first)
-    await world.gateway.phase(first.attempt_id, "running")
-    second = world.assignment("test.noop", signature=digest_bytes(b"2"), memory_mib=800)
-    await world.gateway.assign(second)
-    await world.gateway.phase(second.attempt_id, "queued")
-    assert second.attempt_id not in world.gateway.ends
-    await world.gateway.desire(cancel=(first.attempt_id,))
-    assert (await world.gateway.end(second.attempt_id)).failure is None
-
-
-async def test_what_can_never_fit_is_refused_with_both_numbers(world: "World") -> None:
-    await world.worker(memory_mib=1000)
-    end = await world.gateway.do(world.assignment("test.noop", memory_mib=5000))
-    assert end.failure is not None
-    assert end.failure.kind == FailureKind.OUT_OF_MEMORY
-    assert "5000" in end.failure.message
-    assert "1000" in end.failure.message
-
-
 async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it(
     world: "World",
 ) -> None:
@@ -112,21 +88,6 @@ async def test_a_host_is_not_closed_before_the_files_of_its_attempt_are_stored(
     assert (await world.gateway.end(waiting.attempt_id)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
     assert [lane.engine for lane in agent.hosts] == ["test.noop"]
-
-
-async def test_higher_priority_runs_first_among_those_that_wait(world: "World") -> None:
-    await world.worker()
-    query = {"query": "select sum(a.range) as s from range(3000) a, range(20000) b"}
-    first = world.assignment("data.sql", params=query)
-    await world.gateway.assign(first)
-    await world.gateway.phase(first.attempt_id, "running")
-    low = [world.assignment("data.sql", params=query) for _ in range(2)]
-    high = world.assignment("data.sql", params=query, priority=5)
-    await world.gateway.assign(*low, high)
-    for a in (*low, high):
-        await world.gateway.end(a.attempt_id, 60)
-    order = world.gateway.ends_heard
-    assert order.index(high.attempt_id) < min(order.index(a.attempt_id) for a in low)
 
 
 async def test_the_log_of_an_attempt_begins_after_that_of_the_one_it_waited_for(

@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.flowmesh_worker.opening import FIRST, SECOND, THIRD, lane_of, until_open
-from tests.flowmesh_worker.preparing import COLOURS, WAVES
+from tests.flowmesh_worker.preloading import COLOURS, WAVES
+from tests.flowmesh_worker.prewarming import FIRST, SECOND, THIRD, host_of, until_open
 
-from flowmesh_core.worker_agent import standby
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 from flowmesh_worker.engines.llm.score import LlmScore
 from flowmesh_worker.engines.preload import TRANSFORMERS, TRL, VLLM_ON_CPU, VLLM_ON_DEVICES
@@ -30,7 +29,7 @@ async def agent(world: "World") -> "Agent":
     contract = world.engines.contract(ENGINE)
     assert contract is not None
     heavy = replace(contract, needs_gpu_class="accelerator")
-    world.engines = Engines([EngineEntry(heavy, "tests.flowmesh_worker.preparing:Preparing")])
+    world.engines = Engines([EngineEntry(heavy, "tests.flowmesh_worker.preloading:Preparing")])
     return await world.worker(memory_mib=1000)
 
 
@@ -64,7 +63,7 @@ async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libr
     await until_prepared(world, agent, COLOURS)
     ready = pid_of(agent, COLOURS)
     await run(world, signature=SECOND)
-    assert lane_of(agent, SECOND).process.pid == ready
+    assert host_of(agent, SECOND).process.pid == ready
     await until_prepared(world, agent, COLOURS)
     assert pid_of(agent, COLOURS) != ready
     await run(world, signature=THIRD, signature_params={"library": "waves"})
@@ -76,25 +75,16 @@ async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libr
 async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
     world: "World", agent: "Agent"
 ) -> None:
-    opening = world.opening(ENGINE, signature=FIRST, memory_mib=100)
+    opening = world.prewarm(ENGINE, signature=FIRST, memory_mib=100)
     await world.gateway.desire(hold_open=(opening,))
     await until_open(world, FIRST)
     await until_prepared(world, agent, COLOURS)
-    first = lane_of(agent, FIRST)
+    first = host_of(agent, FIRST)
     assert not agent.machine.state.instances[FIRST].has_run
     # The first folder was made for the host that was to be prepared, the second for the next one.
     assert first.folder.name == "host-1"
     assert [host.folder.name for host in hosts(agent).values()] == ["host-2"]
     assert first.folder.exists()
-
-
-async def test_a_worker_that_is_told_nothing_of_the_kind_prepares_no_host(
-    world: "World", agent: "Agent"
-) -> None:
-    await run(world, signature=FIRST)
-    await run(world, signature=SECOND)
-    assert not hosts(agent)
-    assert not agent.machine.standby._requested
 
 
 async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
@@ -125,35 +115,6 @@ async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     budget = agent.machine.memory
     assert budget.reserve(1, 0) is None
     assert [lane.signature for lane in agent.hosts] == [FIRST, SECOND]
-
-
-async def test_a_prepared_host_stays_where_its_memory_would_not_be_enough(
-    world: "World", agent: "Agent"
-) -> None:
-    await world.gateway.desire(hold_open=())
-    await run(world, signature=FIRST)
-    await until_prepared(world, agent, COLOURS)
-    ready = pid_of(agent, COLOURS)
-    # FIRST is to stay open as well, so that there is no room for it however often it is tried.
-    listed = (
-        world.opening(ENGINE, signature=FIRST, memory_mib=100),
-        world.opening(ENGINE, signature=SECOND, memory_mib=950),
-    )
-    await world.gateway.desire(hold_open=listed)
-    await run(world, signature=FIRST)
-    assert pid_of(agent, COLOURS) == ready
-    assert [lane.signature for lane in agent.hosts] == [FIRST]
-
-
-async def test_a_kind_that_nothing_asks_for_any_more_is_let_go(
-    world: "World", agent: "Agent", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.gateway.desire(hold_open=())
-    await run(world, signature=FIRST)
-    await until_prepared(world, agent, COLOURS)
-    monkeypatch.setattr(standby, "IDLE_S", 0.01)
-    await run(world, signature=FIRST)
-    await world.gateway.until(lambda: not agent.machine.standby._requested and not hosts(agent))
 
 
 def test_engines_that_run_on_one_library_have_hosts_that_are_alike() -> None:

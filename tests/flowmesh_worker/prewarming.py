@@ -64,13 +64,13 @@ async def pass_by(world: "World", **changes: Any) -> None:
     assert (await world.gateway.do(world.assignment("test.noop", **changes))).failure is None
 
 
-def lane_of(agent: "Agent", signature: "Digest") -> "EngineHost":
+def host_of(agent: "Agent", signature: "Digest") -> "EngineHost":
     (lane,) = (lane for lane in agent.hosts if lane.signature == signature)
     return lane
 
 
 def fetched_to(agent: "Agent", signature: "Digest") -> Path:
-    (component,) = lane_of(agent, signature).start.components.values()
+    (component,) = host_of(agent, signature).start.components.values()
     return Path(component.paths[0])
 
 
