@@ -20,7 +20,7 @@ async def test_a_namespace_that_no_workflow_can_have_is_refused(
         told = await fabric.call(
             "POST", f"{path}namespace={namespace}", data=b'{"a": 1}', status=400
         )
-        assert "is no namespace" in told["error"]["message"]
+        assert "is not a namespace" in told["error"]["message"]
         assert "small letters, digits and -" in told["error"]["remedy"]
 
 
