@@ -163,7 +163,7 @@ async def test_a_corrupt_chunk_is_told() -> None:
     manifest, blobs = rows_to_chunks(questions(range(10)))
     chunk = manifest.chunks[0]
     for wrong in (b"", b"PAR1", blobs[chunk.blob][:-20]):
-        with pytest.raises(BlobCorruptError, match="no Parquet file"):
+        with pytest.raises(BlobCorruptError, match="not a Parquet file"):
             await read_dataset(Blobs({chunk.blob: wrong}).get, manifest)
     fewer = as_single_chunk(questions(range(9)))[1].popitem()[1]
     with pytest.raises(BlobCorruptError, match="a chunk has 9 rows, its manifest says 10"):

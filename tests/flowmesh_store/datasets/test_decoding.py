@@ -159,14 +159,14 @@ def test_odd_files_are_read_or_refused_as_whole_ones_are(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'[\n{"a": 1},\n{"a" 2}]', "line 3: no JSON"),
-        (b'[{"a": 1},]', "line 1: no JSON"),
-        (b'[{"a": 1}', "line 1: no JSON"),
-        (b'[{"a": 1}} ', "line 1: no JSON"),
-        (b'[{"a": 1}]\n\n{"a": 2}', "no JSON"),
-        (b'[{"a": "x', "line 1: no JSON"),
-        (b"[,]", "line 1: no JSON"),
-        (b'[{"a": 1}, {"b": [1}]]', "no JSON"),
+        (b'[\n{"a": 1},\n{"a" 2}]', "line 3: not JSON"),
+        (b'[{"a": 1},]', "line 1: not JSON"),
+        (b'[{"a": 1}', "line 1: not JSON"),
+        (b'[{"a": 1}} ', "line 1: not JSON"),
+        (b'[{"a": 1}]\n\n{"a": 2}', "not JSON"),
+        (b'[{"a": "x', "line 1: not JSON"),
+        (b"[,]", "line 1: not JSON"),
+        (b'[{"a": 1}, {"b": [1}]]', "not JSON"),
     ],
 )
 def test_a_broken_list_is_told_with_its_line(data: bytes, message: str, tmp_path: Path) -> None:
