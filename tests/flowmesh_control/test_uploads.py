@@ -41,7 +41,7 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
     body = b"".join(rows)
     path = "/v1/datasets?namespace=team-a&name=n.jsonl"
     with monkeypatch.context() as hung:
-        hung.setattr(Importer, "_received", never)
+        hung.setattr(Importer, "_receive", never)
         left = [
             asyncio.create_task(fabric.call("POST", path, data=io.BytesIO(body))) for _ in range(3)
         ]

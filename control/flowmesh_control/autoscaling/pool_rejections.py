@@ -43,7 +43,7 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
             text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
-        text = f"pool {able[0].name} could run it, but its maxReplicas is 0; raise it"
+        text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
     text = remedy(info.requirement, worst, [pool.shape for pool in pools])
