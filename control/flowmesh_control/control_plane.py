@@ -150,7 +150,7 @@ class ControlPlane:
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
         self._run(self._flush_periodically(epoch))
-        log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
+        log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
         self, refusal: StoreError, host: str = "127.0.0.1", port: int = 0

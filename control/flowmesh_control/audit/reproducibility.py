@@ -50,7 +50,7 @@ class ReproducibilityCheck:
         """Returns the published record of an action, or why there is none to compare with."""
         found = await self._cache.lookup(made.action_id, self._scopes)
         if found is None:
-            return "its published record is gone (expired, purged, or never published)"
+            return "its published record is missing (expired, purged, or never published)"
         given = {port: a.digest for port, a in made.inputs.items()}
         if found.result.inputs != given:
             return "it was published for other inputs, which its cache key ignores"
@@ -65,7 +65,7 @@ class ReproducibilityCheck:
                 missing = await self._blobs.missing(missing)
             if missing:
                 lost = ", ".join(sorted(d[:12] for d in missing)[:3])
-                return f"its input {port!r} is gone from the store: {lost}"
+                return f"its input {port!r} is missing in the store: {lost}"
         return ""
 
     async def _missing(self, artifact: Artifact) -> set[Digest]:

@@ -61,7 +61,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     departed.update(state.figures.workers_left)
     yield counters(
         "flowmesh_worker_seconds",
-        "Seconds of connected workers, by whether they held work.",
+        "Seconds of connected workers, by whether they had work.",
         ["pool", "state"],
         [
             ((pool, name), seconds)
@@ -71,7 +71,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_workers_left",
-        "Workers that are gone: lost to the watchdog, or drained.",
+        "Workers that left: lost to the watchdog, or drained.",
         ["pool", "kind"],
         departed.items(),
     )
