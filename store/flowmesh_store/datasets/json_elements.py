@@ -89,7 +89,7 @@ class _Splitter:
             if found is not None and found[0] != b'"':
                 self._at = found.end()
                 return found[0]
-            # The rest has no token, or only a part of a string; more is read and it is searched again.
+            # The rest has no token, or only a part of a string: read more and search again.
             self._at = len(self._buffer) if found is None else found.start()
             if len(self._buffer) - self._start > ROW_BYTES_MAX:
                 raise long_row(f"{self._name}, line {self._line}")
