@@ -1,7 +1,7 @@
 """The workers that a batch could have gone to instead, for the ledger.
 
-Worked out once a tick for all batches of a group, from what its seeker knows anyway, and of the
-first groups alone: a decision must not wait for what only people read later.
+Computed once a cycle for all batches of a group, from what its slot picker has anyway, and only for
+the first groups: a decision must not wait for what is only read later, by people.
 """
 
 from heapq import nlargest
@@ -12,20 +12,19 @@ from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.placement.utility import Estimate
 
 _Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
-"""Members of a site, what it would give, and the first of them."""
+"""Members of a class, its estimate, and the first member with its score."""
 
 
 class Alternatives:
-    """Names them in one tick."""
+    """Finds the alternatives in one cycle."""
 
     def __init__(self) -> None:
-        """Starts without any."""
         self._ranked: dict[SlotPicker, _Ranked] = {}
 
     def candidates(
         self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
-        """The worker of a place with its terms, then the best others: one of each kind."""
+        """Returns the chosen worker with its terms, then the best others: one of each class."""
         chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
         ranked = self._ranked.get(seeker)
         if ranked is None:
@@ -42,8 +41,8 @@ class Alternatives:
 
 
 def _rank(seeker: SlotPicker) -> _Ranked:
-    worths = seeker.utilities
-    best = nlargest(ALTERNATIVES_MAX + 1, range(len(worths)), key=worths.__getitem__)
+    utilities = seeker.utilities
+    best = nlargest(ALTERNATIVES_MAX + 1, range(len(utilities)), key=utilities.__getitem__)
     chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
     return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
 

@@ -1,4 +1,4 @@
-"""Why an action goes where it goes: every feasible worker with its terms, for ``fmesh explain``."""
+"""Explains a placement: every feasible worker with its terms, for ``fmesh explain``."""
 
 from dataclasses import replace
 
@@ -14,17 +14,17 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 
 
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
-    """The feasible workers of an action on a snapshot, best first, ties in order of name.
+    """Returns the feasible workers of an action on a snapshot, best first, ties by name.
 
-    A full lane counts as a candidate to wait for: its terms say when the action would start. The
-    terms are those that ``decide`` reads on the same snapshot; an action that is not among the
-    ready ones is scored as if it were, backoff or not.
+    A full instance counts as a candidate to wait for: its terms say when the action would start.
+    The terms are those that ``decide`` reads on the same snapshot; an action that is not ready is
+    scored as if it were, in backoff or not.
     """
     now = structs.replace(action, not_before_s=0.0)
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
-    seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
-    tick = SchedulingCycle(seen, model)
-    group = group_of(seen, action.kind)
+    view = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
+    tick = SchedulingCycle(view, model)
+    group = group_of(view, action.kind)
     candidates = CandidateFinder(tick)
     outlook = candidates.outlook(group)
     prospects = candidates.prospects(group, outlook)
