@@ -117,7 +117,7 @@ def test_every_example_and_every_object_of_the_pages_is_accepted(
         ({"inputs": {"x y": {"model": "m"}}}, "an input has a name of letters, digits"),
         ({"outputs": {"-o": "a.out"}}, "an output has a name of letters, digits"),
         ({"secrets": {"x.y": {"name": "a", "key": "b"}}}, "a secret has a name of letters"),
-        ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is no name for a step"),
+        ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is not a name for a step"),
         ({"steps": []}, "spec.steps in body should have at least 1 items"),
         ({"budgetUsd": "five"}, "spec.budgetUsd in body should match"),
         ({"ttlSecondsAfterFinished": -1}, "should be greater than or equal to 0"),

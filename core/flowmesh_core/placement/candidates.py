@@ -49,7 +49,7 @@ class CandidateFinder:
         return found
 
     def prospects(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
-        """Returns a group's estimate for each equivalence class; None where there is no class.
+        """Returns a group's estimate for each equivalence class; None if it has no class.
 
         Groups that differ only in their weights share them.
         """

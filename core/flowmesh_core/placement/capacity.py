@@ -85,7 +85,7 @@ class WorkerCapacity:
             if view is None:
                 return None
             capacity = lane_capacity(info, view, self.view.shape.device_class)
-            limit = lane_limit(info.requirement, capacity, self.view.shape.device_class)
+            limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
             instance = InstanceCapacity(capacity, limit, view.memory_mib, view)
             self.lanes[info.signature] = instance
         return instance
@@ -160,7 +160,7 @@ class WorkerCapacity:
         """Returns an instance as this cycle would open it here."""
         device_class = self.view.shape.device_class
         capacity = lane_capacity(info, None, device_class)
-        limit = lane_limit(info.requirement, capacity, device_class)
+        limit = instance_limit(info.requirement, capacity, device_class)
         return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
 
     def idle(self) -> bool:
@@ -192,7 +192,7 @@ def lane_capacity(info: SignatureInfo, view: InstanceView | None, device_class: 
     return capacity if capacity > 1 else 1
 
 
-def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
+def instance_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
     """Returns the actions that an instance may have: one capacity queued ahead.
 
     None is queued ahead where the load was cut after running out of memory: the engine would run
