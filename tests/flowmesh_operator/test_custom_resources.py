@@ -333,7 +333,7 @@ def test_explain_is_worth_reading(api_server: ApiServer) -> None:
         assert phrase in said
     assert "Attempts in all" in explained("fmw.spec.steps.retry.attempts")
     assert "group" in explained("fmcp.spec.scope")
-    assert "Workers that there should be" in explained("fmwp.status.desired")
+    assert "Desired workers" in explained("fmwp.status.desired")
 
 
 def test_short_names_and_the_category_lead_to_the_kinds(
