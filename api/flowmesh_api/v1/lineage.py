@@ -1,4 +1,4 @@
-"""Which artifacts and rows were made from which."""
+"""Lineage: artifacts and rows with what they were made from."""
 
 from enum import StrEnum
 from typing import Any

@@ -1,4 +1,4 @@
-"""What runs paid, for what, shared with whom, and what sharing saved them."""
+"""Receipts: what a run paid, for which work, shared with which runs, and what it saved."""
 
 import msgspec
 

@@ -77,12 +77,14 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]
     """
     if not active:
         return SegmentShares({}, {}, amount)
-    lanes: dict[str, list[K]] = {}
+    instances: dict[str, list[K]] = {}
     for key, activity in active.items():
-        lanes.setdefault(activity.lane, []).append(key)
+        instances.setdefault(activity.lane, []).append(key)
     execution: dict[K, int] = {}
     loading: dict[K, int] = {}
-    for share, members in zip(split_exactly(amount, [1] * len(lanes)), lanes.values(), strict=True):
+    for share, members in zip(
+        split_exactly(amount, [1] * len(instances)), instances.values(), strict=True
+    ):
         running = [k for k in members if active[k].running]
         target, payers = (execution, running) if running else (loading, members)
         weights = [active[k].units if running else 1 for k in payers]

@@ -1,4 +1,4 @@
-"""What a run paid, for what, with whom, and what sharing saved it: computed from its ledger."""
+"""Computes a run's receipt from its ledger: cost by step, runs it shared with, and savings."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Which actions an audit checks: a share of them, drawn by a seed."""
+"""Draws the actions of an audit: a share of the run's actions, by a seed."""
 
 import math
 from collections.abc import Iterable

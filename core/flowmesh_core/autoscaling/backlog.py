@@ -134,11 +134,11 @@ class _CapacitySignal:
             self._open.setdefault(name, set()).update(worker.lanes)
             # A pool's next worker is assumed to have on its disk what its present workers have.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._homes = PreferredPools(
+        self._preferred_pools = PreferredPools(
             warm, pools, self._template_workers, self._open_of, rightsizing, snapshot.now_s
         )
         for pool in pools:
-            workers = self._homes.rooms[pool.name].workers
+            workers = self._preferred_pools.rooms[pool.name].workers
             if pool.name in rightsizing.leaving:
                 workers = max(workers, self._count_with_demand(pool))
             known, vacated = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
@@ -148,8 +148,11 @@ class _CapacitySignal:
         """Returns every pool's backlog."""
         self._count_running()
         self._count_ready()
-        homes = {signature: home.pool.name for signature, home in self._homes.found.items()}
-        return CapacitySignal(self._found, homes)
+        preferred = {
+            signature: template.pool.name
+            for signature, template in self._preferred_pools.found.items()
+        }
+        return CapacitySignal(self._found, preferred)
 
     def _template_workers(self, one: SignatureDemand) -> list[TemplateWorker]:
         """The idle workers that could prewarm a signature, one per pool."""
@@ -157,8 +160,10 @@ class _CapacitySignal:
 
     def _count_with_demand(self, pool: PoolView) -> int:
         """A pool's workers that have an instance which is in demand."""
-        there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
-        return sum(not self._homes.found.keys().isdisjoint(w.lanes) for w in there)
+        workers = [
+            w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining
+        ]
+        return sum(not self._preferred_pools.found.keys().isdisjoint(w.lanes) for w in workers)
 
     def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
         """Pool → the share of some signatures' memory that its workers have open."""
@@ -166,9 +171,9 @@ class _CapacitySignal:
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
             if not worker.draining:
-                here = worker.lanes.keys() & mib.keys()
-                every[worker.shape.pool] |= here
-                loaded = {s for s in here if worker.lanes[s].load_remaining_s <= 0.0}
+                open_here = worker.lanes.keys() & mib.keys()
+                every[worker.shape.pool] |= open_here
+                loaded = {s for s in open_here if worker.lanes[s].load_remaining_s <= 0.0}
                 ready[worker.shape.pool] |= loaded
         whole = max(1, sum(mib.values()))
         return {
@@ -182,34 +187,36 @@ class _CapacitySignal:
 
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:
-            here = worker.shape.pool
+            name = worker.shape.pool
             stays_s, busy = 0.0, False
-            for lane in worker.lanes.values():
-                if not lane.held:
+            for instance in worker.lanes.values():
+                if not instance.held:
                     continue
                 busy = True
-                home, more_s = self._counts_at(lane)
-                if home is None or home.name == here or lane.remaining_s > home.calm_s:
+                pool, more_s = self._counts_at(instance)
+                if pool is None or pool.name == name or instance.remaining_s > pool.calm_s:
                     # More workers do not end a load sooner, so its remaining time is left out.
-                    stays_s = max(stays_s, lane.remaining_s - lane.load_remaining_s)
+                    stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
                 else:
-                    there = self._found[home.name]
-                    self._found[home.name] = replace(there, ready_s=there.ready_s + more_s)
-            stays_s = min(stays_s, self._most_s.get(here, stays_s))
-            known = self._found[here]
-            self._found[here] = replace(
+                    preferred = self._found[pool.name]
+                    self._found[pool.name] = replace(preferred, ready_s=preferred.ready_s + more_s)
+            stays_s = min(stays_s, self._most_s.get(name, stays_s))
+            known = self._found[name]
+            self._found[name] = replace(
                 known, running_s=known.running_s + stays_s, busy=known.busy + busy
             )
 
-    def _counts_at(self, lane: InstanceView) -> tuple[PoolView | None, float]:
+    def _counts_at(self, instance: InstanceView) -> tuple[PoolView | None, float]:
         """The pool that should run an instance's actions, and for how many seconds; or None."""
-        home = self._homes.found.get(lane.signature)
-        if home is not None:
-            return home.pool, home.share_s(self._warm[lane.signature].work) * lane.held
-        info = self._snapshot.signatures.get(lane.signature)
+        preferred = self._preferred_pools.found.get(instance.signature)
+        if preferred is not None:
+            return preferred.pool, preferred.share_s(
+                self._warm[instance.signature].work
+            ) * instance.held
+        info = self._snapshot.signatures.get(instance.signature)
         if info is None or info.components:
             return None, 0.0
-        return self._homes.anyway(self._able_pools(info)), lane.remaining_s
+        return self._preferred_pools.anyway(self._able_pools(info)), instance.remaining_s
 
     def _count_ready(self) -> None:
         groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
@@ -276,11 +283,11 @@ class _CapacitySignal:
         self, able: Sequence[TemplateWorker], info: SignatureInfo
     ) -> TemplateWorker | None:
         """The preferred pool, or one with workers in any case, if that can take more work."""
-        home = self._homes.found.get(info.signature)
-        if home is None and not info.components:
-            pool = self._homes.anyway([empty.pool for empty in able])
-            home = next((empty for empty in able if empty.pool is pool), None)
-        return home if home is not None and self._takes_more(home.pool) else None
+        preferred = self._preferred_pools.found.get(info.signature)
+        if preferred is None and not info.components:
+            pool = self._preferred_pools.anyway([empty.pool for empty in able])
+            preferred = next((empty for empty in able if empty.pool is pool), None)
+        return preferred if preferred is not None and self._takes_more(preferred.pool) else None
 
     def _best_pool(
         self, able: Sequence[TemplateWorker], work: WorkSize, weights: UtilityWeights
@@ -322,7 +329,7 @@ def _deadline_workers(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWo
     deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.work)
     for number, deadline_s in enumerate(deadlines, start=1):
-        left_s = deadline_s - snapshot.now_s - chosen.load_s
-        if left_s > 0.0:
-            needed = max(needed, ceil(number * share_s / left_s))
+        remaining_s = deadline_s - snapshot.now_s - chosen.load_s
+        if remaining_s > 0.0:
+            needed = max(needed, ceil(number * share_s / remaining_s))
     return needed

@@ -58,21 +58,21 @@ class PreferredPools:
         recent = [one for one in by_size if one.since_s <= LATELY_S and able_of[one.info.signature]]
         fleets = {pool.name: fleet_of(pool, recent, able_of) for pool in pools} if recent else {}
         for one in by_size:
-            places = able_of[one.info.signature]
+            templates = able_of[one.info.signature]
             able_of[one.info.signature] = {
-                name: e for name, e in places.items() if one.since_s <= e.pool.calm_s
+                name: e for name, e in templates.items() if one.since_s <= e.pool.calm_s
             }
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)
         weights = [one.weights for one in recent]
         order = rightsizing.order(best, opened(by_size), fleets, weights, now_s)
         for one in by_size:
-            places = able_of[one.info.signature]
+            templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
-            open_ = [name for name in order if name in places]
+            open_ = [name for name in order if name in templates]
             fitting = [name for name in open_ if self.rooms[name].has_room(mib)]
             name = (fitting or open_)[0]
-            self.found[one.info.signature] = places[name]
+            self.found[one.info.signature] = templates[name]
             self.rooms[name].take(mib)
 
     def anyway(self, able: Sequence[PoolView]) -> PoolView | None:
@@ -87,9 +87,11 @@ def _by_utility(
     """Pools by name, the best for all signatures in demand first."""
     scores = {pool.name: 0.0 for pool in pools}
     for one in warm:
-        places = able_of[one.info.signature]
-        utilities = Estimates([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
-        found = dict(zip(places, utilities, strict=True))
+        templates = able_of[one.info.signature]
+        utilities = Estimates([e.at_home(one.work) for e in templates.values()]).utilities(
+            one.weights
+        )
+        found = dict(zip(templates, utilities, strict=True))
         for name in scores:
             scores[name] += found.get(name, UNABLE_UTILITY) / max(DEMAND_GAP_MIN_S, one.gap_s)
     return sorted(scores, key=lambda name: (-scores[name], name))

@@ -1,4 +1,4 @@
-"""Which worker prewarms which engine: a preferred pool's engines, divided among its workers."""
+"""The prewarm plan: a preferred pool's engines, divided among its workers."""
 
 from collections.abc import Mapping, Sequence
 

@@ -53,17 +53,17 @@ def fleet_of(
         warm: signatures in demand, the largest first.
         places: signature → pool → an idle worker of it.
     """
-    rooms, used, able = MemoryPacking(pool), 0.0, bool(warm)
+    packing, used, able = MemoryPacking(pool), 0.0, bool(warm)
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         mib = one.info.requirement.memory_mib
-        if empty is None or not rooms.has_room(mib):
+        if empty is None or not packing.has_room(mib):
             able = False
         else:
-            rooms.take(mib)
+            packing.take(mib)
             used += empty.share_s(one.work) * one.per_s
-    added = max(0, rooms.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
-    return PoolRequirement(pool, added if able else inf, used / max(1, rooms.workers))
+    added = max(0, packing.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
+    return PoolRequirement(pool, added if able else inf, used / max(1, packing.workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ class RightSizing:
             self._why = ""
             self._moved_s = now_s if self.leaving else self._moved_s
         elif fleets:
-            why, there, wait_s = self._find_better(names, open_, fleets, weights)
+            why, target, wait_s = self._find_better(names, open_, fleets, weights)
             if why != self._why:
                 self._why, self._since_s = why, now_s
             if why and now_s - self._since_s >= wait_s:
-                self._move(why, self.first or names[0], there, now_s)
+                self._move(why, self.first or names[0], target, now_s)
             self._end_move(open_, fleets, now_s)
         return sorted(names, key=lambda name: name != self.first)
 
@@ -161,9 +161,11 @@ class RightSizing:
         """Settles on a pool that has half of them, until it is removed or cannot hold them all."""
         able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
         if self.first not in fleets or (able and self.first not in able):
-            held = [n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE]
-            held = [n for n in held if not able or n in able]
-            self.first = held[0] if held else None
+            candidates = [
+                n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE
+            ]
+            candidates = [n for n in candidates if not able or n in able]
+            self.first = candidates[0] if candidates else None
             if self.leaving and fleets:
                 self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)
             self.leaving, self._quiet_pool = set(), None
@@ -176,32 +178,32 @@ class RightSizing:
         weights: Sequence[UtilityWeights],
     ) -> tuple[str, str, float]:
         """Why another pool should come first ("" if none), which one, and how long to wait."""
-        here = fleets[self.first or names[0]]
+        current = fleets[self.first or names[0]]
         hasty = any(w.hasty for w in weights)
         fit = [fleets[n] for n in names if fleets[n].use <= BUSY_SHARE]
         fit = [fleet for fleet in fit if fleet.nanousd_per_hour < inf]
         if hasty and self._quiet_pool in {fleet.pool.name for fleet in fit}:
             return "hasty", str(self._quiet_pool), 0.0
-        if here.use > BUSY_SHARE and not all(w.thrifty for w in weights):
-            price = here.pool.shape.price_nanousd_per_hour
+        if current.use > BUSY_SHARE and not all(w.thrifty for w in weights):
+            price = current.pool.shape.price_nanousd_per_hour
             faster = [f for f in fit if f.pool.shape.price_nanousd_per_hour > price]
             if faster:
-                return "busy", faster[0].pool.name, here.pool.target_s
-        settled = open_.get(here.pool.name, NOTHING).ready >= SETTLED_SHARE
-        if here.use <= QUIET_SHARE and settled and not hasty and here.nanousd_per_hour < inf:
-            least = min(fit, key=lambda f: f.nanousd_per_hour, default=here)
-            if least.nanousd_per_hour < CHEAPER_COST_SHARE * here.nanousd_per_hour:
-                return "quiet", least.pool.name, here.pool.calm_s * self._patience
+                return "busy", faster[0].pool.name, current.pool.target_s
+        settled = open_.get(current.pool.name, NOTHING).ready >= SETTLED_SHARE
+        if current.use <= QUIET_SHARE and settled and not hasty and current.nanousd_per_hour < inf:
+            least = min(fit, key=lambda f: f.nanousd_per_hour, default=current)
+            if least.nanousd_per_hour < CHEAPER_COST_SHARE * current.nanousd_per_hour:
+                return "quiet", least.pool.name, current.pool.calm_s * self._patience
         return "", "", inf
 
-    def _move(self, why: str, here: str, there: str, now_s: float) -> None:
+    def _move(self, why: str, source: str, target: str, now_s: float) -> None:
         if why != "quiet" and self._quiet_pool is not None:
             steady = now_s - self._moved_s >= STEADY_S
             times = self._patience // 2 if steady else self._patience * 2
             self._patience = max(1, min(MOVE_PATIENCE_IDLE_TIMES, times))
-        self.leaving = (self.leaving | {here}) - {there}
-        self._quiet_pool = here if why == "quiet" else None
-        self.first, self._moved_s, self._why = there, now_s, ""
+        self.leaving = (self.leaving | {source}) - {target}
+        self._quiet_pool = source if why == "quiet" else None
+        self.first, self._moved_s, self._why = target, now_s, ""
         self.moves += 1
 
     def _end_move(
@@ -211,15 +213,15 @@ class RightSizing:
         now_s: float,
     ) -> None:
         """Ends a move when the engines are open in the first pool; undoes it if they are not."""
-        here = fleets.get(self.first or "")
+        current = fleets.get(self.first or "")
         self.leaving &= fleets.keys()
-        if not self.leaving or here is None:
+        if not self.leaving or current is None:
             return
-        there, waited_s = open_.get(here.pool.name, NOTHING), now_s - self._moved_s
-        calm_s = here.pool.calm_s
-        if there.ready >= 1.0 or (there.ready >= SETTLED_SHARE and waited_s >= calm_s):
+        readiness, waited_s = open_.get(current.pool.name, NOTHING), now_s - self._moved_s
+        calm_s = current.pool.calm_s
+        if readiness.ready >= 1.0 or (readiness.ready >= SETTLED_SHARE and waited_s >= calm_s):
             self._vacated, self._vacated_s, self.leaving = self._quiet_pool or "", now_s, set()
-        elif there.any < SETTLED_SHARE and waited_s >= 2.0 * (here.pool.start_s + calm_s):
+        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * (current.pool.start_s + calm_s):
             self.first = max(self.leaving, key=lambda n: (open_.get(n, NOTHING).any, n))
             self.leaving, self._quiet_pool = set(), None
             self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)

@@ -1,4 +1,4 @@
-"""What a step's parameters determine of its contract: its output ports, user code, and so on.
+"""The parts of a contract that a step's parameters decide: its output ports, user code, and so on.
 
 A contract states choices, pairs of a parameter and a value. Code that asks about a *step* calls
 these functions (or ``determinism_of``) and does not read the contract's fields directly.

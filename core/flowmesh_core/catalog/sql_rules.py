@@ -1,4 +1,4 @@
-"""What a query may not contain: anything that makes its result depend on more than its inputs.
+"""Refuses queries whose result depends on more than their inputs.
 
 Checked when a workflow is admitted, and by the worker, which knows every column. DuckDB itself
 parses the query. Functions that it declares to vary (``random()``, ``now()``, ``nextval()`` ...),

@@ -1,4 +1,4 @@
-"""What an action takes and costs on a class of devices: a prior, corrected by observation.
+"""Predicts the time and cost of an action on a class of devices: a prior, corrected by observation.
 
 The machine calls :meth:`~flowmesh_core.costmodel.model.CostModel.observe` at the end of every
 attempt; the scheduler and the planner call ``predict``. Nothing here is durable: a lost model

@@ -54,13 +54,13 @@ def _least_in_reach(digests: Sequence[str], reach: int) -> list[int]:
     found: list[int] = []
     i, last = reach, len(digests) - reach
     while i < last:
-        here = digests[i]
+        digest = digests[i]
         after = digests[i + 1 : i + reach + 1]
         least_after = min(after)
-        if least_after <= here:
+        if least_after <= digest:
             # No row before that least one can be a border, since the least is within its reach.
             i += after.index(least_after) + 1
-        elif min(digests[i - reach : i]) <= here:
+        elif min(digests[i - reach : i]) <= digest:
             i += 1
         else:
             found.append(i)

@@ -55,8 +55,8 @@ class RunningBorders:
         return self._cuts(self._before + len(self._digests))
 
     def _is_border(self, at: int) -> bool:
-        here, reach = self._digests[at], self._reach
-        return here < min(self._digests[at + 1 : at + reach + 1]) and here < min(
+        digest, reach = self._digests[at], self._reach
+        return digest < min(self._digests[at + 1 : at + reach + 1]) and digest < min(
             self._digests[at - reach : at]
         )
 

@@ -1,4 +1,4 @@
-"""What running out of memory has taught about a signature on a device class.
+"""Limits learned from running out of memory, by signature and device class.
 
 First the admitted load is halved. When an action fails alone, its host's reservation is doubled, up
 to the whole device; when it had that, the requirement is raised above the worker that it failed on,

@@ -1,4 +1,4 @@
-"""What a scheduling cycle sees: an indexed, read-only view that is valid for one cycle.
+"""The input of a scheduling cycle: an indexed, read-only view that is valid for one cycle.
 
 Made by the machine from its workers and ready set; read by ``placement.decide`` and by ``fmesh
 explain``. Nothing may retain it beyond the cycle.

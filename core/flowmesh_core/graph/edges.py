@@ -1,4 +1,4 @@
-"""What feeds a step: references resolved to sources and checked against the contract's ports."""
+"""The inputs of a step: references resolved to sources and checked against the contract's ports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -73,10 +73,10 @@ def _choosing(
 def _absent(
     path: str, contract: EngineContract, port: str, choice: Choice, params: Mapping[str, Any]
 ) -> str:
-    there = ", ".join(repr(p.name) for p in output_ports(contract, params))
+    existing = ", ".join(repr(p.name) for p in output_ports(contract, params))
     name, wanted = choice
     has = value_text(params.get(name))
     return (
         f"{path!r} has no output {port!r} with {name}: {has};"
-        f" it has {there or 'none'}; set {name}: {value_text(wanted)}"
+        f" it has {existing or 'none'}; set {name}: {value_text(wanted)}"
     )

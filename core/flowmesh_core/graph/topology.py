@@ -48,9 +48,9 @@ def find_cycle(parents: Mapping[str, Sequence[str]], ordered: Sequence[str]) -> 
     remaining = [path for path in parents if path not in done]
     seen: dict[str, int] = {}
     walk: list[str] = []
-    here = remaining[0]
-    while here not in seen:
-        seen[here] = len(walk)
-        walk.append(here)
-        here = next(p for p in parents[here] if p not in done)
-    return [here, *reversed(walk[seen[here] :])]
+    current = remaining[0]
+    while current not in seen:
+        seen[current] = len(walk)
+        walk.append(current)
+        current = next(p for p in parents[current] if p not in done)
+    return [current, *reversed(walk[seen[current] :])]

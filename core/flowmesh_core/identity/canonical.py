@@ -144,11 +144,11 @@ def _object(value: dict[Any, Any], path: str, depth: int) -> dict[str, Any]:
             raise IdentityError(
                 f"the key {k!r} is not a string", where=path, remedy="quote the key"
             )
-        here = f"{path}.{k}" if path else k
-        key = unicodedata.normalize("NFC", _string(k, here))
+        key_path = f"{path}.{k}" if path else k
+        key = unicodedata.normalize("NFC", _string(k, key_path))
         if key in out:
             raise IdentityError(f"two keys are the same name {key!r} in NFC", where=path)
-        out[key] = _normalised(v, here, depth + 1)
+        out[key] = _normalised(v, key_path, depth + 1)
     return out
 
 

@@ -1,4 +1,4 @@
-"""Where artifacts came from: one derivation for each step of each run.
+"""The origin of artifacts: one derivation for each step of each run.
 
 Computed from a run's plan and ledger. Two consumers of one artifact are two derivations, and a hit
 is one as much as an execution: lineage records what a run used, not which run computed it first.

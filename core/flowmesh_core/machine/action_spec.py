@@ -110,11 +110,11 @@ def _shape(
     """What the actions of a signature share; steps that are alike are not hashed again."""
     params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
     params.update(plan.fields)
-    alike = _alike(plan, contract, params, components, mixed)
-    known = state.shapes.get(alike)
+    key = _shape_key(plan, contract, params, components, mixed)
+    known = state.shapes.get(key)
     if known is None:
         info = _signature_info(state, plan, contract, components, mixed)
-        known = state.shapes[alike] = SignatureSpec(info, params)
+        known = state.shapes[key] = SignatureSpec(info, params)
         state.openings[info.signature] = PrewarmSpec(
             signature=info.signature,
             engine=contract.name,
@@ -128,7 +128,7 @@ def _shape(
     return known
 
 
-def _alike(
+def _shape_key(
     plan: StepPlan,
     contract: EngineContract,
     params: dict[str, Any],

@@ -137,65 +137,70 @@ _INF = float("inf")
 
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
-    held: dict[Digest, list[Attempt]] = defaultdict(list)
+    by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
     for attempt in worker.held.values():
-        held[attempt.action.spec.info.signature].append(attempt)
-    lanes = {}
+        by_signature[attempt.action.spec.info.signature].append(attempt)
+    instances = {}
     reserved = 0
-    for lane in worker.lanes:
-        if lane.state == "closing":
+    for instance in worker.lanes:
+        if instance.state == "closing":
             continue  # new assignments get a new host, of the size that they require
-        mine = held.pop(lane.signature, [])
-        loads = lane.state in ("starting", "loading")
-        lanes[lane.signature] = _instance_view(
-            lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
+        assigned = by_signature.pop(instance.signature, [])
+        loads = instance.state in ("starting", "loading")
+        instances[instance.signature] = _instance_view(
+            instance.signature,
+            instance.capacity,
+            instance.memory_mib,
+            assigned,
+            now_s,
+            starting=loads,
         )
-        reserved += _reserved_mib(mine, lane.memory_mib)
-    for signature, mine in held.items():
-        info = mine[0].action.spec.info
-        memory = mine[0].memory_mib or info.requirement.memory_mib
-        lanes[signature] = _instance_view(
-            signature, info.capacity, memory, mine, now_s, starting=True
+        reserved += _reserved_mib(assigned, instance.memory_mib)
+    for signature, assigned in by_signature.items():
+        info = assigned[0].action.spec.info
+        memory = assigned[0].memory_mib or info.requirement.memory_mib
+        instances[signature] = _instance_view(
+            signature, info.capacity, memory, assigned, now_s, starting=True
         )
-        reserved += _reserved_mib(mine, memory)
+        reserved += _reserved_mib(assigned, memory)
     workers.trim_near(worker)
     near = dict.fromkeys(worker.near, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
+    return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
 
 
-def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:
+def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:
     """What the hosts of a signature reserve: a shared one, and one per isolated attempt."""
-    alone = [a for a in held if a.alone]
-    shared_mib = lane_mib if len(alone) < len(held) else 0
-    return shared_mib + sum(a.memory_mib or lane_mib for a in alone)
+    alone = [a for a in assigned if a.alone]
+    shared_mib = instance_mib if len(alone) < len(assigned) else 0
+    return shared_mib + sum(a.memory_mib or instance_mib for a in alone)
 
 
 def _instance_view(
     signature: Digest,
     capacity: int,
     memory_mib: int,
-    held: list[Attempt],
+    assigned: list[Attempt],
     now_s: float,
     *,
     starting: bool = False,
 ) -> InstanceView:
     remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
-    for a in held:  # in one pass and without calls, since there may be a thousand of them
+    for a in assigned:  # in one pass and without calls, since there may be a thousand of them
         begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
         ends_in_s = begins_s + a.predicted_s - now_s
         remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
         ready_s = a.starts_s if a.starts_s < ready_s else ready_s
         tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
         isolated = isolated or a.action.isolate
-    left_s = ready_s - now_s if held else 0.0
+    remaining_load_s = ready_s - now_s if assigned else 0.0
     return InstanceView(
         signature=signature,
         capacity=max(1, capacity),
-        held=len(held),
+        held=len(assigned),
         remaining_s=remaining_s,
-        load_remaining_s=max(ANY_MOMENT_S, left_s) if starting else 0.0,
+        load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
         memory_mib=memory_mib,
         isolated=isolated,
         tightest_deadline_s=tightest_s,

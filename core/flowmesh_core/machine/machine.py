@@ -57,8 +57,8 @@ from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_core.placement.fair_share import FairShare
 
 LONGEST_TICK_S = 5.0
-"""Seconds of a tick that count as worker time at most: after a longer silence (a suspended machine)
-it is unknown what the workers did."""
+"""Seconds between two ticks that count as worker time, at most: after a longer silence (a suspended
+machine) it is unknown what the workers did."""
 
 
 class Machine:

@@ -91,9 +91,9 @@ def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
         if worker.hold_open == signatures:
             continue
         worker.hold_open = signatures
-        openings = [state.openings[s] for s in signatures]
+        specs = [state.openings[s] for s in signatures]
         memory = [informed(state, s, 1.0).requirement.memory_mib for s in signatures]
-        sized = zip(openings, memory, strict=True)
+        sized = zip(specs, memory, strict=True)
         state.emit(Prewarm(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
 
 

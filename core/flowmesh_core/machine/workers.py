@@ -139,10 +139,10 @@ def cordoned(state: State, names: frozenset[str]) -> None:
     state.cordoned = names
 
 
-def _learn_loads(state: State, worker: Worker, lanes: Iterable[EngineInstanceState]) -> None:
+def _learn_loads(state: State, worker: Worker, instances: Iterable[EngineInstanceState]) -> None:
     """Teaches the cost model how long the hosts that have become ready took to load."""
     known = {instance.signature for instance in worker.lanes if instance.load_s}
-    for instance in lanes:
+    for instance in instances:
         info = state.signatures.get(instance.signature)
         if instance.load_s and info is not None and instance.signature not in known:
             size = sum(size for _, size in info.components)

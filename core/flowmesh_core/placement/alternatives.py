@@ -32,29 +32,29 @@ class Alternatives:
                 return (chosen,)
             ranked = self._ranked[seeker] = _rank(seeker)
         found = [chosen]
-        for members, prospect, scored in ranked:
+        for members, estimate, scored in ranked:
             if members[0] != place.member:
                 found.append(scored)
             elif len(members) > 1:
-                found.append(_of(seeker, prospect, members[1]))
+                found.append(_of(seeker, estimate, members[1]))
         return tuple(found[: ALTERNATIVES_MAX + 1])
 
 
-def _rank(seeker: SlotPicker) -> _Ranked:
-    utilities = seeker.utilities
+def _rank(picker: SlotPicker) -> _Ranked:
+    utilities = picker.utilities
     best = nlargest(ALTERNATIVES_MAX + 1, range(len(utilities)), key=utilities.__getitem__)
-    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
-    return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
+    chosen = [(picker.sites[number].members, picker.prospects[number]) for number in best]
+    return [(members, p, _of(picker, p, members[0])) for members, p in chosen]
 
 
-def _of(seeker: SlotPicker, prospect: Estimate, member: int) -> ScoredWorker:
-    terms = seeker.scale.terms(prospect, prospect.first_tier)
-    return _scored(seeker, member, terms, lane=prospect.lane)
+def _of(picker: SlotPicker, estimate: Estimate, member: int) -> ScoredWorker:
+    terms = picker.scale.terms(estimate, estimate.first_tier)
+    return _scored(picker, member, terms, lane=estimate.lane)
 
 
-def _scored(seeker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
+def _scored(picker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
     return ScoredWorker(
-        seeker.tick.snapshot.workers[member].name,
+        picker.tick.snapshot.workers[member].name,
         terms.utility,
         terms.throughput,
         terms.cost,

@@ -99,13 +99,13 @@ class WorkerCapacity:
             instance = self.lane(info)
         if instance is None:
             return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
-        held = instance.held
-        if instance.closed or (alone and held):
+        count = instance.held
+        if instance.closed or (alone and count):
             return None
-        if not held and _host_mib(instance, info, alone=alone) > self.unclaimed_mib():
+        if not count and _host_mib(instance, info, alone=alone) > self.unclaimed_mib():
             return None
-        if held < instance.limit:
-            return RUN if held < instance.capacity else AHEAD
+        if count < instance.limit:
+            return RUN if count < instance.capacity else AHEAD
         return WAIT
 
     def unclaimed_mib(self) -> int:

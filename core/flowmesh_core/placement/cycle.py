@@ -62,7 +62,7 @@ class SchedulingCycle:
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
             self.kind_of.append(kind)
-            busy = [s for s, lane in worker.lanes.items() if lane.held]
+            busy = [s for s, instance in worker.lanes.items() if instance.held]
             self.busy.append(len(busy))
             self.crowded.append((_slowdown(worker, len(busy)), _slowdown(worker, len(busy) + 1)))
             self.running.update(busy)
@@ -119,15 +119,15 @@ class SchedulingCycle:
         that it has can still be met.
         """
         known = group.info.signature in account.lanes
-        lane = account.lane(group.info)
-        if not known and lane is not None and lane.view is not None and lane.held:
-            due_s = lane.view.tightest_deadline_s - self.snapshot.now_s
-            left_s = lane.view.remaining_s
-            if left_s <= due_s < float("inf"):
-                one_s, more_s = self._growth(group, account, lane)
-                now_s = one_s + more_s * lane.held
-                lane.guard((due_s / max(left_s, 1e-9) * now_s - one_s) / more_s)
-        return lane
+        instance = account.lane(group.info)
+        if not known and instance is not None and instance.view is not None and instance.held:
+            due_s = instance.view.tightest_deadline_s - self.snapshot.now_s
+            remaining_s = instance.view.remaining_s
+            if remaining_s <= due_s < float("inf"):
+                one_s, more_s = self._growth(group, account, instance)
+                now_s = one_s + more_s * instance.held
+                instance.guard((due_s / max(remaining_s, 1e-9) * now_s - one_s) / more_s)
+        return instance
 
     def take(self, group: ActionGroup, action: ReadyAction, member: int) -> None:
         """Takes the next slot on a worker for an action."""

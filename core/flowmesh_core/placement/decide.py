@@ -78,12 +78,12 @@ def _placement(
     group = batch[0].seeker.group
     rate = tick.rate(group, shape.device_class, at_once)
     for one in batch:
-        prospect = one.place.prospect
+        estimate = one.place.prospect
         if one.seeker.group is not group:
             group = one.seeker.group
             rate = tick.rate(group, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
-        once_s = 0.0 if prospect.lane else prospect.start_s / len(batch)
+        once_s = 0.0 if estimate.lane else estimate.start_s / len(batch)
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]

@@ -1,4 +1,4 @@
-"""Which engine variants workers offer (implementation, dtype, batch invariance), and remedies.
+"""Engine variants that workers offer (implementation, dtype, batch invariance), and remedies.
 
 Used by the hard constraints of placement, and by admission before a run exists.
 """
@@ -65,7 +65,7 @@ def _changes(wish: VariantRequest, shapes: Iterable[WorkerShape]) -> Iterator[st
     """Yields changes of one field that some worker offers: ``dtype: float32`` ..."""
     variants = [h for s in shapes for h in s.honours if h.engine == wish.engine]
     for honours in variants:
-        # "auto" is no remedy: the model's own dtype may be the one that is not offered.
+        # "auto" would not help: the model's own dtype may be the one that is not offered.
         for dtype in (d for d in honours.dtypes if d != "auto"):
             if wish.dtype and replace(wish, dtype=dtype)._met(honours):
                 yield f"dtype: {dtype}"

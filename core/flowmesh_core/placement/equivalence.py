@@ -52,7 +52,7 @@ def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceCla
     kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
     excluded = _excluded(tick, group, kinds) if group.avoid or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
-    with_lane = tick.lanes.get(info.signature, ())
+    with_instance = tick.lanes.get(info.signature, ())
     need_mib = info.requirement.memory_mib
     digests = [digest for digest, _ in info.components]
     all_bytes = float(sum([size for _, size in info.components]))
@@ -61,13 +61,13 @@ def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceCla
     for kind in kinds:
         for member in tick.kinds[kind]:
             account = accounts[member]
-            if member not in with_lane and account.free_mib < need_mib:
+            if member not in with_instance and account.free_mib < need_mib:
                 continue
             if excluded and account.view.name in excluded:
                 continue
             if group.replica_of and not account.idle():
                 continue
-            if member in with_lane:
+            if member in with_instance:
                 found = _open(tick, group, member, all_bytes)
                 if found is not None:
                     sites.append(found)

@@ -70,13 +70,13 @@ def prospects_of(
     found: list[Estimate] = []
     rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
     for site in sites:
-        if site.rate is not rate:  # sites of one kind of worker stand together
+        if site.rate is not rate:  # classes of one kind of worker are adjacent
             rate = site.rate
             seconds = rate.seconds(work)
         run_s = seconds * site.slowdown
         start_s = site.load_s + fetch_s
         second_s = start_s + run_s if site.first_tier == RUN else start_s
-        lane_s = site.paid_s + (run_s + fetch_s) * rate.share
+        instance_s = site.paid_s + (run_s + fetch_s) * rate.share
         near = site.near_bytes
         found.append(
             Estimate(
@@ -84,7 +84,7 @@ def prospects_of(
                 site.remaining_s if site.remaining_s > second_s else second_s,
                 site.first_tier,
                 run_s,
-                round(site.price_nanousd_per_hour * lane_s / NANO_HOUR_S),
+                round(site.price_nanousd_per_hour * instance_s / NANO_HOUR_S),
                 near,
                 needed_bytes,
                 site.lane,

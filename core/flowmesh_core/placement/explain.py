@@ -26,18 +26,18 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     tick = SchedulingCycle(view, model)
     group = group_of(view, action.kind)
     candidates = CandidateFinder(tick)
-    outlook = candidates.outlook(group)
-    prospects = candidates.prospects(group, outlook)
-    if prospects is None:
+    free_slots = candidates.outlook(group)
+    estimates = candidates.prospects(group, free_slots)
+    if estimates is None:
         return []
-    scale = prospects.scale(group.weights)
+    scale = estimates.scale(group.weights)
     ranked: list[tuple[float, int, Candidate]] = []
-    for site, known in zip(outlook.sites, prospects.all, strict=True):
+    for site, known in zip(free_slots.sites, estimates.all, strict=True):
         for member in site.members:
-            prospect = with_inputs(tick, known, action, member)
-            terms = scale.terms(prospect, prospect.first_tier)
+            estimate = with_inputs(tick, known, action, member)
+            terms = scale.terms(estimate, estimate.first_tier)
             name = snapshot.workers[member].name
-            ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))
+            ranked.append((-terms.utility, member, Candidate(name, terms, estimate.lane)))
     return [candidate for _, _, candidate in sorted(ranked, key=_rank)]
 
 

@@ -1,4 +1,4 @@
-"""Which workers have inputs of ready actions. Negligible inputs do not count."""
+"""Input locality: the workers that have inputs of ready actions. Negligible inputs do not count."""
 
 from collections.abc import Collection, Iterable
 
@@ -13,7 +13,7 @@ class InputLocality:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._near = [{} if worker.draining else worker.near for worker in snapshot.workers]
-        self._wanted = snapshot.ready.wanted
+        self._read_inputs = snapshot.ready.wanted
         self._by_input: dict[Digest, list[int]] | None = None
 
     def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
@@ -44,7 +44,7 @@ class InputLocality:
     def _all(self, digest: Digest) -> list[int]:
         if self._by_input is None:
             self._by_input = {}
-            wanted = self._wanted.keys()
+            wanted = self._read_inputs.keys()
             for member, near in enumerate(self._near):
                 for found in near.keys() & wanted:
                     self._by_input.setdefault(found, []).append(member)

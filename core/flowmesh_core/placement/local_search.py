@@ -81,10 +81,10 @@ class _LocalSearch:
                 continue
             utility = known.get(place)
             if utility is None:
-                prospect = place.prospect
+                estimate = place.prospect
                 if one.action.inputs:
-                    prospect = one.seeker.prospect(one.action, place.member)
-                utility = one.seeker.scale.utility(prospect, place.tier)
+                    estimate = one.seeker.prospect(one.action, place.member)
+                utility = one.seeker.scale.utility(estimate, place.tier)
                 if not one.action.inputs:
                     known[place] = utility
             position = (place.member, place.tier)
@@ -128,12 +128,12 @@ class _LocalSearch:
                 one.place = Slot(one.seeker.prospect(one.action, member), member, tier)
 
     def _slots_of(self, one: Nomination) -> RankedSlots:
-        seeker = one.seeker
-        known = self._slots.get(seeker)
+        picker = one.seeker
+        known = self._slots.get(picker)
         if known is None:
-            known = self._slots[seeker] = RankedSlots(seeker)
-        prospects = seeker.holders(one.action) if one.action.inputs else None
-        return LocalRankedSlots(known, prospects) if prospects else known
+            known = self._slots[picker] = RankedSlots(picker)
+        estimates = picker.holders(one.action) if one.action.inputs else None
+        return LocalRankedSlots(known, estimates) if estimates else known
 
     def _is_apart(self, item: _Item) -> bool:
         """Whether its slots differ from those of other actions that share the object.
@@ -165,9 +165,9 @@ class _LocalSearch:
                 return True
         return False
 
-    def _displace(self, item: _Item, spot: Spot, victims: list[_Item]) -> bool:
+    def _displace(self, item: _Item, slot: Spot, victims: list[_Item]) -> bool:
         """Takes a slot from others if they lose less than the item gains; otherwise undoes it."""
-        utility, member, tier = spot
+        utility, member, tier = slot
         self._budget -= len(victims)
         spare = utility - item.utility
         before = [(one, one.utility, one.position) for one in (item, *victims)]
@@ -220,8 +220,8 @@ class _LocalSearch:
             return [[one] for one in distinct.values()]
         found: list[list[_Item]] = []
         for signature, other in account.lanes.items():
-            held = other.view.held if other.view else 0
-            if signature == item.signature or held or not other.held:
+            count = other.view.held if other.view else 0
+            if signature == item.signature or count or not other.held:
                 continue
             items = [
                 one for t in (RUN, AHEAD) for one in self._items_at.get((member, signature, t), [])
@@ -262,7 +262,7 @@ class _LocalSearch:
 
 def _free_slots(instance: InstanceCapacity, tier: int) -> int:
     """Slots of a tier that the snapshot left in an instance."""
-    held = instance.view.held if instance.view else 0
+    count = instance.view.held if instance.view else 0
     if tier == RUN:
-        return max(0, min(instance.capacity, instance.limit) - held)
-    return max(0, instance.limit - max(held, instance.capacity))
+        return max(0, min(instance.capacity, instance.limit) - count)
+    return max(0, instance.limit - max(count, instance.capacity))

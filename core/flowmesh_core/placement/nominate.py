@@ -73,12 +73,12 @@ def serve(
     have something to wait for. Actions in ``placed`` are passed over.
     """
     able: dict[ReadyGroup, GroupCursor] = {}
-    alike: dict[FreeSlots, list[ReadyGroup]] = {}
-    for client in clients:
-        outlook, ready = client.outlook, client.group.ready
-        if outlook.cause is RejectionCause.BUSY and not outlook.full:
-            able[ready] = client
-            alike.setdefault(outlook, []).append(ready)
+    by_slots: dict[FreeSlots, list[ReadyGroup]] = {}
+    for cursor in clients:
+        free_slots, ready = cursor.outlook, cursor.group.ready
+        if free_slots.cause is RejectionCause.BUSY and not free_slots.full:
+            able[ready] = cursor
+            by_slots.setdefault(free_slots, []).append(ready)
     if not able:
         return []
     snapshot = tick.snapshot
@@ -93,30 +93,30 @@ def serve(
     # empty by it is test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better.
     while (head := order.pop()) is not None:
         action, ready = head
-        client = able[ready]
-        group, outlook = client.group, client.outlook
-        outlook.look()
-        if outlook.full:
-            order.drop(*alike[outlook])
+        cursor = able[ready]
+        group, free_slots = cursor.group, cursor.outlook
+        free_slots.look()
+        if free_slots.full:
+            order.drop(*by_slots[free_slots])
             continue
-        seeker = client.seek(tick) if outlook.best_tier < WAIT else None
-        place = _slot_for(seeker, action, snapshot.now_s) if seeker else None
-        if seeker is not None and place is not None and place.tier >= WAIT:
-            patient = _count_preferring_to_wait(tick, seeker, group.count - client.served)
+        picker = cursor.seek(tick) if free_slots.best_tier < WAIT else None
+        slot = _slot_for(picker, action, snapshot.now_s) if picker else None
+        if picker is not None and slot is not None and slot.tier >= WAIT:
+            patient = _count_preferring_to_wait(tick, picker, group.count - cursor.served)
             if patient > 0:
-                tick.waiting[group.info.signature] += _wait(order, client, patient)
+                tick.waiting[group.info.signature] += _wait(order, cursor, patient)
                 continue
-            place = seeker.best_now(action)
-        if seeker is None or place is None:
+            slot = picker.best_now(action)
+        if picker is None or slot is None:
             claim(tick, group, action)
             order.drop(ready)
             continue
         order.skip()
-        tick.take(group, action, place.member)
-        client.served += 1
-        served.append(Nomination(action, seeker, place))
+        tick.take(group, action, slot.member)
+        cursor.served += 1
+        served.append(Nomination(action, picker, slot))
         if not group.replica_of:
-            order.charge(place.prospect.nanousd)
+            order.charge(slot.prospect.nanousd)
     return served
 
 
@@ -124,16 +124,16 @@ def again(tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]) ->
     """Returns the cursors of groups with actions left that would use slots vacated on ``freed``."""
     usable: dict[FreeSlots, bool] = {}
     found: list[GroupCursor] = []
-    for client in clients:
-        outlook, group = client.outlook, client.group
-        if outlook.cause is RejectionCause.BUSY and client.served < group.count:
-            if outlook not in usable:
-                usable[outlook] = _is_usable(tick, outlook, freed)
-            if usable[outlook]:
+    for cursor in clients:
+        free_slots, group = cursor.outlook, cursor.group
+        if free_slots.cause is RejectionCause.BUSY and cursor.served < group.count:
+            if free_slots not in usable:
+                usable[free_slots] = _is_usable(tick, free_slots, freed)
+            if usable[free_slots]:
                 tick.waiting[group.info.signature] = 0
-                found.append(client)
+                found.append(cursor)
     fresh = CandidateFinder(tick)
-    return [client for client in found if _would_use(tick, client, fresh)]
+    return [cursor for cursor in found if _would_use(tick, cursor, fresh)]
 
 
 def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) -> bool:

@@ -57,23 +57,23 @@ class LocalRankedSlots(RankedSlots):
 
     def _list(self) -> list[Spot]:
         utility, own = self.seeker.scale.utility, self._estimates
-        spots = [
+        slots = [
             (utility(own[member], tier), member, tier) if member in own else (known, member, tier)
             for known, member, tier in self._group_slots.all
         ]
-        return sorted(spots, key=_rank)
+        return sorted(slots, key=_rank)
 
 
-def _slots_of_group(seeker: SlotPicker) -> list[Spot]:
+def _slots_of_group(picker: SlotPicker) -> list[Spot]:
     found = [
-        (seeker.scale.utility(prospect, tier), member, tier)
-        for site, prospect in zip(seeker.sites, seeker.prospects, strict=True)
+        (picker.scale.utility(estimate, tier), member, tier)
+        for site, estimate in zip(picker.sites, picker.prospects, strict=True)
         for tier in (RUN, AHEAD)
-        if tier >= prospect.first_tier
+        if tier >= estimate.first_tier
         for member in site.members
     ]
     return sorted(found, key=_rank)
 
 
-def _rank(spot: Spot) -> Spot:
-    return -spot[0], spot[1], spot[2]
+def _rank(slot: Spot) -> Spot:
+    return -slot[0], slot[1], slot[2]

@@ -120,10 +120,10 @@ class SlotPicker:
             tier = free_slots.tier_of(member)
             if tier is None:
                 continue
-            prospect = with_inputs(self.tick, self.prospects[numbers[member]], action, member)
-            utility = self.scale.utility(prospect, tier)
+            estimate = with_inputs(self.tick, self.prospects[numbers[member]], action, member)
+            utility = self.scale.utility(estimate, tier)
             if best is None or utility > self.scale.utility(best.prospect, best.tier):
-                best = Slot(prospect, member, tier)
+                best = Slot(estimate, member, tier)
         return best
 
     def best_by(self, action: ReadyAction, due_s: float) -> Slot | None:
@@ -133,8 +133,8 @@ class SlotPicker:
             for member in site.members:
                 tier = self._free_slots.tier_of(member)
                 if tier is not None:
-                    prospect = with_inputs(self.tick, known, action, member)
-                    slots.append(Slot(prospect, member, tier))
+                    estimate = with_inputs(self.tick, known, action, member)
+                    slots.append(Slot(estimate, member, tier))
         in_time = [p for p in slots if p.prospect.finish_s(p.tier) <= due_s]
         if in_time:
             return max(in_time, key=lambda p: (self.scale.utility(p.prospect, p.tier), -p.member))
@@ -148,8 +148,8 @@ class SlotPicker:
             return None
         number = min(available)[1]
         member = free_slots.members[number]
-        prospect = with_inputs(self.tick, self.prospects[number], action, member)
-        return Slot(prospect, member, tiers[number])
+        estimate = with_inputs(self.tick, self.prospects[number], action, member)
+        return Slot(estimate, member, tiers[number])
 
     def would_wait(self, enough: float) -> float:
         """Returns how many actions prefer waiting for an instance to the best slot of this cycle.
@@ -196,9 +196,9 @@ class SlotPicker:
         signature, accounts = self.group.info.signature, self.tick.accounts
         capacity = 0
         for member in self.sites[number].members:
-            lane = accounts[member].lanes.get(signature)
-            if lane is not None:
-                capacity += lane.capacity
+            instance = accounts[member].lanes.get(signature)
+            if instance is not None:
+                capacity += instance.capacity
         return capacity
 
     def holders(self, action: ReadyAction) -> dict[int, Estimate]:

@@ -1,4 +1,4 @@
-"""What a pool may change in its pods beyond its own fields: a limited part of a pod template.
+"""The part of the pod template that a pool may change, beyond its own fields.
 
 Limited so that a pool cannot loosen the security of its pods (user, capabilities, token, network):
 only the fields listed here are allowed, and the operator merges them into the template that it

@@ -1,4 +1,4 @@
-"""Whether a run has more to show than the status of its object has room for."""
+"""Detects runs whose status is too large for their object."""
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.spec.status import MOST_ROWS
