@@ -80,5 +80,5 @@ class CompileContext:
         return self.params_bytes > self.limits.params_bytes
 
     def params(self) -> dict[str, Any]:
-        """The workflow's params."""
+        """Returns the workflow's params."""
         return self.workflow.spec.params

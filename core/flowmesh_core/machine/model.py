@@ -251,11 +251,11 @@ class Action(msgspec.Struct, eq=False):
         self.state = state
 
     def first_run(self) -> str:
-        """Uid of the run that subscribed first; empty where none does."""
+        """Returns the uid of the run that subscribed first; empty where none does."""
         return next(iter(self.subscribers)).uid if self.subscribers else ""
 
     def runs(self) -> list[str]:
-        """Uids of the subscribed runs, in order of subscription."""
+        """Returns the uids of the subscribed runs, in order of subscription."""
         if len(self.subscribers) == 1:
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))

@@ -17,7 +17,7 @@ NEAR_MAX = 4096
 
 
 def connected(state: State, hello: Hello, now_s: float) -> None:
-    """A worker reported its full state: it is new, or it is back after a break."""
+    """Adds a worker, or updates one that is back after a break, from its full state."""
     name = hello.shape.name
     worker = state.workers.get(name)
     if worker is not None and worker.incarnation != hello.incarnation:
@@ -104,7 +104,7 @@ def _never_arrived(state: State, worker: Worker, attempt: Attempt, now_s: float)
 
 
 def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) -> None:
-    """A worker reported what has changed; a message of another incarnation is stale."""
+    """Applies what a worker reports as changed; a message of another incarnation is stale."""
     worker = state.workers.get(name)
     if worker is None or worker.incarnation != incarnation:
         return
@@ -186,7 +186,7 @@ def _log(state: State, worker: Worker, sync: Sync) -> None:
 def lost(
     state: State, name: str, reason: str, now_s: float, *, kind: FailureKind = FailureKind.LOST
 ) -> None:
-    """A worker has left: its bill is closed, its actions go back to the ready set at once."""
+    """Removes a worker: its bill is closed, its actions go back to the ready set at once."""
     worker = state.workers.get(name)
     if worker is None:
         return

@@ -82,12 +82,11 @@ class FairOrder:
 class _Queue:
     """The actions of one tenant, merged from its groups in order of rank.
 
-    A tenant may have thousands of ready actions in hundreds of groups, of which a cycle places few,
-    so neither all actions nor all heads are put into a heap: that was a quarter of a cycle's time
-    (ADR 13). The index keeps the heads of the groups sorted, and the queue walks along them. Only a
-    group whose head was taken has a new head, and only those go into a heap (``_moved``), to be
-    merged with the walk. ``test_within_a_tenant_priority_then_slack_then_path_then_age_decide``
-    compares the order with a full sort.
+    A tenant may have thousands of ready actions in hundreds of groups, of which a cycle places few.
+    To collect and sort them all in each cycle took a quarter of its time (ADR 13). So the index has
+    the heads of the groups sorted, and the queue walks along them. Only a group whose head was
+    taken has a new head, and only those go into a heap (``_moved``), which is merged with the walk.
+    ``test_within_a_tenant_priority_then_slack_then_path_then_age_decide`` shows the order.
     """
 
     def __init__(self, heads: Iterable[Entry]) -> None:

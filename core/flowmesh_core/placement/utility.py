@@ -55,19 +55,19 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     sunk: bool = True
 
     def begin_s(self, tier: int) -> float:
-        """Seconds from now until a slot of this tier runs."""
+        """Returns the seconds from now until a slot of this tier runs."""
         if tier == RUN:
             return self.start_s
         return self.wait_s + (tier - 1) * self.run_s
 
     def finish_s(self, tier: int) -> float:
-        """Seconds from now until an action in a slot of this tier is done."""
+        """Returns the seconds from now until an action in a slot of this tier is done."""
         seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
         seconds += self.run_s
         return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
 
     def locality_at(self, tier: int) -> float:
-        """Locality in a slot of this tier; 0 for one that must be waited for."""
+        """Returns the locality in a slot of this tier; 0 for one that must be waited for."""
         return self.locality if tier < WAIT else 0.0
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Estimate":
@@ -115,7 +115,7 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
     sunk_share: float = 1.0
 
     def cost(self, prospect: Estimate) -> float:
-        """Predicted dollars over those of the dearest."""
+        """Returns the predicted dollars over those of the dearest."""
         cost = prospect.nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
@@ -129,12 +129,12 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
 
     def throughput(self, prospect: Estimate, tier: int) -> float:
-        """The earliest finish over this one's."""
+        """Returns the earliest finish over this one's."""
         finish_s = prospect.finish_s(tier) - self.common_s
         return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
 
     def utility(self, prospect: Estimate, tier: int) -> float:
-        """U of a slot of this tier. A later tier is never better than an earlier one."""
+        """Returns U of a slot of this tier. A later tier is never better than an earlier one."""
         w = self.weights
         return (
             w.alpha * self.throughput(prospect, tier)
