@@ -1,7 +1,7 @@
 """Hard constraints: whether a worker could ever run an action, and if not, what is missing.
 
-They look at what a worker is (its shape), not at what it runs. Evaluated once per signature and
-shape; also called by admission checks that ask whether any pool could run a step.
+They look at what a worker is (its shape), not at what it runs. A cycle evaluates them once per
+signature and shape; the planner and the capacity signal ask the same of pools.
 """
 
 from collections.abc import Mapping, Sequence
