@@ -194,7 +194,7 @@ def test_borders_found_while_rows_come_are_those_of_all_rows(
 def test_rows_that_are_all_equal_are_held_a_chunk_at_a_time() -> None:
     running = RunningBorders()
     found = [b for _ in range(400) for b in running.add(["00"] * 100)]
-    assert len(running._held) < 400
+    assert len(running._digests) < 400
     assert [0, *found, *running.end()] == borders(["00"] * 40_000)
 
 
