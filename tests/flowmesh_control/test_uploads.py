@@ -17,11 +17,11 @@ async def test_a_namespace_that_no_workflow_can_have_is_refused(
     fabric: Fabric, namespace: str
 ) -> None:
     for path in ("/v1/datasets?name=n.jsonl&", "/v1/trees?kind=model&"):
-        told = await fabric.call(
+        reply = await fabric.call(
             "POST", f"{path}namespace={namespace}", data=b'{"a": 1}', status=400
         )
-        assert "is no namespace" in told["error"]["message"]
-        assert "small letters, digits and -" in told["error"]["remedy"]
+        assert "is not a namespace" in reply["error"]["message"]
+        assert "small letters, digits and -" in reply["error"]["remedy"]
 
 
 async def test_a_good_namespace_gets_a_reference(fabric: Fabric) -> None:
@@ -41,7 +41,7 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
     body = b"".join(rows)
     path = "/v1/datasets?namespace=team-a&name=n.jsonl"
     with monkeypatch.context() as hung:
-        hung.setattr(Importer, "_received", never)
+        hung.setattr(Importer, "_receive", never)
         left = [
             asyncio.create_task(fabric.call("POST", path, data=io.BytesIO(body))) for _ in range(3)
         ]
@@ -57,5 +57,5 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
 @pytest.mark.parametrize("name", ["%00.parquet", "a%0Ab.jsonl", "%7F.csv"])
 async def test_a_file_name_with_control_characters_is_refused(fabric: Fabric, name: str) -> None:
     path = f"/v1/datasets?namespace=team-a&name={name}"
-    told = await fabric.call("POST", path, data=b"PAR1", status=400)
-    assert told["error"]["where"] == "?name="
+    reply = await fabric.call("POST", path, data=b"PAR1", status=400)
+    assert reply["error"]["where"] == "?name="

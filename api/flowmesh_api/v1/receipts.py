@@ -1,4 +1,4 @@
-"""What runs paid, for what, shared with whom, and what sharing saved them."""
+"""Receipts: what a run paid, for which work, shared with which runs, and what it saved."""
 
 import msgspec
 
@@ -33,7 +33,8 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run's receipt. Σ ``paid_nanousd`` over all runs + fabric = the workers' bill.
 
     Attributes:
-        audit_of: of an audit, the run that it executed again; who asked for the audit pays for it.
+        audit_of: of an audit, the run that it executed again; the user who requested the audit
+            pays.
     """
 
     uid: str

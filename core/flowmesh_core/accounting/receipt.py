@@ -1,4 +1,4 @@
-"""What a run paid, for what, with whom, and what sharing saved it: a projection of its ledger."""
+"""Computes a run's receipt from its ledger: cost by step, runs it shared with, and savings."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine
 def receipt(
     uid: str, name: str, namespace: str, lines: Iterable[Line], *, audit_of: str = ""
 ) -> Receipt:
-    """Projects a run's ledger to its receipt, one line a step in order of first mention."""
+    """Returns the receipt of a run's ledger, one line per step in order of first mention."""
     steps: dict[str, ReceiptLine] = {}
     for line in lines:
         if isinstance(line, AttemptLine):

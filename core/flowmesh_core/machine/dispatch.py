@@ -35,9 +35,11 @@ from flowmesh_core.protocol.messages import Assignment, InputRef
 from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
+"""Seconds between updates of the reasons why steps wait."""
 SETTLED_S = 2.0
+"""Seconds after the newest worker's start from which a fixed fleet counts as complete."""
 ANY_MOMENT_S = 0.5
-"""What is left of a loading that has taken longer than was predicted."""
+"""Remaining seconds of a load that takes longer than predicted."""
 
 NEVER = frozenset(
     {
@@ -50,18 +52,15 @@ NEVER = frozenset(
         RejectionCause.NOT_BUILT_IN,
     }
 )
-"""Causes that no waiting mends on a fleet that does not grow.
+"""Causes that waiting does not remove on a fleet that does not grow.
 
-A version that nobody offers is none of them: such a run waits until it is re-pinned.
-"""
+A version that no worker offers is not one of them: such a run waits until it is re-pinned."""
 
 
 def snapshot(state: State, now_s: float) -> Snapshot:
-    """What the scheduler decides on.
+    """Returns what the scheduler decides on; valid until the next one or a change of state.
 
-    Without actions while a recovery waits for workers, or too many results for space in the store.
-
-    It holds until the next one is asked for, or the state changes.
+    It has no actions during a recovery, or while too many results wait for space in the store.
     """
     blocked = now_s < state.recovering_until_s or publications.holds_back(state) is not None
     index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
@@ -79,7 +78,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
-    """What tenants paid of late, and what is reserved for what runs for them now, over weight."""
+    """What tenants paid recently, and what is reserved for what they run now, over weight."""
     weights = state.fair.weights
     shares: dict[str, float] = {}
     for run in state.runs.values():
@@ -91,7 +90,7 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
 
 
 def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
-    """What a signature asks for, raised by what running out of memory has taught."""
+    """Returns what a signature requires, raised by what running out of memory has taught."""
     info = state.signatures[signature]
     if sequences > 1.0:
         info = replace(info, sequences=sequences)
@@ -112,8 +111,8 @@ def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo
 def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
     """Learned bounds on device memory, where some worker that has enough exceeds them.
 
-    Where none does, a bound would shut out every other action of the signature, whose data may
-    well fit; then an action that does not fit fails by itself.
+    Where none does, a bound would exclude every other action of the signature, whose data may well
+    fit; then an action that does not fit fails by itself.
     """
     bounds = state.learned.more_than_mib(signature)
     if not bounds:
@@ -126,73 +125,82 @@ def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int
 
 
 def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
-    """An action that waits or runs, and what its candidates would be scored on now."""
-    shown, seen = ready_actions.view(state, action), snapshot(state, now_s)
-    info = {shown.signature: informed(state, shown.signature, shown.work.sequences)}
-    return shown, replace(seen, signatures={**seen.signatures, **info})
+    """Returns an action that waits or runs, and the snapshot to score its candidates on now."""
+    action_view, current = ready_actions.view(state, action), snapshot(state, now_s)
+    info = {
+        action_view.signature: informed(state, action_view.signature, action_view.work.sequences)
+    }
+    return action_view, replace(current, signatures={**current.signatures, **info})
 
 
 _INF = float("inf")
 
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
-    held: dict[Digest, list[Attempt]] = defaultdict(list)
+    by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
     for attempt in worker.held.values():
-        held[attempt.action.spec.info.signature].append(attempt)
-    lanes = {}
+        by_signature[attempt.action.spec.info.signature].append(attempt)
+    instances = {}
     reserved = 0
-    for lane in worker.lanes:
-        if lane.state == "closing":
-            continue  # what is sent from now on gets a new host, of the size that it asks for
-        mine = held.pop(lane.signature, [])
-        loads = lane.state in ("starting", "loading")
-        lanes[lane.signature] = _lane(
-            lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
+    for instance in worker.lanes:
+        if instance.state == "closing":
+            continue  # new assignments get a new host, of the size that they require
+        assigned = by_signature.pop(instance.signature, [])
+        loads = instance.state in ("starting", "loading")
+        instances[instance.signature] = _instance_view(
+            instance.signature,
+            instance.capacity,
+            instance.memory_mib,
+            assigned,
+            now_s,
+            starting=loads,
         )
-        reserved += _reserved_mib(mine, lane.memory_mib)
-    for signature, mine in held.items():
-        info = mine[0].action.spec.info
-        memory = mine[0].memory_mib or info.requirement.memory_mib
-        lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
-        reserved += _reserved_mib(mine, memory)
+        reserved += _reserved_mib(assigned, instance.memory_mib)
+    for signature, assigned in by_signature.items():
+        info = assigned[0].action.spec.info
+        memory = assigned[0].memory_mib or info.requirement.memory_mib
+        instances[signature] = _instance_view(
+            signature, info.capacity, memory, assigned, now_s, starting=True
+        )
+        reserved += _reserved_mib(assigned, memory)
     workers.trim_near(worker)
     near = dict.fromkeys(worker.near, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
+    return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
 
 
-def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:
-    """What the hosts of a signature reserve: one that all share, and one for each that is alone."""
-    alone = [a for a in held if a.alone]
-    shared_mib = lane_mib if len(alone) < len(held) else 0
-    return shared_mib + sum(a.memory_mib or lane_mib for a in alone)
+def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:
+    """What the hosts of a signature reserve: a shared one, and one per isolated attempt."""
+    alone = [a for a in assigned if a.alone]
+    shared_mib = instance_mib if len(alone) < len(assigned) else 0
+    return shared_mib + sum(a.memory_mib or instance_mib for a in alone)
 
 
-def _lane(
+def _instance_view(
     signature: Digest,
     capacity: int,
     memory_mib: int,
-    held: list[Attempt],
+    assigned: list[Attempt],
     now_s: float,
     *,
     starting: bool = False,
 ) -> InstanceView:
     remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
-    for a in held:  # in one go and without calls: there may be a thousand of them
+    for a in assigned:  # in one pass and without calls, since there may be a thousand of them
         begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
         ends_in_s = begins_s + a.predicted_s - now_s
         remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
         ready_s = a.starts_s if a.starts_s < ready_s else ready_s
         tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
         isolated = isolated or a.action.isolate
-    left_s = ready_s - now_s if held else 0.0
+    remaining_load_s = ready_s - now_s if assigned else 0.0
     return InstanceView(
         signature=signature,
         capacity=max(1, capacity),
-        held=len(held),
+        held=len(assigned),
         remaining_s=remaining_s,
-        load_remaining_s=max(ANY_MOMENT_S, left_s) if starting else 0.0,
+        load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
         memory_mib=memory_mib,
         isolated=isolated,
         tightest_deadline_s=tightest_s,
@@ -200,7 +208,7 @@ def _lane(
 
 
 def decided(state: State, decision: Decision, now_s: float) -> None:
-    """Turns placements into assignments, and keeps the reasons of what was not placed."""
+    """Turns placements into assignments, and retains the reasons of what was not placed."""
     state.rejections = decision.rejections
     for placement in decision.placements:
         worker = state.workers.get(placement.worker)
@@ -209,19 +217,19 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             continue
         billing.accrue(state, worker, now_s)
         memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
-        held = len(worker.held)
+        count_before = len(worker.held)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, placement):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
-        if len(worker.held) > held:
+        if len(worker.held) > count_before:
             _count_batch(state, worker, Digest(placement.signature))
     _wait_reasons(state, decision, now_s)
 
 
 def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
-    """A batch joins what of its signature the worker holds: together they are what runs at once."""
+    """Observes how many attempts of the signature the worker has after a batch joined them."""
     engine = state.signatures[signature].requirement.engine
     together = sum(a.action.spec.info.signature == signature for a in worker.held.values())
     state.figures.batch[engine].observe(together)
@@ -282,18 +290,18 @@ def _assign(
 def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
     """Whether some subscribed run can pay its part; fails the action where none can."""
     part = -(-reserve // len(runs))
-    poor = [r for r in runs if _over(r, part)]
-    if len(poor) < len(runs):
+    short = [r for r in runs if _over(r, part)]
+    if len(short) < len(runs):
         return True
-    run = poor[0]
+    run = short[0]
     failure = Failure(
         FailureKind.BUDGET,
         f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
         f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
         f"{usd_text(run.reserved_nanousd)} reserved",
-        "raise spec.budgetUsd, or ask for fewer rows, samples or tokens",
+        "raise spec.budgetUsd, or request fewer rows, samples or tokens",
     )
-    if not any(run.reserved_nanousd for run in poor):
+    if not any(run.reserved_nanousd for run in short):
         actions.fail(state, action, failure)
     return False
 
@@ -334,7 +342,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
-    """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
+    """Sets why steps wait; fails what no worker of a fixed fleet can ever run."""
     full = publications.holds_back(state)
     if not (decision.rejections or full) or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
@@ -352,7 +360,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         found = reasons.get(action.spec.info.signature)
         if found is None:
             continue
-        # Workers of a fixed fleet come together: what the first serves, the others serve too.
+        # A fixed fleet starts together, and what its first workers offer the others offer too.
         settled = found.cause is RejectionCause.NOT_HONOURED and now_s - newest_s > SETTLED_S
         late = settled or now_s - action.ready_s > patience_s
         if patience_s and found.cause in NEVER and late:
@@ -362,7 +370,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
 
 
 def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:
-    """Shows why an action waits, in the steps that wait for it."""
+    """Sets why an action waits, in the steps that wait for it."""
     for s in action.subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
@@ -375,10 +383,10 @@ _Reasons = dict[Digest, Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, what holds for its actions in backoff, and what for its others.
+    """By signature, the reason for its actions in backoff, and the reason for its others.
 
-    A backoff is one action's own. Of several others it is that which may pass, if there is one: an
-    action must not fail for what keeps another one back.
+    A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
+    action must not fail for what stops another one.
     """
     pausing: _Reasons = {}
     others: _Reasons = {}
