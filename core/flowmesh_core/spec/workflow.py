@@ -91,10 +91,6 @@ class CacheSpec(SpecModel):
         description="Input ports whose content does not name the action. Such results stay in the"
         " namespace's own scope.",
     )
-    strict: bool = Field(
-        default=False,
-        description="Whether device and library versions enter the action's name.",
-    )
 
 
 class StepSpec(SpecModel):
