@@ -15,8 +15,6 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric
 from flowmesh_cli.views.steps import titles_of
-from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.errors import FailureKind
 
 _ENGINE_SECONDS = (
     "engine s: time that attempts ran in engines, without loading; of attempts side by side each "
@@ -39,48 +37,28 @@ class SharedWork(msgspec.Struct, frozen=True):
     saved_nanousd: int
 
 
-class _Story(msgspec.Struct, frozen=True):
-    """What of a step's story counts here."""
-
-    attempts: tuple[AttemptLine, ...]
-
-
 def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
-        cancelled = {} if as_json else cancelled_attempts(http, receipt)
     if as_json:
         terminal.answer(receipt)
         return
-    show_lines(terminal, receipt, names, cancelled)
+    show_lines(terminal, receipt, names)
 
 
-def cancelled_attempts(http: ApiClient, receipt: Receipt) -> dict[str, int]:
-    """By step, how many of the attempts without a result were cancelled: they did not fail."""
-    found = {}
-    for line in receipt.lines:
-        if line.failed_attempts:
-            story = http.get(f"/v1/runs/{receipt.uid}/why", _Story, step=line.step)
-            found[line.step] = sum(a.outcome == FailureKind.CANCELLED for a in story.attempts)
-    return found
-
-
-def show_lines(
-    terminal: Terminal, receipt: Receipt, names: Mapping[str, str], cancelled: Mapping[str, int]
-) -> None:
+def show_lines(terminal: Terminal, receipt: Receipt, names: Mapping[str, str]) -> None:
     """Writes a receipt.
 
     Args:
         terminal: where to write.
         receipt: the receipt.
         names: titles of runs by uid.
-        cancelled: as :func:`cancelled_attempts` returns it.
     """
     terminal.text(f"receipt of {receipt.namespace}/{receipt.name} {receipt.uid}")
-    rows = [_row(line, names, cancelled.get(line.step, 0)) for line in receipt.lines]
+    rows = [_row(line, names) for line in receipt.lines]
     headings = [
         "step",
         "ran",
@@ -183,13 +161,13 @@ def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
             return found
 
 
-def _row(line: ReceiptLine, names: Mapping[str, str], cancelled: int) -> list[str]:
+def _row(line: ReceiptLine, names: Mapping[str, str]) -> list[str]:
     hits = line.hits + line.in_flight
     return [
         line.step,
         str(line.executed),
-        str(line.failed_attempts - cancelled),
-        str(cancelled),
+        str(line.failed_attempts - line.cancelled_attempts),
+        str(line.cancelled_attempts),
         f"{hits} ({line.in_flight} in flight)" if line.in_flight else str(hits),
         str(line.tokens),
         f"{line.run_s:.1f}",
