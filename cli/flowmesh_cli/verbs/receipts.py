@@ -22,6 +22,9 @@ _ENGINE_SECONDS = (
 )
 
 
+_NAMED = 10
+
+
 class SharedWork(msgspec.Struct, frozen=True):
     """What one run had of another.
 
@@ -86,11 +89,13 @@ def show_receipts(*, place: Target, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         runs = all_runs(http, http.namespace)
-        receipts = read_receipts(http, http.namespace)
+        page = read_receipts(http, http.namespace)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
-    shared = sharing(receipts, titles_of(runs))
+    receipts, names = page.receipts, titles_of(runs)
+    shared = sharing(receipts, names)
     if as_json:
-        terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})
+        found = {"receipts": receipts, "shared": shared, "fabric": fabric}
+        terminal.answer({**found, "unreadable": page.unreadable})
         return
     rows = [
         [
@@ -108,6 +113,19 @@ def show_receipts(*, place: Target, as_json: bool) -> None:
     )
     show_sharing(terminal, shared)
     show_fabric(terminal, fabric)
+    note_unreadable(terminal, page.unreadable, names)
+
+
+def note_unreadable(terminal: Terminal, uids: Sequence[str], names: Mapping[str, str]) -> None:
+    """Notes which runs have no receipt, where a record of them is damaged."""
+    if not uids:
+        return
+    named = [f"{names[uid]} ({uid})" if uid in names else uid for uid in uids[:_NAMED]]
+    more = f" and {len(uids) - _NAMED} more" if len(uids) > _NAMED else ""
+    terminal.note(
+        f"{formatting.count(len(uids), 'run')} without a receipt, since a record is damaged: "
+        f"{', '.join(named)}{more}; `fmesh receipt UID` names the record"
+    )
 
 
 def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWork]:
@@ -146,19 +164,21 @@ def read_receipt(http: ApiClient, uid: str) -> Receipt:
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
-def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
+def read_receipts(http: ApiClient, namespace: str = "") -> ReceiptPage:
     """The receipts of every run that the user may list, of one namespace or of all, oldest first.
 
-    One request, or one a page where they are very many.
+    One request, or one a page where they are very many; the pages are joined to one.
     """
     found: list[Receipt] = []
+    unreadable: list[str] = []
     after = ""
     while True:
         page = http.get("/v1/receipts", ReceiptPage, namespace=namespace, after=after)
         found += page.receipts
+        unreadable += page.unreadable
         after = page.next
         if not after:
-            return found
+            return ReceiptPage(found, unreadable=tuple(unreadable))
 
 
 def _row(line: ReceiptLine, names: Mapping[str, str]) -> list[str]:
