@@ -18,7 +18,7 @@ async def explain_step(
     """Scores the actions of a step that wait or run, and tells where the others ran."""
     run = state.runs.get(uid)
     actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
-    weights = run.plan.weights if run is not None else None
+    weights = run.plan.weights if run is not None else await views.weights(uid)
     lines = await views.lines(uid)
     return Explanation(
         uid=uid,
