@@ -200,7 +200,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The placement of a step.
 
     Attributes:
-        weights: coefficients of throughput, cost and locality.
+        weights: coefficients of throughput, cost and locality; zeros where the run has ended and
+            its stored plan cannot be read.
         actions: the first of those that wait or run, ``more`` counts the others.
         attempts: where its actions ran; ``placed`` of the first of a batch is what the decision
             was based on.

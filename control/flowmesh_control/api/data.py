@@ -109,7 +109,8 @@ class DataHandlers:
             )
             directory = Path(scratch, "tree")
             await asyncio.to_thread(_unpack, received.path, directory)
-            stored = await self._uploads.put_directory(kind, directory, scope)
+            upload = self._uploads.put_directory(kind, directory, scope)
+            stored = await while_connected(request, upload)
         return answer(_uploaded(stored), status=201)
 
     async def outputs(self, call: AuthorizedRequest) -> web.Response:

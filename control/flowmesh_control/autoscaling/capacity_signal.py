@@ -13,7 +13,7 @@ from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
 from flowmesh_core.autoscaling.prewarm_plan import openings_of
 from flowmesh_core.autoscaling.right_sizing import RightSizing
-from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest

@@ -94,6 +94,8 @@ def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | Decodin
     except FlowMeshError as e:
         limit = isinstance(e, ContentLimitError)
         yield DecodingRefused(e.message, e.where, e.remedy, limit=limit)
+    except (ValueError, pa.ArrowException) as e:  # of a library, at bytes that no check foresaw
+        yield DecodingRefused(f"it cannot be read: {e}", name, "write it again", limit=False)
 
 
 def _decoded(decoding: Decoding, blob: Digest) -> DatasetDecoded:

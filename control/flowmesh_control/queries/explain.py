@@ -3,7 +3,7 @@
 from flowmesh_api.v1.why import Explanation, PlacedAction
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.machine.dispatch import as_if_ready
+from flowmesh_core.machine.fleet_snapshot import as_if_ready
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.explain import candidates_of
@@ -18,7 +18,7 @@ async def explain_step(
     """Scores the waiting and running actions of a step, and lists where others ran."""
     run = state.runs.get(uid)
     actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
-    weights = run.plan.weights if run is not None else None
+    weights = run.plan.weights if run is not None else await views.weights(uid)
     lines = await views.lines(uid)
     return Explanation(
         uid=uid,

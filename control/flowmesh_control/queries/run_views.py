@@ -16,11 +16,13 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_pins import accepted_pins
 from flowmesh_control.records.run_records import decode_record, spec_decoder, summary_of
 from flowmesh_control.runs.former_references import renewed_final
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
@@ -148,6 +150,14 @@ class RunViews:
         if live is not None:
             return tuple(live)
         return (await read_segments(self._records, uid)).lines
+
+    async def weights(self, uid: str) -> UtilityWeights | None:
+        """The weights of placement of a run that has ended; None where its plan is unreadable."""
+        try:
+            pins = await accepted_pins(self._records, uid)
+        except DamagedRecordError:
+            return None
+        return None if pins is None else pins.plan.weights
 
     async def receipt(self, uid: str) -> Receipt:
         """Returns what a run has paid so far, or in total once it has ended.

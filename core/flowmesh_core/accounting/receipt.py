@@ -6,6 +6,7 @@ import msgspec
 
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
+from flowmesh_core.errors import FailureKind
 
 
 def receipt(
@@ -45,6 +46,7 @@ def _with_attempt(row: ReceiptLine, line: AttemptLine) -> ReceiptLine:
         row,
         executed=row.executed + ran,
         failed_attempts=row.failed_attempts + failed,
+        cancelled_attempts=row.cancelled_attempts + (line.outcome == FailureKind.CANCELLED),
         paid_nanousd=row.paid_nanousd + line.share_nanousd,
         load_nanousd=row.load_nanousd + line.load_nanousd,
         tokens=row.tokens + line.tokens_in + line.tokens_out,

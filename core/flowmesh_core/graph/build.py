@@ -154,7 +154,6 @@ def _cache(
         salt=spec.salt,
         max_age_s=seconds(spec.max_age) if spec.max_age else 0.0,
         ignored_inputs=tuple(spec.ignored_inputs),
-        strict=spec.strict,
     )
 
 

@@ -80,7 +80,6 @@ class Cache(msgspec.Struct, frozen=True):
     salt: str = ""
     max_age_s: float = 0.0  # 0: unlimited
     ignored_inputs: tuple[str, ...] = ()
-    strict: bool = False
 
 
 class StepPlan(msgspec.Struct, frozen=True):

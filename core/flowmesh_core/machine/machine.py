@@ -21,6 +21,7 @@ from flowmesh_core.machine import (
     billing,
     checkpoints,
     dispatch,
+    fleet_snapshot,
     prewarm,
     publications,
     repin,
@@ -119,7 +120,7 @@ class Machine:
     def snapshot(self, now_s: float) -> Snapshot:
         """Returns what the scheduler decides on now."""
         self.state.dirty = False
-        return dispatch.snapshot(self.state, now_s)
+        return fleet_snapshot.snapshot(self.state, now_s)
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
         """Applies one event and returns the commands that follow from it.

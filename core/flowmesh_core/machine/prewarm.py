@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.machine.action_spec import spec_of
 from flowmesh_core.machine.commands import Prewarm
-from flowmesh_core.machine.dispatch import informed
+from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import PredictedDemand, Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import artifact_of

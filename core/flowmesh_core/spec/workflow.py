@@ -91,10 +91,6 @@ class CacheSpec(SpecModel):
         description="Input ports whose content is not part of the action's name. Such results stay"
         " in the namespace's own scope.",
     )
-    strict: bool = Field(
-        default=False,
-        description="Whether device and library versions are part of the action's name.",
-    )
 
 
 class StepSpec(SpecModel):

@@ -230,9 +230,16 @@ def _values(array: Any, column: Column) -> list[Any]:
                 where=f"column {column.name!r}",
                 remedy="cast it to a string or a double first",
             ) from e
-    values: list[Any] = array.to_pylist()
-    if column.type is ColumnType.JSON and pa.types.is_string(t):
-        return [v if v is None else orjson.loads(v) for v in values]
+    try:
+        values: list[Any] = array.to_pylist()
+        if column.type is ColumnType.JSON and pa.types.is_string(t):
+            return [v if v is None else orjson.loads(v) for v in values]
+    except ValueError as e:
+        raise IdentityError(
+            f"a value is not {'JSON' if isinstance(e, orjson.JSONDecodeError) else 'UTF-8'} ({e})",
+            where=f"column {column.name!r}",
+            remedy="write the file again",
+        ) from e
     if column.type is ColumnType.JSON and pa.types.is_map(t):
         return [v if v is None else dict(v) for v in values]
     return values

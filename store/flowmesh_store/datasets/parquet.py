@@ -16,6 +16,7 @@ from flowmesh_core.errors import BlobCorruptError, IdentityError
 
 TYPE_KEY = b"flowmesh.type"
 _COUNTED_ROWS = 256
+_SHOWN = 40
 _ARROW: Mapping[ColumnType, Any] = {
     ColumnType.NULL: pa.null(),
     ColumnType.BOOL: pa.bool_(),
@@ -95,7 +96,14 @@ def _field(column: Column) -> Any:
 def _column_type(field: Any) -> ColumnType:
     named = (field.metadata or {}).get(TYPE_KEY)
     if named is not None:
-        return ColumnType(named.decode())
+        try:
+            return ColumnType(named.decode())
+        except ValueError:  # also where it is not UTF-8
+            raise IdentityError(
+                f"{named[:_SHOWN]!r} is not a column type",
+                where=f"column {field.name!r}, metadata {TYPE_KEY.decode()}",
+                remedy=f"write the file without it, or as one of {', '.join(ColumnType)}",
+            ) from None
     t = field.type
     if pa.types.is_dictionary(t):
         t = t.value_type

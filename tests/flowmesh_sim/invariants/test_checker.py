@@ -224,3 +224,26 @@ def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
     monkeypatch.setattr(billing, "settle", settle)
     with pytest.raises(InvariantError, match="which is over"):
         world(["noop-flat"], load={"rows": 2}).run()
+
+
+def test_a_dispatch_that_is_cancelled_in_the_turn_of_its_decision_breaks_nothing() -> None:
+    # A run's budget does not reach for its second action, and takes the first along.
+    outcome = run_checked_world(1228)
+    assert outcome.broken == ""
+    assert outcome.runs > 10
+
+
+def test_a_dispatch_that_the_machine_does_not_know_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.machine import attempts
+
+    real = attempts.hold
+
+    def hold(state: State, *args: Any) -> None:
+        real(state, *args)
+        state.attempts.popitem()
+
+    monkeypatch.setattr(attempts, "hold", hold)
+    with pytest.raises(InvariantError, match="is not known"):
+        world(["noop-flat"]).run()
