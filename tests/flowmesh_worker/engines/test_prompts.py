@@ -40,7 +40,7 @@ def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> 
         ({"prompt": "a", "system": "b"}, "belongs to a chat"),
         ({"prompt": "{{ a"}, "no valid template"),
         ({"messages": []}, "no list of messages"),
-        ({"messages": [{"role": "user"}]}, "messages[0] is no message"),
+        ({"messages": [{"role": "user"}]}, "messages[0] is not a message"),
         ({"messages": [{"role": "user", "content": "{% if %}"}]}, "messages[0].content"),
         ({"prompt": "{{ 1 // 0 }}"}, "ZeroDivisionError"),
         ({"prompt": "{{ q.__class__.__mro__ }}"}, "fails for row 3|undefined"),

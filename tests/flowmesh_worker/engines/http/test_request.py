@@ -251,7 +251,7 @@ async def test_rows_cannot_send_a_secret_to_a_host_of_theirs(url: str) -> None:
         ({"secret": "key", "secretHeader": "Host"}, "may not set 'Host'"),
         ({"url": "ftp://example.com"}, "use https:"),
         ({"url": "{{ text }}"}, "no URL"),
-        ({"url": "file:///etc/passwd"}, "file:/etc/passwd is no URL that can be called"),
+        ({"url": "file:///etc/passwd"}, "file:/etc/passwd is not a URL that can be called"),
         ({"url": "{{ '' }}"}, "an empty text is no URL"),
         ({"url": "https://example.com:x/"}, "no URL"),
     ],
