@@ -80,7 +80,7 @@ class SimulatedFabric:
         self._jitter = self.dice.stream("dialling")
 
     def start(self) -> None:
-        """Starts a control plane if there is no leader."""
+        """Starts a control plane unless one leads already."""
         if self.control is None:
             self.control = SimulatedControlPlane(self)
 
@@ -100,7 +100,7 @@ class SimulatedFabric:
 
     @property
     def gateway(self) -> SimGateway | None:
-        """The leader's gateway; None while there is no leader."""
+        """The gateway of the leader; None without a leader."""
         return None if self.control is None else self.control.gateway
 
     def jitter(self) -> float:

@@ -1,4 +1,4 @@
-"""The goals that results are held to, and whether they were reached."""
+"""The goals of the evaluation, and whether the results reach them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ WRONG_PERCENT, WRONG_S = 5.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """What was found about one goal."""
+    """The result for one goal."""
 
     found: str
     reached: bool
@@ -20,10 +20,10 @@ class GoalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A line of the table.
+    """A row of the table of goals.
 
     Attributes:
-        paper: what the paper reports; ``reach`` what is asked for here.
+        paper: the paper's result; ``reach`` is the goal here.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Goal:
 
 
 def goals(results: Results, before: str = "") -> str:
-    """The table; a goal whose simulations are missing keeps its row, or says so where it has none.
+    """Returns the table; a goal with missing simulations keeps its old row if it has one.
 
     Args:
-        results: what was simulated.
-        before: the table as it was.
+        results: of the simulations.
+        before: the old page with its table.
     """
     rows = []
     for goal in GOALS:
@@ -53,12 +53,12 @@ def goals(results: Results, before: str = "") -> str:
 
 
 def _ratios(name: str, best: float, worst: float) -> Callable[[Results], GoalVerdict]:
-    """Against the baseline that is best in this measure, and the one that is worst."""
+    """Compares with the best and the worst baseline in this measure."""
     return lambda results: _better(results, "flowmesh", name, best, worst)
 
 
 def _cost(results: Results) -> GoalVerdict:
-    """With the default weights and with those for cost; reached where one of the two sets is."""
+    """Compares cost with the default weights and those for cost; one of them must reach it."""
     default, thrifty = (_better(results, s, "usd", 1.8, 3.8) for s in ("flowmesh", "flowmesh-cost"))
     said = f"default weights: {default.found}; cost: {thrifty.found}"
     return GoalVerdict(said, default.reached or thrifty.reached)
@@ -72,9 +72,10 @@ def _better(results: Results, system: str, name: str, best: float, worst: float)
 
 
 def _latency(results: Results) -> GoalVerdict:
-    """Over the best baseline at each size, with the default weights and with those for latency.
+    """Compares latency with the best baseline at each size.
 
-    Reached where one of the two sets is at every size: an operator chooses one for a fabric.
+    Reached if the default weights or those for latency reach it at every size: an operator chooses
+    one set for a fabric.
     """
     said, reached = [], False
     for system, weights in (("flowmesh-fixed", "default weights"), ("flowmesh-latency", "latency")):
@@ -92,11 +93,10 @@ def _latency(results: Results) -> GoalVerdict:
 
 
 def _ablation(results: Results) -> GoalVerdict:
-    """Each part taken away.
+    """Compares with the ablations.
 
-    Consolidation and placement: latency and the cost of what is used, on the fixed fleet, whose
-    bill is the same whatever is done. Elasticity: the bill for the same devices, and the latency
-    for about the same bill.
+    Consolidation and placement: latency and used cost, on the fixed pools, whose bill is constant.
+    Elasticity: the bill for the same devices, and the latency for about the same bill.
     """
     fixed = results.of("table3", "flowmesh-fixed")
     full = results.of("table3", "flowmesh")

@@ -1,4 +1,4 @@
-"""The pictures of ``docs/evaluation.md``."""
+"""Plots the pictures of ``docs/evaluation.md``."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def _save(made: Any, path: Path) -> None:
 
 
 def fig5(results: Results, plan: Json, path: Path) -> None:
-    """Four bars a system."""
+    """Plots cost, energy, CDP and EDP of each system."""
     systems = (*BASELINES, "flowmesh-fixed", "flowmesh-cost", "flowmesh")
     names = (("usd", "cost, $"), ("kj", "energy, kJ"), ("cdp", "CDP, $ s"), ("edp", "EDP, kJ s"))
     made, axes = _pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
@@ -52,7 +52,7 @@ def fig5(results: Results, plan: Json, path: Path) -> None:
 
 
 def fig6(results: Results, plan: Json, path: Path) -> None:
-    """Mean and p99 by number of workers."""
+    """Plots mean and p99 latency by number of workers."""
     made, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name in zip(axes, ("latency_s", "latency_p99_s"), strict=True):
         for system in (*BASELINES, "flowmesh-fixed", "flowmesh-latency"):
@@ -67,7 +67,7 @@ def fig6(results: Results, plan: Json, path: Path) -> None:
 
 
 def fig7(results: Results, plan: Json, path: Path) -> None:
-    """Rate and queueing by number of nodes."""
+    """Plots rate and queueing by number of workers."""
     del plan
     made, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name, title in zip(

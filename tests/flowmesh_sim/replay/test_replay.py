@@ -159,7 +159,7 @@ def test_what_fits_no_pool_is_refused_and_so_is_what_cannot_be_replayed() -> Non
     pools = [{"name": "p", "device": "cpu", "hostMemoryMib": 32}]
     with pytest.raises(FlowMeshError, match="reserved 64 MiB; the largest pool has 32"):
         again(CHAIN, pools=pools)
-    with pytest.raises(FlowMeshError, match="no attempt of it says where it ran"):
+    with pytest.raises(FlowMeshError, match="none of its attempts has a worker"):
         again(run("r", attempt("a", 0, "x", signature="")))
     with pytest.raises(FlowMeshError, match="has not ended"):
         again(replace(CHAIN, phase="Running"))

@@ -71,7 +71,7 @@ class TrainGrpo(ReinforcementEngine):
         return completions_a_step(params)
 
     def plan(self, work: Work, examples: Examples) -> TrainingPlan:
-        """See :meth:`TrainEngine.plan`; without ``beta`` there is no reference model."""
+        """See :meth:`TrainEngine.plan`; a reference model is needed only with ``beta``."""
         plan = super().plan(work, examples)
         compares = float(work.params["beta"]) > 0 and not plan.use_peft
         return replace(plan, references=int(compares))
