@@ -54,8 +54,8 @@ def read_free(text: str) -> ParsedCompletion:
     blocks = _BLOCK.findall(text)
     if blocks:
         return _calls(blocks, _BLOCK.sub("", text).strip())
-        fenced = _FENCE.match(text.strip())
-        bare = fenced[1] if fenced else text.strip()
+    fenced = _FENCE.match(text.strip())
+    bare = fenced[1] if fenced else text.strip()
     value = _json(bare) if bare[:1] in ("{", "[") else None
     listed = value if isinstance(value, list) else [value]
     if listed and all(_names_a_call(v) for v in listed):

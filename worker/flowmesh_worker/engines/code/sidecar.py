@@ -120,8 +120,8 @@ class Sidecar:
             call = asyncio.create_task(self._call(task, writer))
             disconnected = asyncio.create_task(reader.read())
             await asyncio.wait((call, disconnected), return_when=asyncio.FIRST_COMPLETED)
-            for task in (call, disconnected):
-                task.cancel()
+            for pending in (call, disconnected):
+                pending.cancel()
             await asyncio.gather(call, disconnected, return_exceptions=True)
         except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             sys.stderr.write(f"a call that cannot be read: {error}\n")
