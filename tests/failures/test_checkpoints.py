@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
+from tests.failures.observe import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_api.v1.runs import RunStatus

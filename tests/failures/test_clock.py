@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import done_units, ledger, status_of
+from tests.failures.observe import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 

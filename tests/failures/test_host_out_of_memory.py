@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.failures.seen import ledger, until
+from tests.failures.observe import ledger, until
 from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.failures.seen import ledger, status_of, until
+from tests.failures.observe import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import done_units, ledger, until
+from tests.failures.observe import done_units, ledger, until
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 from tests.flowmesh_store.published import published

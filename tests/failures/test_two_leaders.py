@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import ledger, status_of, until
+from tests.failures.observe import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_control.test_restart import Elsewhere

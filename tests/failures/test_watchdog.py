@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.failures.seen import until
+from tests.failures.observe import until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 

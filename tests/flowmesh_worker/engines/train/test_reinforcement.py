@@ -1,7 +1,7 @@
 """``train.ppo`` and ``train.grpo`` on models of two layers.
 
-Two processes in all: what one trains the other must train again, byte for byte, and take up where
-the first was stopped.
+They use two processes: the second must repeat the first's trainings byte for byte, and resume those
+that were stopped.
 """
 
 import json
@@ -113,11 +113,11 @@ def first(models: Path, train: Train) -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def second(first: Any, models: Path, train: Train) -> dict[tuple[str, bool], Any]:
-    def again(which: str, peft: bool) -> Any:
+    def repeated(which: str, peft: bool) -> Any:
         [kept] = first[which, peft]["actions"][1]["kept"]
         return host(which, models, peft, PLAIN, {"resume": kept["path"]})
 
-    return dict(zip(KINDS, train(*(again(w, p) for w, p in KINDS)), strict=True))
+    return dict(zip(KINDS, train(*(repeated(w, p) for w, p in KINDS)), strict=True))
 
 
 def made(action: dict[str, Any]) -> dict[str, Any]:
