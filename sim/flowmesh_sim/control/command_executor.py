@@ -100,7 +100,7 @@ class SimCommandExecutor:
         """
         self._engine = engine
         self._store = store
-        self._home = home
+        self._owner = home
         self._times = times
         self._rng = dice.stream("store")
         self._puts = PendingPuts()
@@ -146,40 +146,40 @@ class SimCommandExecutor:
     ) -> None:
         if not self._store.down and not self.refused() and job(command):
             return
-        if self._home.alive:
+        if self._owner.alive:
             longer_s = min(2 * wait_s, LAST_RETRY_S)
             self._engine.after(wait_s, self._request, job, took_s, command, longer_s)
 
     # -- requests: each returns whether it is done -----------------------------------------------
 
     def _look_up(self, c: LookUp) -> bool:
-        if self._home.alive:
-            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._home.now_s())
-            self._home.post(LookedUp(c.key, found))
+        if self._owner.alive:
+            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
+            self._owner.post(LookedUp(c.key, found))
         return True
 
     def _publish(self, c: Publish) -> bool:
         if self._store.races and self._rng.random() < self._store.races:
             self._rival(c)
-        now_s = self._home.now_s()
+        now_s = self._owner.now_s()
         stands, won = self._store.publish(c.key, c.result, replace=c.replace, now_s=now_s)
         if won:
-            self._home.wrote(c.key, stands)
+            self._owner.wrote(c.key, stands)
         ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
         if self.refused():
             return False  # written, but the answer is lost: the retry finds its own result
-        if self._home.alive:
-            self._home.post(Published(c.key, stands, adopted=not ours))
+        if self._owner.alive:
+            self._owner.post(Published(c.key, stands, adopted=not ours))
         return True
 
     def _rival(self, c: Publish) -> None:
         """Publishes another writer's result of the action first, such as a former leader's."""
         provenance = msgspec.structs.replace(c.result.provenance, attempt_id="a rival's")
         result = msgspec.structs.replace(c.result, provenance=provenance, run_uid="")
-        now_s = self._home.now_s()
+        now_s = self._owner.now_s()
         stands, won = self._store.publish(c.key, result, replace=c.replace, now_s=now_s)
         if won:
-            self._home.wrote(c.key, stands)
+            self._owner.wrote(c.key, stands)
 
     def _discard(self, c: DeleteCorruptBlobs) -> bool:
         self._store.discard(c.digests)
@@ -198,20 +198,20 @@ class SimCommandExecutor:
         return True
 
     def _check_blobs(self, c: CheckBlobs) -> bool:
-        if self._home.alive:
+        if self._owner.alive:
             wanted = c.digests - self._puts.join(c.uid, c.digests)
-            self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
+            self._owner.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
     def _finish_later(self, c: FinalizeRun) -> None:
         self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
 
     def _finish(self, c: FinalizeRun) -> bool:
-        if self._home.alive:
-            self._home.finish(c.uid)
-            self._home.post(RunFinalized(c.uid))
+        if self._owner.alive:
+            self._owner.finish(c.uid)
+            self._owner.post(RunFinalized(c.uid))
         return True
 
     def _assign(self, c: Assign) -> None:
-        self._home.assigned(c)
+        self._owner.assigned(c)
         self._gateway.assign(c.worker, c.assignment)

@@ -50,7 +50,7 @@ class SimPool:
         )
         self._times = fabric.facts.group("provisioning")
         self._rng = fabric.dice.stream(f"pool {spec.name}")
-        self._made = 0
+        self._count = 0
         self.workers: dict[str, SimWorker] = {}
         self.coming = 0
         self._without_machine = 0
@@ -94,8 +94,10 @@ class SimPool:
     def start_s(self) -> float:
         """The expected seconds from an order until the agent connects."""
         t = self._times
-        made = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[self.spec.start]
-        return float(made + t.agent_s)
+        machine_s = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[
+            self.spec.start
+        ]
+        return float(machine_s + t.agent_s)
 
     @property
     def near(self) -> frozenset[Digest]:
@@ -126,14 +128,14 @@ class SimPool:
     def make(self, paid_before_s: float = 0.0) -> SimWorker:
         """Starts a worker's process; ``paid_before_s`` is its machine's time before that."""
         self.coming = max(0, self.coming - 1)
-        self._made += 1
+        self._count += 1
         engine = self._fabric.engine
-        name = f"{self.spec.name}-{self._made:04d}"
+        name = f"{self.spec.name}-{self._count:04d}"
         worker = SimWorker(
             self._around,
             _named(self.shape, name),
             self._device,
-            incarnation=f"{name}/{self._made}",
+            incarnation=f"{name}/{self._count}",
             billed_since_s=max(0.0, engine.now_s - paid_before_s),
             phase_s=self._rng.random(),
             on_gone=self._on_ended,
@@ -238,7 +240,7 @@ class Provisioner:
         most = spec.maximum or max(1, spec.workers)
         least = spec.minimum if spec.autoscale else most
         living = sum(not w.draining for w in pool.workers.values())
-        asked = max(living + pool.coming, least)
+        requested = max(living + pool.coming, least)
         return PoolView(
             spec.name,
             pool.shape,
@@ -248,5 +250,5 @@ class Provisioner:
             spec.target_s,
             spec.calm_s,
             pool.near,
-            pool.supply.most(living, asked, pool.start_s, now_s),
+            pool.supply.most(living, requested, pool.start_s, now_s),
         )

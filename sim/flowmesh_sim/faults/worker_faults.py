@@ -69,7 +69,7 @@ class WorkerFaults:
         self._end_host(worker, FailureKind.OUT_OF_MEMORY, "the kernel ended the host")
 
     def _end_host(self, worker: SimWorker, kind: FailureKind, message: str) -> None:
-        running = [lane for lane in worker.lanes if not lane.gone]
+        running = [instance for instance in worker.lanes if not instance.gone]
         if running:
             self._rng.choice(running).end(FailureReport(kind, message))
 

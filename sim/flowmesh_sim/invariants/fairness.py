@@ -82,8 +82,8 @@ def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
 def _places(signature: str, snapshot: Snapshot, decision: Decision) -> set[str]:
     """Returns the workers that run actions of a signature or were assigned some."""
     given = {p.worker for p in decision.placements if p.signature == signature}
-    lanes = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
-    return given | {name for name, lane in lanes if lane is not None and lane.held}
+    instances = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
+    return given | {name for name, instance in instances if instance is not None and instance.held}
 
 
 def _served(snapshot: Snapshot, decision: Decision) -> Served:

@@ -69,9 +69,9 @@ class ActionInvariants:
         for uid, spec in fabric.bucket.specs.items():
             if uid in fabric.bucket.finals:
                 continue
-            taken = {b for a in spec.artifacts.values() for b in a.blobs()} & deleted
-            if taken:
-                wrong(f"run {uid}", f"a collection took {min(taken)[:12]}, which it was given")
+            missing = {b for a in spec.artifacts.values() for b in a.blobs()} & deleted
+            if missing:
+                wrong(f"run {uid}", f"a collection took {min(missing)[:12]}, which it was given")
 
 
 def _readable(attempt_id: str, port: str, ref: InputRef, runs: list[Run], store: SimStore) -> None:

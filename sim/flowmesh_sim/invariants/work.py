@@ -85,9 +85,9 @@ def _reserved(worker: Worker) -> dict[str, int]:
     reserves what the worker reports, or the memory of the first assignment.
     """
     instances: dict[Digest, int] = {}
-    for lane in (one for one in worker.lanes if one.state != "closing"):
-        known = instances.get(lane.signature, lane.memory_mib)
-        instances[lane.signature] = min(lane.memory_mib, known)
+    for instance in (one for one in worker.lanes if one.state != "closing"):
+        known = instances.get(instance.signature, instance.memory_mib)
+        instances[instance.signature] = min(instance.memory_mib, known)
     found: dict[str, int] = {}
     for attempt in worker.held.values():
         signature = attempt.action.spec.info.signature

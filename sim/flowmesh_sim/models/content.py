@@ -94,8 +94,8 @@ class SimContents:
                 sum(exp(rng.gauss(facts.prompt_mu, facts.prompt_sigma)) for _ in range(count))
                 / count
             )
-            made = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
-            chunks.append(self.chunk(f"{name}/{n}", made))
+            chunk_rows = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
+            chunks.append(self.chunk(f"{name}/{n}", chunk_rows))
         return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
 
     def chunk(self, name: str, rows: SimRows) -> ChunkRef:

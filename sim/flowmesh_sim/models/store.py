@@ -75,11 +75,11 @@ class SimStore:
             return existing, False
         last = self.results.get(place)
         known = 0 if last is None or place in self.torn else last.generation
-        made = msgspec.structs.replace(result, generation=known + 1)
-        self.results[place] = made
+        stored = msgspec.structs.replace(result, generation=known + 1)
+        self.results[place] = stored
         self.torn.discard(place)
-        self.published.append((key.scope, key.action_id, made.generation))
-        return made, True
+        self.published.append((key.scope, key.action_id, stored.generation))
+        return stored, True
 
     def put(self, artifact: Artifact, inline: Iterable[Digest] = ()) -> None:
         """Stores an artifact's blobs, except those inside a result."""

@@ -136,16 +136,16 @@ class WorkModel:
         """Returns artifacts by port and small blobs; they depend only on the action."""
         contract = self._catalog.pinned(a.engine, a.contract, a.implementation)
         assert contract is not None, f"the catalog has no {a.engine}"
-        made: dict[str, Artifact] = {}
+        artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
         for port in output_ports(contract, a.params):
             artifact = self._output(a, duty, port.name, port.kind, contract.row_output)
-            made[port.name] = artifact
+            artifacts[port.name] = artifact
             if artifact.value is not None:
                 inline[artifact.blob] = canonical_bytes(artifact.value)
             elif port.kind is PortKind.BLOB:
                 inline[artifact.blob] = _pin(a)
-        return made, inline
+        return artifacts, inline
 
     # -- engines ---------------------------------------------------------------------------------
 
@@ -316,8 +316,8 @@ class WorkModel:
                 size = self._hardware.models[base].weights_bytes
                 if kind is PortKind.ADAPTER:
                     size = int(self._training.adapter_mib * MIB)
-                made = self.contents.model(base, size, name)
-                return Artifact(kind, made.digest, made.blob, size)
+                trained = self.contents.model(base, size, name)
+                return Artifact(kind, trained.digest, trained.blob, size)
         digest = digest_bytes(_pin(a))
         return Artifact(kind, digest, digest, len(_pin(a)))
 

@@ -34,9 +34,9 @@ def write(page: Path, results: Results, plan: Json) -> list[str]:
     pictures = page.parent / "pictures"
     pictures.mkdir(exist_ok=True)
     text, left = page.read_text(), []
-    for name, made in TABLES.items():
+    for name, render in TABLES.items():
         try:
-            content = made(results, plan)
+            content = render(results, plan)
             if name in FIGURES:
                 FIGURES[name](results, plan, pictures / f"evaluation-{name}.png")
         except Missing:

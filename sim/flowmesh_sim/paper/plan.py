@@ -69,21 +69,21 @@ def cells(plan: Json) -> Iterator[Cell]:
 
 
 def _cell(plan: Json, experiment: str, entry: Json, load: str, system: str) -> Cell:
-    made: Json = plan["systems"][system]
+    settings: Json = plan["systems"][system]
     control: Json = entry["control"] if "control" in entry else plan["control"]
     document: Json = {
         "name": "paper",
-        "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], made)),
+        "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], settings)),
         "load": [deepcopy(plan["loads"][load])],
-        "policy": made["policy"],
-        "policyOptions": made.get("options", {}),
-        "sharing": made["sharing"],
-        "control": {**control, "replicas": _ours(made)},
-        "facts": dict(made.get("facts", {})),
+        "policy": settings["policy"],
+        "policyOptions": settings.get("options", {}),
+        "sharing": settings["sharing"],
+        "control": {**control, "replicas": _ours(settings)},
+        "facts": dict(settings.get("facts", {})),
         "faults": entry.get("faults", []),
     }
     seeds: tuple[int, ...] = tuple(plan["seeds"])
-    document["load"][0]["optimize"] = made.get("optimize", "balanced")
+    document["load"][0]["optimize"] = settings.get("optimize", "balanced")
     name = str(entry.get("name", ""))
     return Cell(experiment, system, load, entry["workers"], name, document, seeds)
 

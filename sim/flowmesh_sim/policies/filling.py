@@ -64,8 +64,8 @@ class CapacityTracker:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
     def _device_works(self, account: WorkerCapacity) -> bool:
-        lanes = account.view.lanes.items()
-        return any(lane.held and self._needs_device(s) for s, lane in lanes)
+        instances = account.view.lanes.items()
+        return any(instance.held and self._needs_device(s) for s, instance in instances)
 
     def give(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action on a worker."""

@@ -112,7 +112,7 @@ class RecordedWork:
         last: dict[str, tuple[Source, ...]] = {}
         if steps:
             last["metrics"] = (StepSource(steps[-1].path, "metrics"),)
-        made = Plan(
+        plan = Plan(
             run.run,
             run.tenant,
             tuple(steps),
@@ -122,7 +122,7 @@ class RecordedWork:
             budget_nanousd=run.budget_nanousd,
             deadline_s=run.deadline_s,
         )
-        return made, artifacts
+        return plan, artifacts
 
     def _parts(self, run: RecordedRun, step: StepRecord) -> list[PartRecord]:
         """Returns the parts of a step; for a cache hit, the parts of the run that produced it."""
@@ -146,8 +146,8 @@ class RecordedWork:
         *,
         share: bool,
     ) -> StepPlan:
-        made = self.made[part.action]
-        a, engine = made.attempt, self.engines[made.step.engine]
+        executed = self.made[part.action]
+        a, engine = executed.attempt, self.engines[executed.step.engine]
         edges = [
             Edge(f"after{n}", PortKind.METRICS, (StepSource(path, "metrics"),), required=True)
             for n, path in enumerate(after)
@@ -200,9 +200,9 @@ class RecordedWorkModel(WorkModel):
 
     def of(self, a: Assignment, device: Device) -> WorkItem:
         """As :meth:`WorkModel.of`."""
-        made = self.work.made[a.params["action"]]
-        pace = self._pace(made, device.device_class)
-        r = made.attempt
+        executed = self.work.made[a.params["action"]]
+        pace = self._pace(executed, device.device_class)
+        r = executed.attempt
         return WorkItem(
             HOST,
             steps=pace.alone_s,
@@ -212,11 +212,11 @@ class RecordedWorkModel(WorkModel):
             tokens_out=r.tokens_out,
         )
 
-    def _pace(self, made: RecordedAction, device_class: str) -> DurationFit:
-        engine = made.step.engine
+    def _pace(self, executed: RecordedAction, device_class: str) -> DurationFit:
+        engine = executed.step.engine
         if self.predict:
-            return self.paces.predicted(engine, made.attempt, device_class)
-        return self.paces.recorded(engine, made.attempt, device_class, made.batch)
+            return self.paces.predicted(engine, executed.attempt, device_class)
+        return self.paces.recorded(engine, executed.attempt, device_class, executed.batch)
 
     @property
     def process_s(self) -> float:
@@ -225,15 +225,15 @@ class RecordedWorkModel(WorkModel):
 
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
         """As :meth:`WorkModel.start_s`: the recorded load time, or the predicted one."""
-        made = self.work.made[a.params["action"]]
-        return 0.0, self.paces.load_s(made.step.engine, made.attempt, device.device_class)
+        executed = self.work.made[a.params["action"]]
+        return 0.0, self.paces.load_s(executed.step.engine, executed.attempt, device.device_class)
 
     def outputs(
         self, a: Assignment, duty: WorkItem
     ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
         """Returns the same output for all actions: only their ends matter."""
-        made = metrics_artifact(_DONE)
-        return {"metrics": made}, {made.blob: canonical_bytes(_DONE)}
+        artifact = metrics_artifact(_DONE)
+        return {"metrics": artifact}, {artifact.blob: canonical_bytes(_DONE)}
 
 
 def _by_step(run: RecordedRun) -> dict[str, list[PartRecord]]:

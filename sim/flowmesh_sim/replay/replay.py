@@ -288,14 +288,14 @@ def recorded_figures(work: RecordedWork) -> ReplayTotals:
     began_s = min((r.created_s for r in runs), default=0.0)
     makespan_s = max((r.ended_s for r in runs), default=0.0) - began_s
     workers = {a.worker: a.price_nanousd_per_hour for _, a in work.attempts()}
-    made = {a.attempt: a for r in runs for a in r.attempts}
+    attempts = {a.attempt: a for r in runs for a in r.attempts}
     parts = [p for r in runs for p in r.parts]
     return ReplayTotals(
         runs=len(runs),
         makespan_s=makespan_s,
         usd=sum(workers.values()) / NANO_PER_USD * makespan_s / SECONDS_PER_HOUR,
         receipts_usd=sum(r.paid_nanousd for r in runs) / NANO_PER_USD,
-        joules=sum(a.joules for a in made.values()),
+        joules=sum(a.joules for a in attempts.values()),
         latency_s=spread([r.ended_s - r.created_s for r in runs]),
         goodput_per_min=_goodput({r.run: r.ended_s - r.created_s for r in runs}, runs, makespan_s),
         executed=len(work.made),

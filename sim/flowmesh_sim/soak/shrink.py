@@ -79,9 +79,9 @@ def _smaller(document: Document, *, keep_safe: bool) -> Iterator[tuple[str, Docu
         for n, part in enumerate(document.get(group, [])):
             if keep_safe and part.get("name") == SAFE:
                 continue  # without the safe worker runs need not end
-            made = deepcopy(document)
-            del made[group][n]
-            yield f"without {group}[{n}]", made
+            copy = deepcopy(document)
+            del copy[group][n]
+            yield f"without {group}[{n}]", copy
     for group in ("load", "pools"):
         for n, part in enumerate(document[group]):
             yield from _fewer(document, group, n, part)
@@ -101,31 +101,31 @@ def _fewer(
 ) -> Iterator[tuple[str, Document]]:
     shapes = part.get("shapes", [])
     for shape in shapes if len(shapes) > 1 else []:
-        made = deepcopy(document)
-        made[group][n]["shapes"].remove(shape)
-        yield f"{group}[{n}] without shape {shape}", made
+        copy = deepcopy(document)
+        copy[group][n]["shapes"].remove(shape)
+        yield f"{group}[{n}] without shape {shape}", copy
     for name, least in _LEAST.items():
         value = part.get(name, least)
         for smaller in dict.fromkeys((least, value // 2, value - 1)):
             if least <= smaller < value:
-                made = deepcopy(document)
-                made[group][n][name] = smaller
-                yield f"{group}[{n}].{name} = {smaller}", made
+                copy = deepcopy(document)
+                copy[group][n][name] = smaller
+                yield f"{group}[{n}].{name} = {smaller}", copy
 
 
 def _options(document: Document) -> Iterator[tuple[str, Document]]:
     """Yields the scenario without each of its optional fields."""
     for name in document.keys() - _NEEDED - {"faults"}:
-        made = deepcopy(document)
-        del made[name]
-        yield f"without {name}", made
+        copy = deepcopy(document)
+        del copy[name]
+        yield f"without {name}", copy
     for name in document.get("control", {}):
-        made = deepcopy(document)
-        del made["control"][name]
-        yield f"without control.{name}", made
+        copy = deepcopy(document)
+        del copy["control"][name]
+        yield f"without control.{name}", copy
     for group in ("faults", "load", "pools"):
         for n, part in enumerate(document.get(group, [])):
             for name in part.keys() - _NEEDED - _LEAST.keys():
-                made = deepcopy(document)
-                del made[group][n][name]
-                yield f"without {group}[{n}].{name}", made
+                copy = deepcopy(document)
+                del copy[group][n][name]
+                yield f"without {group}[{n}].{name}", copy

@@ -87,7 +87,7 @@ class PlanBuilder:
         memory_mib = int(params.pop("memory_mib", 0))
         ignored = tuple(params.pop("ignored", ()))
         values = {p.name: p.default for p in contract.params}
-        made = StepPlan(
+        step = StepPlan(
             path=path,
             name=path,
             engine=engine,
@@ -99,8 +99,8 @@ class PlanBuilder:
             resources=Resources(memory_mib=memory_mib),
             cache=Cache(reuse=self.reuse, ignored_inputs=ignored),
         )
-        self.steps.append(made)
-        return made
+        self.steps.append(step)
+        return step
 
     def plan(self, name: str, tenant: str, weights: UtilityWeights, **changes: Any) -> Plan:
         """Returns the plan of the steps so far; the last step's outputs are the run's."""

@@ -103,7 +103,7 @@ def test_a_file_that_is_no_trace_is_told_with_its_line(tmp_path: Path) -> None:
     path.write_text('{"kind": "trace", "version": 9, "runs": 1}\n')
     with pytest.raises(SpecError) as caught:
         read_recording(path)
-    assert "no trace of version 1" in str(caught.value.problems)
+    assert "not a trace of version 1" in str(caught.value.problems)
 
 
 def test_steps_wait_for_each_other_and_take_their_recorded_time() -> None:

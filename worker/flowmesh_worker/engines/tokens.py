@@ -86,15 +86,15 @@ class Tokenizing:
         name = str(tools[0]["function"]["name"])
         function = {"name": name, "arguments": {"x": _ARGUMENT}}
         call = {"id": _CALL_ID, "type": "function", "function": function}
-        asked = {"role": "user", "content": "?"}
+        question = {"role": "user", "content": "?"}
         answered: list[dict[str, Any]] = [
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": _CALL_ID, "name": name, "content": _RESULT},
         ]
         try:
             with self._lock:
-                described = self._apply([asked], tools, ended=False, tokenize=False)
-                shown = self._apply([asked, *answered], (), ended=False, tokenize=False)
+                described = self._apply([question], tools, ended=False, tokenize=False)
+                shown = self._apply([question, *answered], (), ended=False, tokenize=False)
         except AttemptError:
             return False
         return name in described and _ARGUMENT in shown and _RESULT in shown

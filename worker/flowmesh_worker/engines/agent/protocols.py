@@ -47,7 +47,7 @@ class CallProtocol(Protocol):
         """Returns the JSON schema that constrains the next completion, or None."""
         ...
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """Parses a completion."""
         ...
 
@@ -80,9 +80,9 @@ class TemplateCalls:
     def schema(self, *, first: bool, last: bool) -> None:
         """See :class:`CallProtocol`."""
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(said)
+        return read_free(text)
 
     def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
@@ -135,9 +135,9 @@ class PromptedCalls:
         """See :class:`CallProtocol`."""
         return None
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(said)
+        return read_free(text)
 
     def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
@@ -165,9 +165,9 @@ class ConstrainedCalls(PromptedCalls):
             return ANSWER_SCHEMA
         return {"anyOf": self._calls if first else [*self._calls, ANSWER_SCHEMA]}
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_held(said)
+        return read_held(text)
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:

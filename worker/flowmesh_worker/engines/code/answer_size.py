@@ -38,8 +38,8 @@ def decoded_bytes(data: bytes | bytearray, limit: int) -> int:
     at = total = 0
     end = len(data)
     while at < end and total <= limit:
-        taken, at = _value(data, at)
-        total += taken
+        size, at = _value(data, at)
+        total += size
     return total
 
 

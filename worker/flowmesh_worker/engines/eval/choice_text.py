@@ -45,7 +45,11 @@ def _mentioned(text: str, choices: Sequence[str]) -> int | None:
     """Returns the only choice that occurs outside a longer one ("red" in "red wine")."""
     folded = text.casefold()
     spans = {i: _spans(choice, folded) for i, choice in enumerate(choices)}
-    own = [i for i, mine in spans.items() if any(not _inside(span, spans, i) for span in mine)]
+    own = [
+        i
+        for i, own_spans in spans.items()
+        if any(not _inside(span, spans, i) for span in own_spans)
+    ]
     return own[0] if len(own) == 1 else None
 
 

@@ -150,9 +150,9 @@ class LlmScore:
         return _Scored(rows, added, sum(map(len, found)))
 
     async def _weighed(self, work: Work, progress: Progress) -> _Scored:
-        asked, tokenizing = Continuations(work.params), self._tokenized()
+        continuations, tokenizing = Continuations(work.params), self._tokenized()
         source = work.dataset("rows").rows()
-        texts = [asked.of(row, number) for number, row in enumerate(source, 1)]
+        texts = [continuations.of(row, number) for number, row in enumerate(source, 1)]
         normalize, adapter = str(work.params.get("normalize", "none")), self._adapter(work)
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         rows: list[dict[str, Any]] = []
@@ -167,12 +167,14 @@ class LlmScore:
                     found[key] = await self._on_thread(_weigh, self._model, adapter, *key)
                 values.append(found[key] / _length(normalize, end, target))
                 lengths.append(len(target))
-            several = asked.choices is not None
+            several = continuations.choices is not None
             rows.append({**row, _output(work): values if several else values[0],
                          "tokens": lengths if several else lengths[0]})  # fmt: skip
             progress(number, len(source), "rows")
         kinds = (ColumnType.LIST_FLOAT, ColumnType.LIST_INT)
-        kind, count = kinds if asked.choices is not None else (ColumnType.FLOAT, ColumnType.INT)
+        kind, count = (
+            kinds if continuations.choices is not None else (ColumnType.FLOAT, ColumnType.INT)
+        )
         used = sum(len(given) + len(target) for given, target in found)
         return _Scored(rows, {_output(work): kind, "tokens": count}, used)
 
@@ -180,10 +182,10 @@ class LlmScore:
         verdicts = await asyncio.to_thread(Verdicts, work.params)
         if self._judge is None:
             raise RuntimeError("llm.score was given a judge's work, but loaded no judge")
-        asked = {n: work.params[n] for n in _JUDGE_PARAMS if work.params.get(n) is not None}
+        judge_params = {n: work.params[n] for n in _JUDGE_PARAMS if work.params.get(n) is not None}
         drawn = await draw(
             work,
-            {**asked, "temperature": 0.0},
+            {**judge_params, "temperature": 0.0},
             work.dataset("rows"),
             self._judge,
             self._tokenized(),

@@ -151,10 +151,10 @@ def spare_token(tokenizer: Any, vocabulary: int, used: Iterable[int]) -> int:
     Raises:
         AttemptError: bad input; there is no such token.
     """
-    taken = {*used, tokenizer.eos_token_id, tokenizer.bos_token_id}
+    unusable = {*used, tokenizer.eos_token_id, tokenizer.bos_token_id}
     own = [tokenizer.pad_token_id] if tokenizer.pad_token_id is not None else []
     special = sorted(tokenizer.added_tokens_decoder, reverse=True)
-    found = next((t for t in [*own, *special] if t not in taken and t < vocabulary), None)
+    found = next((t for t in [*own, *special] if t not in unusable and t < vocabulary), None)
     if found is None:
         raise bad_input(
             "the model's tokenizer has no unused special token for padding",
