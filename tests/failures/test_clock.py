@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock, by an hour, while work goes on."""
+"""The wall clock is changed by an hour while runs are active."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 
 
 class Wall:
-    """A clock that somebody sets."""
+    """A wall clock that a test can set."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0

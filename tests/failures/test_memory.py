@@ -1,4 +1,4 @@
-"""A step that states too little memory, on a fabric with a small worker and a large one."""
+"""A step that requests too little memory, with a small worker and a large one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One row that ends whatever engine host works on it."""
+"""A row that crashes every engine host that works on it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -78,7 +78,7 @@ BRITTLE = EngineContract(
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine as an installed plugin, for the workers that start from now on."""
+    """Installs the engine as a plugin for workers that start afterwards."""
     site = tmp_path / "site"
     about = site / "brittle-1.dist-info"
     about.mkdir(parents=True)

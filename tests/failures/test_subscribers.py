@@ -1,4 +1,4 @@
-"""Three tenants wait for one running action, and one of them leaves."""
+"""Three tenants subscribe to one running action, and one of them cancels."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Training by PPO that loses its engine host, then its worker, and ends as if it had not."""
+"""PPO training that loses its engine host, then its worker, with the same result as without."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two control planes lead one store at the same time, each with a worker, until one notices."""
+"""Two control planes lead on one store, each with a worker, until the former one notices."""
 
 from pathlib import Path
 from typing import Any
