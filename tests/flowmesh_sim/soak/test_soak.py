@@ -1,4 +1,4 @@
-"""The soak goes on where it was cut off, names what breaks, and makes it small."""
+"""The soak command resumes, reports violations and shrinks their scenarios."""
 
 import argparse
 import sys
@@ -86,9 +86,9 @@ def test_a_seed_that_breaks_something_is_named_and_not_kept_as_passed(
     monkeypatch.setattr(soak_module, "run_checked_world", lambda _: broken)
     with pytest.raises(SystemExit, match="1"):
         run(monkeypatch, "--seeds", "5-5")
-    told = capsys.readouterr().out
-    assert "seed 5: InvariantError: it broke" in told
-    assert "--shrink 5" in told
+    output = capsys.readouterr().out
+    assert "seed 5: InvariantError: it broke" in output
+    assert "--shrink 5" in output
     assert PassedSeeds(tmp_path / ".cache/soak").seeds() == set()
 
 
