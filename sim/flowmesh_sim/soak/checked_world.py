@@ -5,6 +5,7 @@ import traceback
 from dataclasses import dataclass
 
 from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.kernel import violation
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import Scenario
 from flowmesh_sim.soak.random_scenarios import random_scenario
@@ -42,7 +43,7 @@ def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome
         simulation.run()
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        last = next(f for f in reversed(frames) if not f.filename.endswith("/wrong.py"))
+        last = next(f for f in reversed(frames) if not f.filename != violation.__file__)
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         broken = f"{type(e).__name__}: {e} ({place})"
     return WorldOutcome(
