@@ -43,7 +43,7 @@ def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome
         simulation.run()
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        last = next(f for f in reversed(frames) if not f.filename != violation.__file__)
+        last = next(f for f in reversed(frames) if f.filename != violation.__file__)
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         broken = f"{type(e).__name__}: {e} ({place})"
     return WorldOutcome(
