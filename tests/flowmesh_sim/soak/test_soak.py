@@ -114,7 +114,7 @@ def test_the_place_of_a_violation_is_where_it_was_found(monkeypatch: pytest.Monk
     def found(*_: Any) -> None:
         wrong("run r", "it is wrong")
 
-    monkeypatch.setattr(Checker, "began", found)
+    monkeypatch.setattr(Checker, "applied", found)
     assert re.search(r"it is wrong \(test_soak\.py:\d+\)$", run_checked_world(73).broken)
 
 
